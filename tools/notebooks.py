@@ -1,0 +1,40 @@
+"""The book's notebooks as files: which there are, reading, safe writing."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import nbformat
+
+ROOT = Path(__file__).resolve().parent.parent
+CHAPTERS = ROOT / "chapters"
+
+
+def notebooks() -> list[Path]:
+    """Every notebook of the book, in order."""
+    return sorted(CHAPTERS.glob("*.ipynb"))
+
+
+def read(path: Path) -> nbformat.NotebookNode:
+    return nbformat.read(path, as_version=4)
+
+
+def write(path: Path, notebook: nbformat.NotebookNode) -> None:
+    """Write a notebook whole or not at all, in one stable form."""
+    nbformat.validate(notebook)
+    write_text(path, nbformat.writes(notebook, indent=1) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all: a temporary name, then a rename."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise

@@ -1,0 +1,86 @@
+"""Run chapters and store their outputs, the same bytes every time.
+
+usage: python tools/outputs.py [CHAPTER]     e.g. 04, or mistakes
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from nbclient import NotebookClient
+from nbformat import NotebookNode
+
+sys.path.insert(0, str(Path(__file__).parent))
+from notebooks import notebooks, read, write  # noqa: E402
+
+METADATA = {
+    "kernelspec": {
+        "display_name": "Python 3",
+        "language": "python",
+        "name": "python3",
+    },
+    "language_info": {"name": "python", "pygments_lexer": "ipython3"},
+}
+
+
+def execute(path: Path) -> NotebookNode:
+    """The notebook with fresh outputs, in normal form.
+
+    Raises:
+        nbclient.exceptions.CellExecutionError: if a cell fails that is not
+            tagged `raises-exception`; the file on disk stays as it is.
+    """
+    notebook = read(path)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+    NotebookClient(
+        notebook,
+        timeout=300,
+        kernel_name="python3",
+        record_timing=False,
+        coalesce_streams=True,
+        extra_arguments=["--log-level=40"],
+        resources={"metadata": {"path": str(path.parent)}},
+    ).execute()
+    normalise(notebook)
+    return notebook
+
+
+def normalise(notebook: NotebookNode) -> None:
+    """Drop all that differs from run to run or from editor to editor."""
+    notebook.metadata = NotebookNode(METADATA)
+    for cell in notebook.cells:
+        cell.metadata.pop("execution", None)
+        for name in ("collapsed", "scrolled", "editable", "slideshow"):
+            cell.metadata.pop(name, None)
+    code = [c for c in notebook.cells if c.cell_type == "code"]
+    for count, cell in enumerate(code, start=1):
+        cell.execution_count = count
+        for output in cell.outputs:
+            if output.output_type == "execute_result":
+                output.execution_count = count
+
+
+def main(arguments: list[str]) -> int:
+    wanted = arguments[0] if arguments else ""
+    chosen = [p for p in notebooks() if p.name.startswith(wanted)]
+    if not chosen:
+        names = ", ".join(p.stem for p in notebooks())
+        print(
+            f"there is no chapter {wanted!r}; expected the beginning of one "
+            f"of {names}",
+            file=sys.stderr,
+        )
+        return 2
+    os.environ["ATTNBOOK_OFFLINE"] = "1"
+    for path in chosen:
+        write(path, execute(path))
+        print(f"stored {path.name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

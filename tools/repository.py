@@ -1,0 +1,123 @@
+"""Stamp the repository's address into all places that name it.
+
+It stands in `_config.yml` (`repository: url, branch`) and is written from
+there into the notebooks' badges and set-up cells and into the README.
+
+usage: python tools/repository.py [URL [REFERENCE]]
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import yaml
+
+sys.path.insert(0, str(Path(__file__).parent))
+from notebooks import (  # noqa: E402
+    ROOT,
+    notebooks,
+    read,
+    write,
+    write_text,
+)
+
+CONFIG = ROOT / "_config.yml"
+README = ROOT / "README.md"
+URL = re.compile(r"https://github\.com/[\w.-]+/[\w.-]+")
+
+SETUP = '''\
+# Set-up, the same in every chapter: the book's helper package comes from
+# beside this notebook, or from the repository if the notebook is alone.
+try:
+    import attnbook
+except ModuleNotFoundError:
+    import subprocess
+    import sys
+
+    SOURCE = "git+{url}@{reference}"
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-input"]
+    if subprocess.run([*pip, SOURCE]).returncode:
+        raise ModuleNotFoundError(
+            f"attnbook is not beside this notebook, and {{SOURCE}} could not "
+            "be installed. Download the book's whole `chapters` folder and "
+            "open the notebook in it. (If the address says OWNER, the book "
+            "has not been given its repository yet.)"
+        ) from None
+
+from attnbook.notebook import randn, setup, show, show_source
+
+device = setup()'''
+
+BADGES = (
+    "[![Open in Colab](../images/open-in-colab.svg)]"
+    "(https://colab.research.google.com/github/{name}/blob/{reference}/"
+    "chapters/{file}) "
+    "[Download this notebook]({url}/raw/{reference}/chapters/{file})"
+)
+
+
+def address() -> tuple[str, str]:
+    """The repository's url and reference as `_config.yml` has them."""
+    repository = yaml.safe_load(CONFIG.read_text())["repository"]
+    return repository["url"], repository["branch"]
+
+
+def check(url: str) -> None:
+    """Raise ValueError unless the address can serve badges and set-up."""
+    if not URL.fullmatch(url):
+        raise ValueError(
+            "this is no repository address; expected "
+            f"https://github.com/OWNER/NAME; got {url!r}"
+        )
+
+
+def setup_source(url: str, reference: str) -> str:
+    """The set-up cell's text."""
+    return SETUP.format(url=url, reference=reference)
+
+
+def badges_source(url: str, reference: str, file: str) -> str:
+    """The text of the badges under a chapter's title."""
+    name = url.removeprefix("https://github.com/")
+    return BADGES.format(url=url, name=name, reference=reference, file=file)
+
+
+def stamp(old: str, url: str, reference: str) -> None:
+    """Write the address into every notebook and the README."""
+    for path in notebooks():
+        notebook = read(path)
+        for cell in notebook.cells:
+            tags = cell.metadata.get("tags", [])
+            if "setup" in tags:
+                cell.source = setup_source(url, reference)
+            if "badges" in tags:
+                cell.source = badges_source(url, reference, path.name)
+        write(path, notebook)
+    if README.exists():
+        write_text(README, README.read_text().replace(old, url))
+
+
+def main(arguments: list[str]) -> int:
+    old, reference = address()
+    url = arguments[0].rstrip("/").removesuffix(".git") if arguments else old
+    new = arguments[1] if len(arguments) > 1 else reference
+    try:
+        check(url)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    text = CONFIG.read_text()
+    text = re.sub(r"(?m)^(\s+url:\s*).*?(\s+#.*)?$", rf"\g<1>{url}\2", text, 1)
+    text = re.sub(
+        r"(?m)^(\s+branch:\s*).*?(\s+#.*)?$", rf"\g<1>{new}\2", text, 1
+    )
+    write_text(CONFIG, text)
+    stamp(old, url, new)
+    print(f"stamped {url} at {new}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
