@@ -8,8 +8,10 @@ mend that no longer finds its place warns, which fails the build.
 """
 
 import html
+import json
 import re
 import shutil
+import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -42,11 +44,42 @@ def node_binary():
     return str(found)
 
 
-def set_up_katex(app):
-    katex.NODEJS_BINARY = node_binary()
-    katex.STARTUP_TIMEOUT = 60.0  # seconds; the default 5 fail a busy machine
-    # Strict, for what KaTeX alone is lenient about fails in a notebook.
-    katex.KATEX_DEFAULT_OPTIONS = {"throwOnError": True, "strict": "error"}
+class Renderer:
+    """KaTeX in a node that answers line by line.
+
+    sphinxcontrib-katex's own server listens on a socket, which it now and
+    then connects to a moment too early: on a busy machine the build fails.
+    """
+
+    process = None
+
+    @classmethod
+    def start(cls, app):
+        script = Path(__file__).with_name("render_formulas.js")
+        library = Path(katex.__file__).with_name("katex.min.js")
+        cls.process = subprocess.Popen(
+            [node_binary(), str(script), str(library)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8",
+        )
+        katex.render_latex = cls.render
+
+    @classmethod
+    def stop(cls, app, exception):
+        cls.process.communicate()  # closes its input, at which it ends
+
+    @classmethod
+    def render(cls, latex, options=None):
+        """HTML of a formula; raises KaTeXError if it is wrong."""
+        display = bool(options and options["displayMode"])
+        cls.process.stdin.write(json.dumps([latex, display]) + "\n")
+        cls.process.stdin.flush()
+        line = cls.process.stdout.readline()
+        if not line:
+            raise ExtensionError("the node that renders formulas has ended")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise katex.KaTeXError(answer["error"])
+        return answer["html"]
 
 
 # Commands that KaTeX knows and the MathJax of notebooks does not: \argmax
@@ -89,11 +122,20 @@ def placing_errors(visit, closing_tag):
 
 # Sources
 
+def find_toc(app, config):
+    """Find ``--toc`` from where the command is given.
+
+    Jupyter Book looks for it there, and then reads it relative to the
+    sources; this lets the two agree.
+    """
+    config.external_toc_path = str(Path(config.external_toc_path).resolve())
+
+
 def link_bibliography(app, env):
     """Let ``[Vaswani et al. (2017)](bibliography.md#vaswani2017)`` resolve.
 
-    Where a citation role would stand as raw text in a notebook, a link
-    reads as it should; this makes the entries' keys known to MyST.
+    Where a citation role stands as raw text in a notebook, a link reads as
+    it should; this makes the entries' keys known to MyST.
     """
     for citation in env.get_domain("cite").citations:
         docname = citation.bibliography_key.docname
@@ -153,6 +195,15 @@ MENDS = [
      r'\1 role="complementary" aria-label="Book"'),
 ]
 
+# What some pages have, to be left out.
+SUPERFLUOUS = [
+    # myst-nb gives every fold this name instead of the one that it shows.
+    ' aria-label="Toggle hidden content"',
+    # docutils' roles of a bibliography: deprecated, and no list's items.
+    ' role="doc-biblioentry"',
+    ' role="list"',
+]
+
 # Sphinx and its extensions load these on every page; here a page loads what
 # it shows. Each: the files' names, and what a page that needs them has.
 ASSETS = [
@@ -173,8 +224,8 @@ def mend(page, name):
         page, found = re.subn(pattern, replacement, page)
         if not found:
             logger.warning("page %s has no %s to mend", name, pattern)
-    # myst-nb gives every fold this name instead of the one that it shows.
-    page = page.replace(' aria-label="Toggle hidden content"', "")
+    for superfluous in SUPERFLUOUS:
+        page = page.replace(superfluous, "")
     for files, sign in ASSETS:
         if not re.search(sign, page):
             page = re.sub(
@@ -205,9 +256,13 @@ def setup(app):
         block_renderers=(
             placing_errors(katex.html_visit_displaymath, "</div>"), None),
     )
-    app.connect("builder-inited", set_up_katex)
+    # Before sphinx-external-toc, at 900, reads it.
+    app.connect("config-inited", find_toc, priority=800)
+    app.connect("builder-inited", Renderer.start)
+    app.connect("build-finished", Renderer.stop)
     # After sphinxcontrib-bibtex, at the usual priority, has made its list.
     app.connect("env-updated", link_bibliography, priority=900)
     app.connect("doctree-read", box_exercises)
     app.connect("html-page-context", describe)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+    # One node answers one writer at a time.
+    return {"parallel_read_safe": True, "parallel_write_safe": False}

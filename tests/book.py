@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
-import matplotlib
+import matplotlib.pyplot as plt
 import nbformat
 import pytest
 
@@ -70,6 +70,17 @@ def exercises(path: Path) -> list[Exercise]:
     return found
 
 
+def defined(path: Path) -> set[str]:
+    """The functions that a chapter defines, exercise stubs aside."""
+    return {
+        node.name
+        for cell in code_cells(path)
+        if "NotImplementedError" not in cell.source
+        for node in ast.parse(cell.source).body
+        if isinstance(node, ast.FunctionDef)
+    }
+
+
 class _Injector(ast.NodeTransformer):
     """After each `def name`, put `name = __injected__` for a given name."""
 
@@ -94,7 +105,7 @@ def run_in_process(path: Path, name: str = "", wrong: Callable | None = None):
     replaced by `wrong` at once.
     """
     namespace = {"__name__": "__page__", "__injected__": wrong}
-    matplotlib.use("Agg")
+    plt.switch_backend("agg")
     with (
         mock.patch.dict(os.environ, {"ATTNBOOK_OFFLINE": "1"}),
         mock.patch.object(sys, "path", [str(CHAPTERS), *sys.path]),
@@ -111,5 +122,5 @@ def run_in_process(path: Path, name: str = "", wrong: Callable | None = None):
                 if "raises-exception" not in tags(cell):
                     return error
             finally:
-                matplotlib.pyplot.close("all")
+                plt.close("all")
     return None

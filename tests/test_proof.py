@@ -25,6 +25,10 @@ def test_values_without_cases(capsys):
     assert capsys.readouterr().out == (
         "agrees with numpy: |Δ| ≤ 1e-12 at 2×3\n"
     )
+    agrees(X[0, 1], 1.0, name="one")
+    assert capsys.readouterr().out == (
+        "agrees with one: |Δ| ≤ 1e-12 at scalar\n"
+    )
 
 
 def test_gradients_are_named_in_the_line(capsys):

@@ -379,24 +379,39 @@ def unwanted_scripts(site):
     return faults
 
 
+# "Vaswani et al. (2017)", "(Vaswani and others, 2017)", "Vaswani's 2017"
+AUTHOR_YEAR = re.compile(
+    r"([^\W\d_][\w-]+)(?:['’]s)?(?: et al\.| and others)?,? \(?"
+    r"((?:1[89]|20)\d\d)"
+)
+
+
+def words_before(link):
+    """What its paragraph says before a link, to the link's own end."""
+    block = link.find_parent(["p", "li", "td", "dd"]) or link.parent
+    text = ""
+    for part in block.descendants:
+        if isinstance(part, str):
+            text += part
+            if link in part.parents:
+                break
+    return re.sub(r"\s+", " ", text)[-160:]
+
+
 def citation_faults(site):
-    """A link to the bibliography names its work's author and year."""
+    """Where a work is cited, the text names its author and year."""
     entries = site / "bibliography.html"
     faults = []
     for page in pages(site):
-        for link in soup_of(page).select('a[href^="bibliography.html#"]'):
+        for link in soup_of(page).select('a[href*="bibliography.html#"]'):
             entry = soup_of(entries).find(id=urlsplit(link["href"]).fragment)
-            text = link.get_text()
-            if entry is None or entry.name != "li":
-                continue  # the page itself or a heading; else a broken link
-            year = re.search(r"\b(1[89]|20)\d\d\b", text)
-            author = re.match(r"[^\W\d_][\w'’-]*", text)
-            if not (year and author):
-                faults.append(f"{page.name}: “{text}” is not author and year")
-            elif not all(part in entry.get_text()
-                         for part in (year[0], author[0])):
-                faults.append(f"{page.name}: “{text}” is cited as "
-                              f"{link['href']}, another work")
+            if entry is None or "citation" not in entry.get("class", []):
+                continue  # a heading; or a broken link, another check's
+            text, entry = words_before(link), entry.get_text()
+            if not any(author in entry and year in entry
+                       for author, year in AUTHOR_YEAR.findall(text)):
+                faults.append(f"{page.name}: “…{text[-60:]}” does not name "
+                              f"author and year of {link['href']}")
     return faults
 
 
@@ -697,26 +712,45 @@ def test_wanted_scripts_pass(tmp_path):
     assert unwanted_scripts(write_site(tmp_path, body, head)) == []
 
 
+LINK = '<a href="bibliography.html#v">%s</a>'
+NAMED = f"<p>{LINK}</p>"
+
+
 @pytest.mark.parametrize(
-    "text, words",
+    "body",
     [
-        ("Vaswani et al. (2017)", None),
-        ("Vaswani et al. (2018)", "another work"),
-        ("Bahdanau et al. (2017)", "another work"),
-        ("Vaswani et al.", "not author and year"),
-        ("[1]", "not author and year"),
+        NAMED % "Vaswani et al. (2017)",
+        f"<p>Vaswani et al. (2017) [{LINK % 1}] say</p>",
+        f"<p>as shown (Vaswani and others, 2017; [{LINK % 1}])</p>",
+        f"<p>Uszkoreit and <em>Vaswani</em> (2017) [2, {LINK % 1}] say</p>",
+        '<a href="bibliography.html#top">the bibliography</a>',
     ],
 )
-def test_citation_faults_are_found(tmp_path, text, words):
-    site = write_site(
-        tmp_path, f'<a href="bibliography.html#v">{text}</a>',
-        bibliography__html='<ul><li id="v">Ashish Vaswani. 2017.</li></ul>',
+def test_citations_pass(tmp_path, body):
+    assert citation_faults(write_citing(tmp_path, body)) == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        NAMED % "Vaswani et al. (2018)",
+        NAMED % "Bahdanau et al. (2017)",
+        NAMED % "Vaswani et al.",
+        f"<p>It was shown [{LINK % 1}] by Vaswani et al. (2017).</p>",
+        f"<p>Vaswani et al. [{LINK % 1}] say</p>",
+    ],
+)
+def test_citation_faults_are_found(tmp_path, body):
+    faults = citation_faults(write_citing(tmp_path, body))
+    the_fault(faults, "does not name author and year")
+
+
+def write_citing(folder, body):
+    return write_site(
+        folder, body,
+        bibliography__html='<h1 id="top">Bibliography</h1>'
+        '<div class="citation" id="v">Ashish Vaswani. Title. 2017.</div>',
     )
-    faults = citation_faults(site)
-    if words is None:
-        assert faults == []
-    else:
-        the_fault(faults, words)
 
 
 @pytest.mark.parametrize(

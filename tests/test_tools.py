@@ -4,10 +4,10 @@ import re
 import shutil
 import subprocess
 
-import nbformat
 import pytest
 from nbclient.exceptions import CellExecutionError
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from nbformat.validator import NotebookValidationError
 
 import build
 import notebooks as files
@@ -201,6 +201,8 @@ def test_every_requirement_is_constrained():
 
 
 def test_written_notebooks_are_valid():
-    with pytest.raises(nbformat.ValidationError):
-        files.write(ROOT / "never.ipynb", new_notebook(cells=[{"a": 1}]))
+    broken = new_notebook(cells=[new_code_cell("x")])
+    broken.cells[0].metadata.tags = "not a list"
+    with pytest.raises(NotebookValidationError):
+        files.write(ROOT / "never.ipynb", broken)
     assert not (ROOT / "never.ipynb").exists()

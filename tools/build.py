@@ -51,7 +51,7 @@ def main() -> int:
     # What an earlier, failed build left would make this one pass.
     shutil.rmtree(ROOT / "_build", ignore_errors=True)
     command = [
-        sys.executable, "-m", "jupyter_book", "build", "chapters",
+        Path(sys.executable).with_name("jupyter-book"), "build", "chapters",
         "--path-output", ".", "--config", "_config.yml", "--toc", "_toc.yml",
         "--quiet", "-W", "--keep-going", "-n",
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import warnings
 from importlib import resources
 from unittest import mock
 
@@ -50,16 +51,29 @@ def load_tokenizer(name: str = TOKENIZER, *, padding_side: str = "left"):
     return tokenizer
 
 
+def _transformers():
+    """The library; it takes seconds to import, so only when needed.
+
+    Its progress bars complain where Jupyter has no widgets; none are shown
+    here.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="IProgress not found")
+        import transformers
+
+        transformers.AutoTokenizer  # imported when first named
+    return transformers
+
+
 def _from_hub(name, padding_side):
     """The hub's tokenizer from the network or a local copy, or None."""
     from huggingface_hub import constants
-    from transformers import AutoTokenizer
 
     offline = not _reachable(HUB)
     # Without this, even a look for local files waits for the network.
     with mock.patch.object(constants, "HF_HUB_OFFLINE", offline):
         try:
-            return AutoTokenizer.from_pretrained(
+            return _transformers().AutoTokenizer.from_pretrained(
                 name, padding_side=padding_side, local_files_only=offline
             )
         except (OSError, ValueError):  # not there, or not for everyone
@@ -100,7 +114,6 @@ def train_tokenizer(
         )
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from tokenizers.trainers import BpeTrainer
-    from transformers import PreTrainedTokenizerFast
 
     byte_pairs = Tokenizer(models.BPE())
     byte_pairs.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
@@ -112,7 +125,7 @@ def train_tokenizer(
         show_progress=False,
     )
     byte_pairs.train_from_iterator(texts, trainer)
-    return PreTrainedTokenizerFast(
+    return _transformers().PreTrainedTokenizerFast(
         tokenizer_object=byte_pairs,
         bos_token="<s>",
         eos_token="</s>",

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,8 +31,8 @@ class Mistake:
         cause: why it happens.
         fix: what to write instead.
         hint: what a reader who made it is told; it does not give the answer.
-        seen: where it was seen: rows S… of the source notes or a public
-            thread.
+        seen: where it was seen: rows such as S2.4, a place in the public
+            notebooks that the book grew out of, or public threads.
         wrong: the wrong function.
     """
 
@@ -51,6 +52,10 @@ class Mistake:
     def verdict(self) -> Verdict:
         """What the check of its task says of it, as of a stranger's code."""
         return judge(self.wrong, all_tasks()[self.task])
+
+    def seen_in(self) -> str:
+        """Where it was seen, in words."""
+        return re.sub(r"\bS\d\.\d+\b", r"a public notebook (\g<0>)", self.seen)
 
     def source(self) -> str:
         """The wrong function as it would stand in a reader's notebook."""
@@ -119,7 +124,7 @@ def run(name: str) -> None:
         "what happens": found.symptom,
         "cause": found.cause,
         "fix": found.fix,
-        "seen in": found.seen,
+        "seen in": found.seen_in(),
     }.items():
         print(fill(f"{label}: {text}"))
     print(f"caught by check.{found.task}:")

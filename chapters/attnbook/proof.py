@@ -141,7 +141,7 @@ def agrees(
         found = difference(ours, theirs, within=within, equal_nan=equal_nan)
         if found:
             raise Disagreement(f"disagrees with {name}: {found.message}")
-        _say(name, within, [sizes((theirs,))], gradients=False)
+        _say(name, within, [sizes((_as_array(theirs),))], gradients=False)
         return
     cases = [
         c if isinstance(c, Case) else Case("", tuple(c)) for c in cases
@@ -300,6 +300,10 @@ def _as_tensor(x):
     if inspect.isclass(x) or callable(x):
         raise TypeError("not a number")
     return torch.as_tensor(x)
+
+
+def _as_array(x):
+    return torch.as_tensor(x) if isinstance(x, (int, float)) else x
 
 
 def _kind(x: Tensor) -> str:

@@ -172,8 +172,8 @@ def distance_weights(queries, keys, width):
 
 @mistake(
     task=distance_weights,
-    symptom="The longest key wins, however far away it lies. With keys of "
-    "length one nothing is wrong, so such a test passes.",
+    symptom="A long key gets more weight than a nearer, shorter one. With "
+    "keys of length one nothing is wrong, so such a test passes.",
     cause="The dot product stands for the distance, but |k|² differs from key "
     "to key and does not cancel.",
     fix="Subtract |k|² / 2 from the dot products, or give all keys one "

@@ -34,13 +34,14 @@ def _variance_cases():
 )
 def score_variance(d_k, mean=0.0, variance=1.0):
     mean_square = variance + mean**2
-    return torch.tensor(d_k * (mean_square**2 - mean**4))
+    variance = d_k * (mean_square**2 - mean**4)
+    return torch.tensor(variance, dtype=torch.float64)
 
 
 @mistake(
     task=score_variance,
     symptom="It predicts variances of 5 and 20 for components drawn "
-    "uniformly from [0, 1) at widths 5 and 20; measured are 0.243 and 0.972.",
+    "uniformly from [0, 1) at widths 5 and 20; measured are 0.24 and 0.97.",
     cause="Var(q·k) = d_k holds for components with mean 0 and variance 1. "
     "torch.rand has mean 1/2 and variance 1/12.",
     fix="Draw from torch.randn where the rule is to be shown, or work out "
@@ -163,14 +164,19 @@ def masked(scores, mask):
 
 
 def _attention_cases():
-    heads = _qkv((2, 3), 4, 6, 8, 5, seed=20)
     some = torch.tensor([[True, False, True], [False, False, False]])
-    bias = draw(2, 3, seed=30).masked_fill(~some, -torch.inf)
-    bias[1] = draw(3, seed=31)
+    bias = torch.tensor([[0.5, -1.0]], dtype=torch.float64)
+    mixed = draw(2, 3, seed=30).masked_fill(~some, -torch.inf)
+    mixed[1] = draw(3, seed=31)
+    pair = _qkv((), 1, 2, 2, 1, seed=1)
     return [
-        Case("one query, two keys", _qkv((), 1, 2, 2, 1, seed=1)),
+        Case("one query, two keys", pair),
+        Case("a boolean mask", pair, {"mask": some[:1, :2]}),
+        Case("a bias", pair, {"mask": bias}),
         Case("two queries, five keys", _qkv((), 2, 5, 3, 4, seed=4)),
-        Case("two sequences of three heads", heads),
+        Case(
+            "two sequences of three heads", _qkv((2, 3), 4, 6, 8, 5, seed=20)
+        ),
         Case(
             "keys and values shared by the batch",
             (draw(3, 4, 5, seed=7), draw(6, 5, seed=8), draw(6, 2, seed=9)),
@@ -184,7 +190,7 @@ def _attention_cases():
         Case(
             "an additive mask, −inf and a bias",
             _qkv((2,), 2, 3, 4, 2, seed=17),
-            {"mask": bias},
+            {"mask": mixed},
         ),
         Case(
             "a scale given", _qkv((), 2, 3, 4, 2, seed=23), {"scale": 0.3}
@@ -229,7 +235,7 @@ def scaled_dot_product_attention(q, k, v, *, mask=None, scale=None):
 @mistake(
     task=scaled_dot_product_attention,
     symptom="The weights are far too sharp, the more so the wider the head; "
-    "most queries listen to one key and hardly any gradient comes back.",
+    "most queries listen to one key, and many get hardly any gradient.",
     cause="The scores go into the softmax with a standard deviation of √d_k "
     "instead of 1.",
     fix="Divide the scores (or q) by √d_k before the softmax.",
@@ -401,8 +407,8 @@ def _score_cases():
     rising = torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64)
     return [
         Case("one score", (rising[:1],)),
+        Case("two rising scores", (rising[:2],)),
         Case("falling scores", (rising.flip(0),)),
-        Case("rising scores", (rising,)),
         Case("scores in the thousands", (draw(3, 6, seed=60) * 1000,)),
         Case("a batch", (draw(2, 3, 5, seed=61),)),
     ]
@@ -415,6 +421,25 @@ def _score_cases():
 )
 def online_softmax(scores):
     return torch.softmax(scores, -1)
+
+
+@mistake(
+    task=online_softmax,
+    symptom="Right as long as the first score is the largest; where a later "
+    "one exceeds it, the weights no longer sum to one.",
+    cause="The factor that carries the old total over to the new peak is "
+    "turned round: exp(new − old) instead of exp(old − new).",
+    fix="Multiply the old total by exp(old − new), which is at most 1.",
+    hint="When the peak rises, must the old total shrink or grow?",
+    seen="deepseek-ai/FlashMLA #177",
+)
+def rescales_the_wrong_way(scores):
+    peak, total = scores[..., :1], torch.ones_like(scores[..., :1])
+    for score in scores[..., None].unbind(-2)[1:]:  # (..., 1) each
+        higher = torch.maximum(peak, score)
+        total = total * (higher - peak).exp() + (score - higher).exp()
+        peak = higher
+    return (scores - peak).exp() / total
 
 
 def _block_cases():
@@ -494,6 +519,6 @@ def is_attention(attention):
     hint="Which values does your test compare, and with what?",
     seen="S1.1",
 )
-def checks_only_the_shape(attention):
+def passes_on_uninitialised_memory(attention):
     x = torch.empty(30, 50, 64)  # whatever lay in this memory before
     return attention(x, x, x).shape == (30, 50, 64)

@@ -15,8 +15,6 @@ def _tensor(*numbers):
     return torch.tensor(numbers, dtype=torch.float64)
 
 
-
-
 def _random_cases():
     return [
         Case("one word, one number", (1, 1, 0)),
@@ -123,7 +121,7 @@ def divides_by_the_sum(scores, dim=-1):
     "of negative scores comes out as 0, and every exp is 0.",
     fix="Start the search at −∞ or at the first score; amax does.",
     hint="Which number do you subtract when all scores are negative?",
-    seen="FluxML/NNlib.jl #43; uTensor/uTensor #176",
+    seen="FluxML/NNlib.jl #43",
 )
 def maximum_starts_at_zero(scores, dim=-1):
     peak = scores.amax(dim, keepdim=True).clamp(min=0)
