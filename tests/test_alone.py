@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from book import by_notebook
+from book import by_notebook, code_cells, tags
 from conftest import close
-from notebooks import ROOT, read
+from notebooks import ROOT, notebooks
 from repository import address
 
 RUN = """
@@ -112,11 +112,11 @@ def run_alone(python: Path, notebook: Path, folder: Path, remote: str):
 
 
 def texts(path: Path) -> list[str]:
+    """What each code cell printed, the set-up cell's aside."""
     return [
-        re.sub(r"\x1b\[[\d;]*m", "", str(output.get("text", "")))
-        for cell in read(path).cells
-        if cell.cell_type == "code" and "setup" not in cell.metadata.get("tags", [])
-        for output in cell.outputs
+        "".join(str(output.get("text", "")) for output in cell.outputs)
+        for cell in code_cells(path)
+        if "setup" not in tags(cell)
     ]
 
 
@@ -126,9 +126,8 @@ def test_a_notebook_runs_alone(path, repository, environment, tmp_path):
         environment, path, tmp_path, repository.as_uri()
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    alone, stored = texts(copy), texts(path)
-    assert len(alone) == len(stored)
-    assert all(close(a, b) for a, b in zip(alone, stored))
+    both = zip(texts(copy), texts(path), strict=True)
+    assert [(a, b) for a, b in both if not close(a, b)] == []
 
 
 def test_without_a_repository_it_says_what_to_do(environment, tmp_path):
@@ -137,16 +136,15 @@ def test_without_a_repository_it_says_what_to_do(environment, tmp_path):
         [environment, "-m", "pip", "uninstall", "-q", "-y", "attnbook"],
         capture_output=True,
     )
-    from notebooks import notebooks
-
     done, _ = run_alone(
         environment, notebooks()[0], tmp_path, (tmp_path / "none").as_uri()
     )
     assert done.returncode != 0
+    said = re.sub(r"\x1b\[[\d;]*m", "", done.stderr)  # without colours
     url, reference = address()
     assert (
         f"ModuleNotFoundError: attnbook is not beside this notebook, and "
         f"git+{url}@{reference} could not be installed. Download the book's "
         "whole `chapters` folder and open the notebook in it."
-    ) in done.stderr
-    assert "has not been given its repository yet" in done.stderr
+    ) in said
+    assert "has not been given its repository yet" in said

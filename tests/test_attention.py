@@ -151,6 +151,12 @@ def test_a_row_without_keys_gives_zero_never_nan(attention, dtype):
         assert gradient.isfinite().all()
 
 
+def test_half_precision_holds_where_the_raw_scores_would_not():
+    q = k = torch.full((2, 256), 20.0, dtype=torch.float16)  # q·k = 102400
+    attention = scaled_dot_product_attention(q, k, torch.eye(2).half())
+    agrees(attention.weights, torch.full((2, 2), 0.5), name="arithmetic")
+
+
 def test_split_heads_and_the_errors_of_heads():
     x = draw(2, 10, 64, seed=1)
     heads = split_heads(x, 8)

@@ -54,6 +54,11 @@ def test_wrong_shows_the_smallest_failing_input():
     ]
 
 
+def test_a_small_difference_is_printed_with_enough_digits():
+    verdict = judge(lambda x: x * 2 + 1e-7, DOUBLE)
+    assert "expected [0.0]\n  got [1e-07]" in verdict.message
+
+
 def test_a_wrong_gradient_alone_is_wrong():
     verdict = judge(lambda x: (x * 2).detach(), DOUBLE)
     assert verdict.kind == "wrong" and "gradient" in verdict.message
@@ -129,6 +134,7 @@ def test_the_checks_can_be_listed():
         (torch.tensor([1 / 3, -0.0]), "[0.3333, 0.0]"),
         (torch.zeros(5, 5), "a tensor of shape (5, 5)"),
         ((torch.tensor(1), torch.tensor(2)), "(1, 2)"),
+        ({"a": torch.tensor([0.5])}, "{'a': [0.5]}"),
         (0.123456789, "0.123457"),
         ("left", "'left'"),
     ],

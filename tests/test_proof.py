@@ -61,6 +61,18 @@ def test_differences_are_found(ours, theirs, kind):
         agrees(ours, theirs, name="the other")
 
 
+@pytest.mark.parametrize(
+    "ours, theirs, message",
+    [
+        (X > 1, X > 2, r"first at \[0, 2\]: ours True, the reference False"),
+        (None, X, r"ours is None \(was a return forgotten\?\)"),
+    ],
+)
+def test_the_message_suits_the_values(ours, theirs, message):
+    with pytest.raises(Disagreement, match=message):
+        agrees(ours, theirs, name="the other")
+
+
 def test_a_single_nan_among_good_numbers_is_found():
     spoilt = X.clone()
     spoilt[1, 0] = torch.nan
@@ -75,7 +87,8 @@ def test_a_single_nan_among_good_numbers_is_found():
         (X + torch.inf, X + torch.inf),
         (X[:0], X[:0]),
         ({"a": X}, {"a": X}),
-        (np.float64(0.5), 0.5),
+        (np.float64(0.1), 0.1),
+        (torch.tensor([0.1, 0.2], dtype=torch.float64), [0.1, 0.2]),
         ("left", "left"),
     ],
 )

@@ -78,7 +78,8 @@ def scaled_dot_product_attention(
     check_inputs(q, k, v, mask)
     if scale is None:
         scale = 1 / math.sqrt(q.shape[-1])
-    scores = q @ k.transpose(-2, -1) * scale  # (..., T, S)
+    # Scaled before the product, which half precision might not hold.
+    scores = (q * scale) @ k.transpose(-2, -1)  # (..., T, S)
     if mask is not None and mask.dtype == torch.bool:
         scores = scores.masked_fill(~mask, -torch.inf)
     elif mask is not None:

@@ -69,7 +69,7 @@ class SelfAttention(nn.Module):
 
     def score(self, q: Tensor, k: Tensor) -> Tensor:
         """q (..., T, d_k), k (..., S, d_k) → scaled scores (..., T, S)."""
-        return q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+        return (q / math.sqrt(q.shape[-1])) @ k.transpose(-2, -1)
 
     def apply_mask(self, scores: Tensor, mask: Tensor | None) -> Tensor:
         """Scores with −∞ wherever the boolean mask is False; a new tensor."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -78,20 +79,21 @@ def difference(
     return _tensor_difference(a, b, within, equal_nan)
 
 
-def _tensor_difference(a, b, within, equal_nan):
-    if _kind(a) != _kind(b):
+def _tensor_difference(ours, theirs, within, equal_nan):
+    if _kind(ours) != _kind(theirs):
         return Difference(
-            "type", f"ours holds {_kind(a)}s, the reference {_kind(b)}s"
+            "type",
+            f"ours holds {_kind(ours)}s, the reference {_kind(theirs)}s",
         )
-    if a.shape != b.shape:
+    if ours.shape != theirs.shape:
         return Difference(
             "shape",
-            f"ours has shape {tuple(a.shape)}, "
-            f"the reference {tuple(b.shape)}",
+            f"ours has shape {tuple(ours.shape)}, "
+            f"the reference {tuple(theirs.shape)}",
         )
-    if a.numel() == 0:
+    if ours.numel() == 0:
         return None
-    a, b = a.to(torch.float64), b.to(torch.float64)
+    a, b = ours.to(torch.float64), theirs.to(torch.float64)
     same = a == b  # equal infinities too
     nan = a.isnan() | b.isnan()
     if equal_nan:
@@ -102,6 +104,12 @@ def _tensor_difference(a, b, within, equal_nan):
         return None
     place = tuple(int(i) for i in torch.unravel_index(gap.argmax(), a.shape))
     x, y = a.flatten()[worst].item(), b.flatten()[worst].item()
+    if _kind(ours) == "boolean":
+        return Difference(
+            "value",
+            f"first at {list(place)}: ours {bool(x)}, "
+            f"the reference {bool(y)}",
+        )
     kind = "nan" if x != x or y != y else "value"
     return Difference(
         kind,
@@ -297,9 +305,8 @@ def _say(name, within, tried, gradients):
 def _as_tensor(x):
     if isinstance(x, Tensor):
         return x.detach().cpu()
-    if inspect.isclass(x) or callable(x):
-        raise TypeError("not a number")
-    return torch.as_tensor(x)
+    # By way of NumPy, for which a float is one of 64 bits.
+    return torch.as_tensor(np.asarray(x))
 
 
 def _as_array(x):
@@ -330,6 +337,8 @@ def _type_difference(ours, theirs) -> Difference:
 
 
 def _describe(x) -> str:
+    if x is None:
+        return "None (was a return forgotten?)"
     if isinstance(x, (tuple, list)):
         return f"a {type(x).__name__} of {len(x)}"
     if isinstance(x, Mapping):

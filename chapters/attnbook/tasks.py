@@ -11,7 +11,7 @@ import importlib
 import linecache
 import textwrap
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -154,14 +154,15 @@ def judge(
     found = outcome_difference(
         mine, wanted[failing], within=task.within, equal_nan=True
     )
+    expected, received = _apart(wanted[failing].result, mine.result)
     return Verdict(
         "wrong",
         f"{task.name}: not right yet.\n"
         + fill(f"wanted: {task.wanted}", "  ")
         + f"\n{_inputs(case)}\n"
-        + fill(f"expected {brief(wanted[failing].result)}", "  ")
+        + fill(f"expected {expected}", "  ")
         + "\n"
-        + fill(f"got {brief(mine.result)}", "  ")
+        + fill(f"got {received}", "  ")
         + "\n"
         + fill(found.message, "  "),
     )
@@ -198,17 +199,31 @@ def fill(text: str, indent: str = "") -> str:
     )
 
 
-def brief(value: Any) -> str:
+def brief(value: Any, digits: int = 4) -> str:
     """A value on a line or two: small tensors whole, larger ones by shape."""
     if isinstance(value, (tuple, list)) and any(
         isinstance(v, Tensor) for v in value
     ):
-        return "(" + ", ".join(brief(v) for v in value) + ")"
+        return "(" + ", ".join(brief(v, digits) for v in value) + ")"
+    if isinstance(value, Mapping):
+        inside = (f"{k!r}: {brief(v, digits)}" for k, v in value.items())
+        return "{" + ", ".join(inside) + "}"
     if not isinstance(value, Tensor):
-        return f"{value:.6g}" if isinstance(value, float) else repr(value)
+        if isinstance(value, float):
+            return f"{value:.{digits + 2}g}"
+        return repr(value)
     if value.numel() > 16:
         return f"a tensor of shape {tuple(value.shape)}"
     value = value.detach().cpu()
     if value.is_floating_point():
-        value = (value.double() * 1e4).round() / 1e4 + 0.0
+        value = value.double().round(decimals=digits) + 0.0
     return str(value.tolist())
+
+
+def _apart(a: Any, b: Any) -> tuple[str, str]:
+    """Two values with as many digits as it takes to tell them apart."""
+    for digits in (4, 8, 12):
+        pair = brief(a, digits), brief(b, digits)
+        if pair[0] != pair[1]:
+            break
+    return pair

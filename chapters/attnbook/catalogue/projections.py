@@ -331,7 +331,7 @@ def add_to_tokens(x, context, w_out):
     "d_v = 1, no error: numbers of two different spaces are added, and "
     "w_out gets no gradient.",
     cause="The context lives in value space; it has to be projected first.",
-    fix="Add context @ w_out.",
+    fix="Add context @ w_out, not the context.",
     hint="In which space does each of the two things that you add live?",
     seen="S0.2, S2.14",
 )
