@@ -143,7 +143,9 @@ def test_both_paths_in_random_sizes_under_random_masks(t, s, d_k, d_v, seed):
 ])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
 def test_a_row_without_keys_gives_zero_never_nan(attention, dtype):
-    q, k, v = (draw(2, 3, seed=i, dtype=dtype).requires_grad_() for i in range(3))
+    q, k, v = (
+        draw(2, 3, seed=i, dtype=dtype).requires_grad_() for i in range(3)
+    )
     mask = torch.tensor([[False, False], [True, False]])
     context = attention(q, k, v, mask=mask)
     agrees(context[0], torch.zeros(3), name="the rule", within=0)

@@ -13,6 +13,7 @@ from notebooks import ROOT
 ROWS = {"S0": 8, "S1": 4, "S2": 15, "S3": 6, "S4": 7}
 NAMES = [f"{s}.{n}" for s, last in ROWS.items() for n in range(1, last + 1)]
 LINE = re.compile(r"^\| (S\d\.\d+) \| (.+?) \| (.+?) \|$", re.M)
+LATER = re.compile(r"to come in chapter (\d+)")
 LINK = re.compile(r"\]\(([\w/.]+)\.(?:ipynb|md)(?:#([\w-]+))?\)")
 
 
@@ -26,7 +27,7 @@ def faults(text: str, html: Path) -> list[str]:
     done = {int(p.name[:2]) for p in CHAPTER_FILES}
     for name, _, where in lines:
         links = LINK.findall(where)
-        later = [int(n) for n in re.findall(r"to come in chapter (\d+)", where)]
+        later = [int(n) for n in LATER.findall(where)]
         if not links and not later:
             found.append(f"{name} is taught nowhere")
         found += [f"{name}: chapter {n} is there" for n in later if n in done]

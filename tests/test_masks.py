@@ -131,7 +131,8 @@ def test_the_transformers_convention_is_what_its_masks_mean():
     torch.manual_seed(0)
     model = GPT2Model(config).double().eval()
     tokens = torch.tensor([[0, 3, 5, 6]])
-    real = convert(padding_mask([3, 4], side="left")[:1], "sdpa", "transformers")
+    real = padding_mask([3, 4], side="left")[:1]
+    real = convert(real, "sdpa", "transformers")
     weights = model(
         tokens, attention_mask=real, output_attentions=True
     ).attentions[0][0, 0]

@@ -3,8 +3,6 @@
 import ast
 import re
 
-import pytest
-
 from book import (
     CHAPTER_FILES,
     by_notebook,
@@ -26,6 +24,11 @@ def outputs(path):
     for number, cell in enumerate(code_cells(path)):
         for output in cell.outputs:
             yield number, cell, output
+
+
+def prose(path):
+    cells = read(path).cells
+    return "\n".join(c.source for c in cells if c.cell_type != "code")
 
 
 @by_notebook()
@@ -134,10 +137,7 @@ SECTIONS = ["Where people go wrong", "Exercises", "Summary", "Further reading"]
 
 @by_notebook(CHAPTER_FILES)
 def test_a_chapter_has_the_skeleton(path):
-    headings = re.findall(
-        r"(?m)^## (.+)$",
-        "\n".join(c.source for c in read(path).cells if c.cell_type != "code"),
-    )
+    headings = re.findall(r"(?m)^## (.+)$", prose(path))
     assert [h for h in headings if h in SECTIONS] == SECTIONS
     assert read(path).cells[0].source.startswith("# ")
 
@@ -149,8 +149,7 @@ def test_a_chapter_proves_and_checks(path):
     assert source.count("mistakes.run(") >= 2
 
 
-@pytest.mark.parametrize("path", notebooks(), ids=lambda p: p.stem)
+@by_notebook()
 def test_every_heading_is_used_once(path):
-    text = "\n".join(c.source for c in read(path).cells if c.cell_type != "code")
-    headings = re.findall(r"(?m)^#+ (.+)$", text)
+    headings = re.findall(r"(?m)^#+ (.+)$", prose(path))
     assert len(headings) == len(set(headings))

@@ -125,17 +125,19 @@ def test_what_is_no_address_is_refused(tree, url, capsys):
 
 def test_the_real_config_can_be_stamped(tree):
     shutil.copy(ROOT / "_config.yml", tree / "_config.yml")
-    repository.main(["https://github.com/someone/book", "v9.9.9"])
+    url = "https://github.com/someone/book"
+    repository.main([url, "v9.9.9"])
     old = (ROOT / "_config.yml").read_text().splitlines()
     new = (tree / "_config.yml").read_text().splitlines()
     changed = [b for a, b in zip(old, new) if a != b]
     assert len(old) == len(new) and len(changed) == 2
-    assert repository.address() == ("https://github.com/someone/book", "v9.9.9")
+    assert repository.address() == (url, "v9.9.9")
 
 
 @pytest.mark.parametrize("version", ["2.0.0", "0.15.1", "20.1"])
 def test_another_jupyter_book_is_refused(version):
-    with pytest.raises(RuntimeError, match=f"expected version 1.x; got {version}"):
+    wanted = f"expected version 1.x; got {version}"
+    with pytest.raises(RuntimeError, match=wanted):
         build.check_version(version)
 
 

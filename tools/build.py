@@ -39,7 +39,8 @@ def pages(toc: dict) -> list[str]:
 def missing_pages(html: Path, toc: dict) -> list[str]:
     """The pages that should have been built and were not."""
     wanted = ["index.html", *(f"{page}.html" for page in pages(toc))]
-    return [page for page in dict.fromkeys(wanted) if not (html / page).exists()]
+    wanted = dict.fromkeys(wanted)
+    return [page for page in wanted if not (html / page).exists()]
 
 
 def main() -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 from packaging.specifiers import SpecifierSet
 
 sys.path.insert(0, str(Path(__file__).parent))
-from notebooks import ROOT, write_text  # noqa: E402
+from notebooks import ROOT, write_text
 
 HEAD = """\
 # The exact versions that were last validated together. Where one of them

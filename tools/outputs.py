@@ -13,7 +13,7 @@ from nbclient import NotebookClient
 from nbformat import NotebookNode
 
 sys.path.insert(0, str(Path(__file__).parent))
-from notebooks import notebooks, read, write  # noqa: E402
+from notebooks import notebooks, read, write
 
 METADATA = {
     "kernelspec": {

@@ -15,7 +15,7 @@ from pathlib import Path
 import yaml
 
 sys.path.insert(0, str(Path(__file__).parent))
-from notebooks import (  # noqa: E402
+from notebooks import (
     ROOT,
     notebooks,
     read,
@@ -109,10 +109,9 @@ def main(arguments: list[str]) -> int:
         print(error, file=sys.stderr)
         return 2
     text = CONFIG.read_text()
-    text = re.sub(r"(?m)^(\s+url:\s*).*?(\s+#.*)?$", rf"\g<1>{url}\2", text, 1)
-    text = re.sub(
-        r"(?m)^(\s+branch:\s*).*?(\s+#.*)?$", rf"\g<1>{new}\2", text, 1
-    )
+    for key, value in {"url": url, "branch": new}.items():
+        line = rf"(?m)^(\s+{key}:\s*).*?(\s+#.*)?$"
+        text = re.sub(line, rf"\g<1>{value}\2", text, count=1)
     write_text(CONFIG, text)
     stamp(old, url, new)
     print(f"stamped {url} at {new}")

@@ -101,7 +101,7 @@ def band(
     label: str = "",
     colour: str = BLUE,
 ) -> None:
-    """Plot the mean of repeated measurements with a band of ±2 standard errors.
+    """Plot the mean of repeated measurements, ±2 standard errors as a band.
 
     Args:
         samples: shape (repeats, len(x)); repeats of at least 2.
