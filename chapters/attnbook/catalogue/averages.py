@@ -73,8 +73,8 @@ def _kernel_cases():
 
 @task(
     chapter=1,
-    wanted="the (T, S) weights exp(−(q − k)² / 2σ²), each query's divided by "
-    "their sum",
+    wanted="the (T, S) weights exp(−(q − k)² / (2σ²)), each query's divided "
+    "by their sum",
     cases=_kernel_cases,
 )
 def gaussian_weights(queries, keys, width):
@@ -83,7 +83,7 @@ def gaussian_weights(queries, keys, width):
 
 @mistake(
     task=gaussian_weights,
-    symptom="The columns sum to one instead of the rows, and the averages "
+    symptom="The columns sum to one instead of the rows; the averages may "
     "leave the range of the values.",
     cause="The sum runs over the queries. Every key hands out one unit of "
     "weight, where every query should.",
@@ -99,10 +99,11 @@ def normalises_over_queries(queries, keys, width):
 
 @mistake(
     task=gaussian_weights,
-    symptom="An error about sizes for most inputs, and silently wrong "
-    "weights where there are as many queries as keys.",
+    symptom="An error about sizes for most inputs; silently wrong weights "
+    "where there are as many queries as keys, and a wrong shape for one key.",
     cause="The sums have lost their axis. Broadcasting lines them up with the "
-    "columns, so that each column is divided by another row's sum.",
+    "columns: column j is divided by the sum of row j, so that only the "
+    "diagonal is right.",
     fix="Keep the axis: sum(-1, keepdim=True).",
     hint="What shape have your sums, and which axis does broadcasting give "
     "them?",
@@ -161,8 +162,8 @@ def _distance_cases():
 
 @task(
     chapter=1,
-    wanted="the (T, S) weights exp(−|q − k|² / 2σ²), each query's divided by "
-    "their sum",
+    wanted="the (T, S) weights exp(−|q − k|² / (2σ²)), each query's divided "
+    "by their sum",
     cases=_distance_cases,
 )
 def distance_weights(queries, keys, width):
@@ -179,7 +180,7 @@ def distance_weights(queries, keys, width):
     fix="Subtract |k|² / 2 from the dot products, or give all keys one "
     "length.",
     hint="Which of the three terms of |q − k|² are the same for every key?",
-    seen="mem0ai/mem0 #5959",
+    seen="mem0ai/mem0 #5959 (there for the cosine)",
 )
 def forgets_the_length_of_keys(queries, keys, width):
     scores = queries @ keys.T / width**2
@@ -190,6 +191,10 @@ def forgets_the_length_of_keys(queries, keys, width):
 def _box_cases():
     days, visitors = _row(1, 2, 3), _row(90, 120, 100)
     return [
+        Case(
+            "a key far below the query, and one far above",
+            (_row(5), _row(1, 5, 9), visitors, 1.0),
+        ),
         Case("every key in reach", (_row(2), days, visitors, 1.0)),
         Case("no key in reach", (_row(2.5, 9), days, visitors, 1.0)),
         Case(
@@ -224,7 +229,7 @@ def box_regression(queries, keys, values, width):
     cause="No key counts, so the weights sum to zero, and 0 is divided by 0.",
     fix="Divide by 1 where the sum is 0: the weights and the result are 0.",
     hint="What do you divide by for a query that no key is near?",
-    seen="scikit-learn/scikit-learn #9654",
+    seen="scikit-learn/scikit-learn #9654 (there NaN is what is asked for)",
 )
 def nan_where_no_key_is_near(queries, keys, values, width):
     near = ((queries[:, None] - keys).abs() <= width).to(values.dtype)
@@ -233,10 +238,15 @@ def nan_where_no_key_is_near(queries, keys, values, width):
 
 def _leave_one_out_cases():
     return [
+        Case("two keys", (_row(0, 1), _row(-1, 1), 0.5)),
         Case(
             "the running example", (_row(1, 2, 3), _row(90, 120, 100), 1.5)
         ),
-        Case("two keys", (_row(0, 1), _row(-1, 1), 0.5)),
+        Case("two equal keys", (_row(1, 1, 3), _row(90, 120, 100), 1.5)),
+        Case(
+            "a key far from the others",
+            (_row(1, 2, 60), _row(90, 120, 100), 1.0),
+        ),
         Case(
             "nine keys in no order",
             (3 * draw(9, seed=1), draw(9, seed=2), 0.8),
@@ -272,7 +282,7 @@ def leave_one_out(keys, values, width):
     fix="Give every key weight 0 for itself, then divide by the sum of the "
     "rest.",
     hint="Which key lies nearest to each query here?",
-    seen="NicolasHug/Surprise #134",
+    seen="NicolasHug/Surprise #134 (there called expected)",
 )
 def keeps_its_own_value(keys, values, width):
     scores = -((keys[:, None] - keys) ** 2) / (2 * width**2)
@@ -280,11 +290,29 @@ def keeps_its_own_value(keys, values, width):
     return (kernel / kernel.sum(-1, keepdim=True)) @ values
 
 
+@mistake(
+    task=leave_one_out,
+    symptom="The weights of a query sum to less than one: of two keys each "
+    "should get the other's value, and only a part of it arrives.",
+    cause="The key's own weight is set to 0 after the division. It has taken "
+    "part in the sum, so the others no longer sum to one.",
+    fix="Give every key weight 0 for itself first, then divide by the sum.",
+    hint="What do the weights of one query sum to?",
+    seen="lucidrains/memory-compressed-attention #2 (there with a mask)",
+)
+def zeroes_its_weight_too_late(keys, values, width):
+    scores = -((keys[:, None] - keys) ** 2) / (2 * width**2)
+    kernel = torch.exp(scores)
+    weights = kernel / kernel.sum(-1, keepdim=True)
+    return weights.fill_diagonal_(0) @ values
+
+
 def _circle_cases():
     week = torch.arange(7, dtype=torch.float64)
     return [
-        Case("Monday and Sunday", (_row(0), _row(0, 6), 7, 0.5)),
-        Case("all days from three", (week, _row(0, 3, 6), 7, 0.8)),
+        Case("three days, two keys", (_row(0, 3, 6), _row(0, 6), 7, 0.8)),
+        Case("all days from three", (week, _row(0, 3, 6), 7, 0.6)),
+        Case("a narrow width", (_row(1, 2.5), _row(0, 3, 6), 7, 0.02)),
         Case(
             "hours, some beyond the day",
             (24 * draw(4, seed=1), 24 * draw(5, seed=2), 24, 0.3),
@@ -294,7 +322,7 @@ def _circle_cases():
 
 @task(
     chapter=1,
-    wanted="the dot-product weights of (cos, sin) of the angle 2πt / period",
+    wanted="the dot-product weights of (cos, sin) of the angle 2πn / period",
     cases=_circle_cases,
 )
 def circular_weights(queries, keys, period, width):
@@ -332,7 +360,7 @@ def closes_the_circle_early(queries, keys, period, width):
     cause="cos and sin take radians: a full turn is 2π, not 1.",
     fix="Multiply by 2π before dividing by the period.",
     hint="How large is the angle after one whole period?",
-    seen="EmilHvitfeldt/feature-engineering-az #62",
+    seen="EmilHvitfeldt/feature-engineering-az #62 (there in a book's formula)",
 )
 def turns_by_one_radian(queries, keys, period, width):
     q, k = queries / period, keys / period
@@ -348,6 +376,10 @@ def _slope_cases():
             (_row(4), _row(1, 2, 3), _row(90, 120, 100), 1.5),
         ),
         Case("equal values", (_row(0, 5), _row(1, 2, 3), _row(7, 7, 7), 1.0)),
+        Case(
+            "a query far from every key",
+            (_row(2, 100), _row(1, 2, 3), _row(90, 120, 100), 1.2),
+        ),
         Case(
             "six queries, four keys",
             (2 * draw(6, seed=1), draw(4, seed=2), draw(4, seed=3), 0.7),
@@ -382,3 +414,19 @@ def follows_its_own_score_only(queries, keys, values, width):
     weights = torch.softmax(scores, -1)
     change = (keys - queries[:, None]) / width**2
     return (weights * (1 - weights) * change) @ values
+
+
+@mistake(
+    task=slope,
+    symptom="Right at width 1. Wider kernels give slopes that are too steep, "
+    "narrower ones slopes that are too flat.",
+    cause="The score has σ² in its denominator, its derivative here only σ.",
+    fix="Divide by the square of the width: / width**2.",
+    hint="What is the derivative of −(q − k)² / (2σ²) with respect to q?",
+    seen="sarmueller/gibo #3",
+)
+def divides_by_the_width_unsquared(queries, keys, values, width):
+    scores = -((queries[:, None] - keys) ** 2) / (2 * width**2)
+    weights = torch.softmax(scores, -1)
+    product = weights @ (keys * values)
+    return (product - (weights @ keys) * (weights @ values)) / width

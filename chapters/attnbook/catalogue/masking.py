@@ -23,6 +23,8 @@ def _score_cases():
         Case("one key allowed, one not", (_row(1, 2), _mask("10"))),
         Case("an allowed score of 0", (_row(0, 1, 2), _mask("110"))),
         Case("negative scores", (_row(-3, -1, -2), _mask("110"))),
+        Case("a hidden score far above", (_row(0, 1000), _mask("10"))),
+        Case("large scores", (_row(1000, 999, 0), _mask("110"))),
         Case("three queries, five keys", (draw(3, 5, seed=1), late)),
         Case("a batch with a mask over keys", (draw(2, 3, 4, seed=2), keys)),
         Case(
@@ -181,13 +183,15 @@ def causal_mask_top_left(n_queries, n_keys):
 
 @mistake(
     task=causal_mask,
-    symptom="Every query sees the future, and nothing but the future. All "
-    "shapes fit, and the model can read the word that it should guess.",
+    symptom="Every query sees nothing but the future, and the last one "
+    "nothing. All shapes fit, and the model reads the word that it should "
+    "guess.",
     cause="The upper triangle marks what to hide. "
     "F.scaled_dot_product_attention takes True as: may attend.",
     fix="Negate it, and say in a comment what True means.",
     hint="In this book, what does True mean in a mask?",
-    seen="rasbt/LLMs-from-scratch #1061; pytorch/pytorch #170400",
+    seen="rasbt/LLMs-from-scratch #1061; the two conventions in pytorch/pytorch "
+    "#170404",
 )
 def inverted_causal_mask(n_queries, n_keys):
     future = torch.ones(n_queries, n_keys).triu(n_keys - n_queries + 1)
@@ -227,7 +231,8 @@ def window_mask(n_queries, n_keys, *, window):
     fix="Say what is counted. Here the query's own position counts, so the "
     "distance is less than the window.",
     hint="With a window of 1, how many keys does a query see?",
-    seen="huggingface/transformers #39408; vllm-project/vllm #3385",
+    seen="huggingface/transformers #39408; the two ways of counting in "
+    "vllm-project/vllm #3385",
 )
 def window_one_too_wide(n_queries, n_keys, *, window):
     query = torch.arange(n_keys - n_queries, n_keys)[:, None]  # (T, 1)
@@ -259,6 +264,7 @@ def padding_mask(lengths, *, side):
 def _real_cases():
     return [
         Case("one token", (_mask("1"),)),
+        Case("two tokens, padded on the left", (_mask("011"),)),
         Case("padded on the right", (_mask("1100", "1111"),)),
         Case("padded on the left", (_mask("0011", "1111", "0001"),)),
     ]
@@ -326,15 +332,19 @@ def padding_on_the_queries(real):
 
 
 def _check_cases():
-    right = draw(2, 3, seed=4)
-    spoilt = right.clone()
-    spoilt[0] = torch.nan
+    right = _row(1, 2, 3, 4)
+    twice = right.repeat(2, 1)
+    last = _row(0, 0, 0, 1)
+    one_nan = _row(1, torch.nan, 3, 4)
     return [
         Case("equal numbers", (right, right)),
-        Case("rounding", (right + 1e-13, right)),
-        Case("another shape", (right[:1], right)),
-        Case("a row of NaN", (spoilt, right)),
-        Case("one number off", (right + torch.eye(2, 3) * 1e-3, right)),
+        Case("a row of NaN", (right * torch.nan, right)),
+        Case("NaN in both, at one place", (one_nan, one_nan)),
+        Case("all smaller by 1", (right - 1, right)),
+        Case("all larger by 5e-10, within the bound", (right + 5e-10, right)),
+        Case("one of four larger by 2e-9", (right + 2e-9 * last, right)),
+        Case("larger by 1e-8, at 1000", (_row(1000) + 1e-8, _row(1000))),
+        Case("one row against the same row twice", (right, twice)),
     ]
 
 

@@ -87,7 +87,7 @@ def softmax(scores, dim=-1):
     symptom="NaN as soon as one score is large: above 88.72 in float32, "
     "above 11.09 in float16.",
     cause="exp overflows to infinity, and infinity divided by infinity is "
-    "no number.",
+    "not a number.",
     fix="Subtract the largest score along the same axis before exp; the "
     "weights stay the same.",
     hint="What is exp of your largest score? Which number can you subtract "
@@ -146,12 +146,80 @@ def maximum_of_the_whole_tensor(scores, dim=-1):
     return exp / exp.sum(dim, keepdim=True)
 
 
+def _group_cases():
+    return [
+        Case("one sentence", (_tensor(1.0, 2.0), torch.tensor([0, 0]))),
+        Case(
+            "two sentences",
+            (_tensor(1.0, 2.0, 3.0), torch.tensor([0, 0, 1])),
+        ),
+        Case(
+            "any numbers in any order",
+            (_tensor(1.0, 2.0, 3.0, 1.0), torch.tensor([7, -2, 7, -2])),
+        ),
+        Case(
+            "past the overflow of exp",
+            (_tensor(1000.0, 999.0, 1.0), torch.tensor([0, 0, 1])),
+        ),
+        Case(
+            "two sentences far apart",
+            (_tensor(1000.0, 999.0, 0.0, 1.0), torch.tensor([0, 0, 1, 1])),
+        ),
+        Case("a score of −∞", (_tensor(0.0, -INF), torch.tensor([3, 3]))),
+        Case(
+            "a sentence of nothing but −∞",
+            (_tensor(-INF, -INF, 0.0, 1.0), torch.tensor([0, 0, 1, 1])),
+        ),
+        Case(
+            "three sentences of nine words",
+            (draw(9, seed=10), torch.tensor([0, 0, 0, 0, 1, 2, 2, 2, 2])),
+        ),
+    ]
+
+
+@task(
+    chapter=2,
+    wanted="weights that sum to one within each group of equal numbers in "
+    "`groups`: the softmax of its scores; 0 where all its scores are −∞",
+    cases=_group_cases,
+    gradients=True,
+)
+def softmax_by_group(scores, groups):
+    weights = torch.zeros_like(scores)
+    for group in groups.unique():
+        (members,) = torch.where((groups == group) & (scores > -INF))
+        inside = torch.softmax(scores[members], 0)
+        weights = weights.index_add(0, members, inside)
+    return weights
+
+
+@mistake(
+    task=softmax_by_group,
+    symptom="Right as long as the sentences have scores of one size; a "
+    "sentence far below the largest score of another becomes NaN.",
+    cause="The largest score of all sentences is subtracted. In a low "
+    "sentence every exp is then 0, and so is their sum.",
+    fix="Subtract from each score the largest score of its own sentence.",
+    hint="How many maxima does your function subtract, and how many "
+    "sentences are there?",
+    seen="JuliaGraphs/GraphNeuralNetworks.jl #244 (there with the neighbours "
+    "of a node)",
+)
+def one_maximum_for_all_groups(scores, groups):
+    exp = (scores - scores.max()).exp()  # (N,)
+    same = (groups[:, None] == groups).to(scores.dtype)  # (N, N)
+    return exp / (same @ exp)
+
+
 def _temperature_cases():
     return [
         Case("temperature 1", (_tensor(1.0, 2.0), 1.0)),
         Case("temperature 2", (_tensor(1.0, 2.0), 2.0)),
         Case("temperature 0: the largest wins", (_tensor(1.0, 2.0), 0.0)),
         Case("temperature 0, a tie", (_tensor(2.0, 0.0, 2.0), 0.0)),
+        Case("temperature 0, a tie of three", (_tensor(2.0, 2.0, 2.0), 0.0)),
+        Case("temperature 0, nearly a tie", (_tensor(2.0, 2.0005), 0.0)),
+        Case("temperature 0, 1e-12 from a tie", (_tensor(0.0, 1e-12), 0.0)),
         Case("nearly 0: scores of ±1000", (_tensor(1.0, 2.0, -1.0), 0.001)),
         Case("a batch", (draw(2, 3, 5, seed=3), 2.5)),
         Case("a batch at temperature 0", (draw(2, 3, 5, seed=4), 0.0)),
@@ -287,26 +355,34 @@ def _log_sum_exp_cases():
         Case("scores far below zero", (_tensor(-1000.0, -1001.0),)),
         Case("two rows far apart", (_tensor([1000.0, 999.0], [0.0, 1.0]),)),
         Case("a score of −∞", (_tensor(0.0, -INF),)),
-        Case("nothing but −∞", (_tensor(-INF, -INF),)),
         Case("a batch", (draw(2, 3, 4, seed=9),)),
     ]
 
 
 @task(
     chapter=2,
-    wanted="log Σ exp(s) along the last axis, finite for any finite scores; "
-    "−∞ where all scores are −∞",
+    wanted="log Σ exp(s) along the last axis, finite for any finite scores",
     cases=_log_sum_exp_cases,
+    gradients=True,
 )
 def log_sum_exp(scores):
     return torch.logsumexp(scores, -1)
+
+
+def _neighbour_cases():
+    return [
+        Case("two tokens", (_tensor([1.0, 0.0], [1.0, 1.0]),)),
+        Case("one token", (_tensor([1.0, 2.0]),)),
+        Case("a repeated token", (_tensor([1.0], [1.0], [0.0]),)),
+        *[c for c in _attention_cases() if c.label[:3] not in ("one", "two")],
+    ]
 
 
 @task(
     chapter=2,
     wanted="(context, weights) as simple_attention, but no token has any "
     "weight on itself; a token that is alone has weight 0 and context 0",
-    cases=_attention_cases,
+    cases=_neighbour_cases,
 )
 def neighbours_only(x):
     x = x.numpy()
@@ -320,3 +396,39 @@ def neighbours_only(x):
         )
     context = np.einsum("...ij,...jd->...id", weights, x)
     return torch.from_numpy(context), torch.from_numpy(weights)
+
+
+@mistake(
+    task=neighbours_only,
+    symptom="Each token still has a weight on itself, and a large one where "
+    "the scores of its neighbours are negative. All rows sum to one.",
+    cause="The diagonal of the scores is set to 0, and 0 is a score like any "
+    "other: exp(0) = 1.",
+    fix="Set it to −∞: exp(−∞) = 0.",
+    hint="Look at the diagonal of your weights. What does a score of 0 become "
+    "in the softmax?",
+    seen="HKUST-KnowComp/MnemonicReader #7",
+)
+def scores_itself_zero(x):
+    scores = x @ x.transpose(-2, -1)  # (..., T, T)
+    itself = torch.eye(x.shape[-2], dtype=torch.bool)
+    weights = torch.softmax(scores.masked_fill(itself, 0), dim=-1)
+    return weights @ x, weights  # (..., T, d)
+
+
+@mistake(
+    task=neighbours_only,
+    symptom="The rows no longer sum to one; the louder a token is to itself, "
+    "the less its neighbours get.",
+    cause="The weight on itself is removed after the softmax, which has "
+    "shared the whole weight out before.",
+    fix="Forbid it in the scores, before the softmax.",
+    hint="What does each row of your weights sum to?",
+    seen="lucidrains/memory-compressed-attention #2 (there with a causal "
+    "mask)",
+)
+def removes_itself_after_softmax(x):
+    scores = x @ x.transpose(-2, -1)  # (..., T, T)
+    itself = torch.eye(x.shape[-2], dtype=torch.bool)
+    weights = torch.softmax(scores, dim=-1).masked_fill(itself, 0)
+    return weights @ x, weights  # (..., T, d)
