@@ -13,7 +13,8 @@ import pytest
 
 #: Numbers with a point or an exponent. Integers are compared as words.
 FLOAT = re.compile(
-    r"(?<![\w.])[-+]?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+]?\d+)?(?![\w.]*\d)"
+    r"(?<![\w.])[-+]?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))"
+    r"(?:[eE][-+]?\d+)?(?![\w.]*\d)"
 )
 
 #: Relative. It lets pass how a number is written (-0.0 and 0.0, 1e-5 and

@@ -61,6 +61,7 @@ def test_a_small_difference_is_printed_with_enough_digits():
 
 def test_a_wrong_gradient_alone_is_wrong():
     verdict = judge(lambda x: (x * 2).detach(), DOUBLE)
+    assert "expected [0.0]\n  got [0.0]" in verdict.message
     assert verdict.kind == "wrong" and "gradient" in verdict.message
 
 

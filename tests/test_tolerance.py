@@ -9,7 +9,7 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
-from conftest import FLOAT, close
+from conftest import FLOAT, TOLERANCE, close
 from notebooks import ROOT, notebooks, read
 
 
@@ -76,8 +76,11 @@ def test_any_changed_digit_of_a_stored_output_fails(path):
 def test_no_stored_float_has_more_digits_than_the_tolerance_can_tell(path):
     for text in texts(read(path)):
         for number in FLOAT.findall(text):
-            digits = re.sub(r"[eE].*|[-+.]", "", number).lstrip("0")
-            assert len(digits) <= 6, f"{number} in {text[:80]!r}"
+            mantissa, _, power = number.lower().partition("e")
+            decimals = len(mantissa.partition(".")[2])
+            last_place = 10.0 ** (int(power or 0) - decimals)
+            told_apart = TOLERANCE * abs(float(number)) < last_place
+            assert told_apart, f"{number} in {text[:80]!r}"
 
 
 def test_nbval_with_this_conftest(tmp_path):

@@ -225,5 +225,5 @@ def _apart(a: Any, b: Any) -> tuple[str, str]:
     for digits in (4, 8, 12):
         pair = brief(a, digits), brief(b, digits)
         if pair[0] != pair[1]:
-            break
-    return pair
+            return pair
+    return brief(a), brief(b)

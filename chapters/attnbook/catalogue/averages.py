@@ -360,7 +360,8 @@ def closes_the_circle_early(queries, keys, period, width):
     cause="cos and sin take radians: a full turn is 2π, not 1.",
     fix="Multiply by 2π before dividing by the period.",
     hint="How large is the angle after one whole period?",
-    seen="EmilHvitfeldt/feature-engineering-az #62 (there in a book's formula)",
+    seen="EmilHvitfeldt/feature-engineering-az #62 (there in a book's "
+    "formula)",
 )
 def turns_by_one_radian(queries, keys, period, width):
     q, k = queries / period, keys / period

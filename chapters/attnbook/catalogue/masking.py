@@ -190,8 +190,8 @@ def causal_mask_top_left(n_queries, n_keys):
     "F.scaled_dot_product_attention takes True as: may attend.",
     fix="Negate it, and say in a comment what True means.",
     hint="In this book, what does True mean in a mask?",
-    seen="rasbt/LLMs-from-scratch #1061; the two conventions in pytorch/pytorch "
-    "#170404",
+    seen="rasbt/LLMs-from-scratch #1061; the two conventions in "
+    "pytorch/pytorch #170404",
 )
 def inverted_causal_mask(n_queries, n_keys):
     future = torch.ones(n_queries, n_keys).triu(n_keys - n_queries + 1)

@@ -185,6 +185,35 @@ def keys_from_the_query_matrix(x, w_query, w_key, w_value):
     return torch.softmax(scores, dim=-1) @ v
 
 
+@mistake(
+    task=self_attention,
+    symptom="The rows of weights sum to one, but they are too sharp, the more "
+    "so the wider queries and keys are.",
+    cause="The scores go into the softmax as they are, not divided by √d_k.",
+    fix="Divide the scores by the root of the width of a key.",
+    hint="What does your code do between the scores and the softmax?",
+    seen="mlc-ai/mlc-llm #3426, PAIR-code/tiny-transformers #71",
+)
+def leaves_the_scale_out(x, w_query, w_key, w_value):
+    q, k, v = x @ w_query, x @ w_key, x @ w_value
+    return torch.softmax(q @ k.transpose(-2, -1), dim=-1) @ v
+
+
+@mistake(
+    task=self_attention,
+    symptom="The columns of the weights sum to one, the rows do not: the "
+    "queries share out each key, and the context is no average.",
+    cause="The softmax runs along dim=-2, the axis of the queries.",
+    fix="Take it along dim=-1, the axis of the keys.",
+    hint="What does each row of the weights that multiply v sum to?",
+    seen="labmlai/annotated_deep_learning_paper_implementations #146",
+)
+def softmax_down_the_columns(x, w_query, w_key, w_value):
+    q, k, v = x @ w_query, x @ w_key, x @ w_value
+    scores = q @ k.transpose(-2, -1) / k.shape[-1] ** 0.5
+    return torch.softmax(scores, dim=-2) @ v
+
+
 # What nn.Linear does
 
 
@@ -475,14 +504,33 @@ def _by_tokens(x, w_query, w_key, w_value):
     return torch.stack(rows)
 
 
-def _without_a_scale(x, w_query, w_key, w_value):
-    return torch.softmax(
-        attention_scores(x @ w_query, x @ w_key), dim=-1
-    ) @ (x @ w_value)
-
-
 def _only_the_values(x, w_query, w_key, w_value):
     return x @ w_value
+
+
+def _scale_from_the_tokens(x, w_query, w_key, w_value):
+    """Right where a token is as wide as a key."""
+    scores = attention_scores(x @ w_query, x @ w_key) / x.shape[-1] ** 0.5
+    return torch.softmax(scores, dim=-1) @ (x @ w_value)
+
+
+def _scale_from_the_values(x, w_query, w_key, w_value):
+    """Right where a value is as wide as a key."""
+    v = x @ w_value
+    scores = attention_scores(x @ w_query, x @ w_key) / v.shape[-1] ** 0.5
+    return torch.softmax(scores, dim=-1) @ v
+
+
+def _an_axis_too_many(x, w_query, w_key, w_value):
+    """Equal wherever shapes may broadcast."""
+    return _by_matrices(x[None], w_query, w_key, w_value)
+
+
+def _epsilon_in_the_sum(x, w_query, w_key, w_value):
+    """Too small, by at most a ten-millionth."""
+    scores = attention_scores(x @ w_query, x @ w_key) / w_key.shape[1] ** 0.5
+    share = (scores - scores.amax(-1, keepdim=True)).exp()
+    return share / (share.sum(-1, keepdim=True) + 1e-7) @ (x @ w_value)
 
 
 def _candidate_cases():
@@ -490,10 +538,14 @@ def _candidate_cases():
         "by_matrices": _by_matrices,
         "token_by_token": _by_tokens,
         "only_the_values": _only_the_values,
-        "without_a_scale": _without_a_scale,
+        "leaves_the_scale_out": leaves_the_scale_out,
         "scale_outside_the_softmax": scale_outside_the_softmax,
         "keys_from_the_query_matrix": keys_from_the_query_matrix,
         "leans_on_a_global": leans_on_a_global,
+        "scale_from_the_tokens": _scale_from_the_tokens,
+        "scale_from_the_values": _scale_from_the_values,
+        "an_axis_too_many": _an_axis_too_many,
+        "epsilon_in_the_sum": _epsilon_in_the_sum,
     }
     return [
         Case(name.replace("_", " "), (Candidate(name, fn),))
