@@ -13,6 +13,29 @@ from attnbook.mistakes import mistake
 from attnbook.proof import Case, difference
 from attnbook.tasks import draw, task
 
+
+
+class Watched(torch.Tensor):
+    """A tensor from which no large one may be made: an answer that builds
+    the matrix that an exercise does without is told so."""
+
+    LARGEST = 10_000
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        made = super().__torch_function__(function, types, args, kwargs or {})
+        if isinstance(made, torch.Tensor) and made.numel() > cls.LARGEST:
+            raise ValueError(
+                "a tensor too large for this exercise; expected at most "
+                f"{cls.LARGEST} elements here; got {tuple(made.shape)}"
+            )
+        return made
+
+
+def _watched(*tensors):
+    return tuple(tensor.as_subclass(Watched) for tensor in tensors)
+
+
 # ---- the variance of a score
 
 
@@ -30,6 +53,7 @@ def _variance_cases():
     wanted="the variance of q·k for d_k independent components, each with "
     "this mean and variance",
     cases=_variance_cases,
+    within=1e-6,  # so that an answer in float32 is right too
 )
 def score_variance(d_k, mean=0.0, variance=1.0):
     mean_square = variance + mean**2
@@ -85,10 +109,11 @@ def entropy(weights):
     symptom="The entropy of any row with a weight of exactly 0, and so of "
     "every masked row, is NaN.",
     cause="0 · log 0 is computed as 0 · (−∞), which is NaN; its limit is 0.",
-    fix="Let a zero weight add nothing: torch.special.entr, torch.xlogy, or "
-    "fill the logarithm of 0 before multiplying.",
+    fix="Put a 1 in the place of a zero weight before the logarithm is "
+    "taken. torch.special.entr and torch.xlogy have the right value too, "
+    "but through a softmax their gradient at a weight of 0 is NaN.",
     hint="What does your code give for a row such as (0, 1, 0)?",
-    seen="huggingface/trl #7263",
+    seen="huggingface/trl #7221",
 )
 def takes_the_log_of_zero(weights):
     return -(weights * weights.log()).sum(-1)
@@ -128,7 +153,7 @@ def keeps_only_the_diagonal(weights):
 
 
 def _backward_cases():
-    return [
+    cases = [
         Case(
             f"{c.label}, some gradient",
             (*c.args, draw(*c.args[0].shape, seed=10 + n)),
@@ -136,6 +161,8 @@ def _backward_cases():
         for n, c in enumerate(_weight_cases())
         if "far" not in c.label
     ]
+    many = _watched(_weights(1000, seed=4), draw(1000, seed=15))
+    return [*cases, Case("a thousand keys", many)]
 
 
 @task(
@@ -164,14 +191,15 @@ def masked(scores, mask):
 
 def _attention_cases():
     some = torch.tensor([[True, False, True], [False, False, False]])
-    bias = torch.tensor([[0.5, -1.0]], dtype=torch.float64)
-    mixed = draw(2, 3, seed=30).masked_fill(~some, -torch.inf)
+    bias = torch.tensor([[0.5, -1.0, 0.0]], dtype=torch.float64)
+    lost = draw(2, 3, seed=30).masked_fill(~some, -torch.inf)
+    mixed = lost.clone()
     mixed[1] = draw(3, seed=31)
-    pair = _qkv((), 1, 2, 2, 1, seed=1)
+    small = _qkv((), 1, 3, 2, 1, seed=1)
     return [
-        Case("one query, two keys", pair),
-        Case("a boolean mask", pair, {"mask": some[:1, :2]}),
-        Case("a bias", pair, {"mask": bias}),
+        Case("one query, three keys", small),
+        Case("a boolean mask", small, {"mask": some[:1]}),
+        Case("a bias", small, {"mask": bias}),
         Case("two queries, five keys", _qkv((), 2, 5, 3, 4, seed=4)),
         Case(
             "two sequences of three heads", _qkv((2, 3), 4, 6, 8, 5, seed=20)
@@ -192,9 +220,25 @@ def _attention_cases():
             {"mask": mixed},
         ),
         Case(
+            "an additive mask, the second query fully masked",
+            _qkv((2,), 2, 3, 4, 2, seed=17),
+            {"mask": lost},
+        ),
+        Case(
             "a scale given", _qkv((), 2, 3, 4, 2, seed=23), {"scale": 0.3}
         ),
+        Case("a scale of 0", _qkv((), 2, 3, 4, 2, seed=23), {"scale": 0.0}),
+        Case("float16, too large before the scale", _half()),
     ]
+
+
+def _half():
+    """The raw score of the first key, 65536, is too large for float16; the
+    scaled ones, 8192 and 4096, are exact, and so are the weights 1 and 0."""
+    q = torch.full((1, 64), 32.0, dtype=torch.float16)
+    k = torch.cat([q, q / 2])
+    v = torch.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=torch.float16)
+    return q, k, v
 
 
 def _qkv(leading, n_queries, n_keys, d_k, d_v, *, seed, by=1):
@@ -208,7 +252,7 @@ def _qkv(leading, n_queries, n_keys, d_k, d_v, *, seed, by=1):
 @task(
     chapter=4,
     wanted="the context softmax(q kᵀ/√d_k + mask) v and the weights; a "
-    "fully masked query gets zeros",
+    "fully masked query gets zeros, in the gradient too",
     cases=_attention_cases,
     gradients=True,
     home="attention.scaled_dot_product_attention",
@@ -218,10 +262,11 @@ def scaled_dot_product_attention(q, k, v, *, mask=None, scale=None):
     identity = torch.eye(k.shape[-2], dtype=k.dtype, device=k.device)
     identity = identity.expand(*k.shape[:-2], -1, -1)
     lost = torch.zeros(1, 1, dtype=torch.bool, device=q.device)
-    if mask is not None and mask.dtype == torch.bool:
+    if mask is not None:
         # What torch gives for a fully masked query depends on its version.
-        lost = ~mask.any(-1, keepdim=True)
-        mask = mask | lost
+        boolean = mask.dtype == torch.bool
+        lost = ~(mask if boolean else mask > -torch.inf).any(-1, keepdim=True)
+        mask = mask | lost if boolean else mask.masked_fill(lost, 0)
     context, weights = (
         F.scaled_dot_product_attention(
             q, k, values, attn_mask=mask, scale=scale
@@ -294,7 +339,7 @@ def scales_by_the_full_width(q, k, v, *, mask=None, scale=None):
     fix="Fill with −∞ where the mask is False; add only a mask that holds "
     "0 and −∞.",
     hint="What does a masked key's weight come out as? It should be 0.",
-    seen="huggingface/transformers #41443, huggingface/diffusers #14342",
+    seen="vllm-project/speculators #691, huggingface/diffusers #14342",
 )
 def adds_a_boolean_mask(q, k, v, *, mask=None, scale=None):
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
@@ -392,14 +437,15 @@ def split_heads(x, n_heads):
     fix="Cut the last axis in two, (T, H, d), then transpose T and H.",
     hint="Number the components 0, 1, 2, … and look at what the first head "
     "gets.",
-    seen="hyunwoongko/transformer #15, bentrevett/pytorch-seq2seq #148",
+    seen="zhouhaoyi/Informer2020 #59; asked about in "
+    "hyunwoongko/transformer #15, bentrevett/pytorch-seq2seq #148",
 )
 def cuts_across_tokens(x, n_heads):
     *leading, length, width = x.shape
     return x.reshape(*leading, n_heads, length, width // n_heads)
 
 
-# ---- softmax in one pass
+# ---- peak and total of the softmax in one pass
 
 
 def _score_cases():
@@ -430,7 +476,7 @@ def online_softmax(scores):
     "turned round: exp(new − old) instead of exp(old − new).",
     fix="Multiply the old total by exp(old − new), which is at most 1.",
     hint="When the peak rises, must the old total shrink or grow?",
-    seen="deepseek-ai/FlashMLA #177",
+    seen="deepseek-ai/FlashMLA #177 (there in the documentation)",
 )
 def rescales_the_wrong_way(scores):
     peak, total = scores[..., :1], torch.ones_like(scores[..., :1])
@@ -449,6 +495,10 @@ def _block_cases():
         Case(
             "scores in the thousands",
             (*_qkv((2, 3), 2, 7, 4, 5, seed=79, by=1000), 3),
+        ),
+        Case(
+            "fifty queries, five hundred keys, ten a block",
+            (*_watched(*_qkv((), 50, 500, 4, 3, seed=82)), 10),
         ),
     ]
 
