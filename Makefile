@@ -21,7 +21,6 @@ OTHER_CPU := ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE \
 	ONEDNN_MAX_CPU_ISA=SSE41 OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES=
 
 .PHONY: help install book test outputs repository clean
-.DELETE_ON_ERROR:
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' \
@@ -34,7 +33,6 @@ $(INSTALLED): requirements.txt $(CONSTRAINTS)
 	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 10) or sys.exit( \
 		f"the book needs Python 3.10 or newer; got {v[0]}.{v[1]}; " \
 		"name another with: make PYTHON=python3.11 ...")'
-	@rm -f $@
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || \
 		$(PYTHON) -m venv --clear .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
@@ -56,7 +54,7 @@ outputs: $(INSTALLED) ## run chapters and store their outputs (CHAPTER=04)
 	$(BIN)/python tools/outputs.py $(CHAPTER)
 
 repository: $(INSTALLED) ## stamp the repository's address (URL=... REF=v...)
-	$(BIN)/python tools/repository.py $(URL) $(REF)
+	$(BIN)/python tools/repository.py "$(URL)" "$(REF)"
 
 clean: ## remove the built book and the environment
 	rm -rf _build .venv

@@ -154,9 +154,10 @@ def describe(app, pagename, templatename, context, doctree):
     """Describe a page, to search engines and previews, by its first words."""
     if doctree is None:
         return
+    first = next(doctree.findall(nodes.section), doctree)
     words = " ".join(
         part.astext()
-        for part in next(doctree.findall(nodes.section)).children
+        for part in first.children
         if isinstance(part, nodes.paragraph)
         and not any(part.findall(nodes.image))  # a badge
         and not any(part.findall(nodes.math))

@@ -27,6 +27,12 @@ def chapter_file(number: int) -> Path:
     return found
 
 
+def without_make() -> dict[str, str]:
+    """The environment without what an outer make has put into it."""
+    ours = ("MAKE", "MFLAGS", "CONSTRAINTS", "PYTHON", "ATTNBOOK", "CHAPTER")
+    return {k: v for k, v in os.environ.items() if not k.startswith(ours)}
+
+
 def by_notebook(paths=None):
     """A decorator: the test runs once for every notebook."""
     return pytest.mark.parametrize(

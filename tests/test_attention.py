@@ -67,17 +67,23 @@ def _cases():
             "mask": bias.masked_fill(~mask, -INF),
         }),
         Case("a mask over keys alone", (q, k, v), {"mask": mask[:1]}),
+        Case("one of a single axis", (*batch, v), {"mask": mask[0]}),
+        Case("a bias of another type", (q, k, v), {"mask": bias.float()}),
     ]
 
 
 def _torch(q, k, v, mask=None, scale=None):
     """SDPA, with the book's rule for a query that may attend to nothing."""
+    if mask is not None:
+        mask = torch.atleast_2d(mask)
+        mask = mask.to(q.dtype) if mask.is_floating_point() else mask
     context = F.scaled_dot_product_attention(
         q, k, v, attn_mask=mask, scale=scale
     )
     if mask is None:
         return context
     allowed = mask if mask.dtype == torch.bool else mask > -INF
+    allowed = torch.atleast_2d(allowed)
     return torch.where(allowed.any(-1, keepdim=True), context, 0.0)
 
 
@@ -217,13 +223,46 @@ Q, K, V = torch.ones(3, 2), torch.ones(4, 2), torch.ones(4, 5)
          "the mask does not fit the scores; expected a shape that "
          "broadcasts to (3, 4); got (2, 3, 4)"),
         ((Q, K, V), torch.full((3, 4), NAN), ValueError,
-         "the mask contains NaN; expected numbers or −inf; "
-         "got 12 NaN in (3, 4)"),
+         "the mask contains NaN or +inf; expected numbers or −inf; "
+         "got 12 of them in (3, 4)"),
+        ((Q, K, V), torch.full((3, 4), INF), ValueError,
+         "the mask contains NaN or +inf; expected numbers or −inf; "
+         "got 12 of them in (3, 4)"),
+        ((Q, K.double(), V), None, TypeError,
+         "q, k and v are of different types; expected one for all; got "
+         "torch.float32, torch.float64, torch.float32"),
     ],
 )
 def test_bad_input_is_named(attention, args, mask, error, message):
     with pytest.raises(error, match=f"^{re.escape(message)}$"):
         attention(*args, mask=mask)
+
+
+def test_softmax_of_what_is_no_float():
+    with pytest.raises(TypeError, match=re.escape(
+        "the scores are no floating-point tensor; expected one; "
+        "got torch.int64"
+    )):
+        softmax(torch.tensor([1, 2]))
+    with pytest.raises(TypeError, match="got list"):
+        softmax([1.0, 2.0])
+
+
+def test_heads_of_what_has_no_tokens():
+    with pytest.raises(ValueError, match=re.escape(
+        "x has no axis of tokens; expected (..., T, width); got x (6,)"
+    )):
+        split_heads(torch.ones(6), 2)
+
+
+def test_a_bias_too_low_for_half_precision_hides_the_row():
+    """The lowest float32 is −∞ in float16: nothing may be attended to."""
+    q, k, v = (draw(2, 4, seed=i, dtype=torch.float16) for i in range(3))
+    mask = torch.full((2, 2), torch.finfo(torch.float32).min)
+    for attention in (scaled_dot_product_attention, fused_attention):
+        context = attention(q, k, v, mask=mask)
+        context = getattr(context, "context", context)
+        agrees(context, torch.zeros(2, 4), name="the rule", within=0)
 
 
 def test_softmax_of_an_empty_sequence():

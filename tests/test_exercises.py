@@ -89,6 +89,42 @@ def test_an_error_is_reported_with_the_readers_line():
     assert "the case: one number" in verdict.message
 
 
+def test_the_innermost_line_of_the_reader_is_named():
+    def inner(x):
+        return x[9]
+
+    def outer(x):
+        return inner(x)
+
+    line = inner.__code__.co_firstlineno + 1
+    assert f"in line {line}: return x[9]" in judge(outer, DOUBLE).message
+
+
+def test_the_line_of_a_callable_object_is_named():
+    class Mine:
+        def __call__(self, x):
+            return x[8]
+
+    line = Mine.__call__.__code__.co_firstlineno + 1
+    assert f"in line {line}: return x[8]" in judge(Mine(), DOUBLE).message
+
+
+def test_a_known_mistake_that_breaks_off_keeps_its_error():
+    """Else the reader's exception would vanish."""
+    wrong = all_mistakes()["divides_by_n_again"]
+
+    def breaks(x):
+        raise KeyError("x")
+
+    def breaks_otherwise(x):
+        raise IndexError("x")
+
+    known = {"breaks": replace(wrong, wrong=breaks)}
+    verdict = judge(breaks, DOUBLE, known)
+    assert verdict.mistake == "breaks" and isinstance(verdict.error, KeyError)
+    assert judge(breaks_otherwise, DOUBLE, known).mistake == ""
+
+
 def test_not_implemented_after_a_start_is_an_error():
     def mine(x):
         if len(x) > 1:
@@ -96,6 +132,12 @@ def test_not_implemented_after_a_start_is_an_error():
         return x * 2
 
     assert judge(mine, DOUBLE).kind == "error"
+
+
+def test_an_error_of_torch_is_not_taken_for_a_stub():
+    """torch has no softmax of integers, and raises NotImplementedError."""
+    verdict = judge(lambda x: torch.softmax(x.long(), -1), DOUBLE)
+    assert verdict.kind == "error"
 
 
 def test_what_cannot_be_called_is_refused():

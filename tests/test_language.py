@@ -7,6 +7,7 @@ import types
 
 import pytest
 import torch
+from huggingface_hub import constants
 
 from attnbook import language
 from attnbook.language import book_text, load_tokenizer, train_tokenizer
@@ -100,6 +101,7 @@ def test_the_hubs_tokenizer_is_taken_where_it_can_be_had(
     hub = _FakeHub(train_tokenizer(book_text()))
     hub.tokenizer.pad_token = None
     monkeypatch.delenv(language.OFFLINE, raising=False)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(language, "_reachable", lambda address: reachable)
     monkeypatch.setitem(
         sys.modules, "transformers",
@@ -109,7 +111,21 @@ def test_the_hubs_tokenizer_is_taken_where_it_can_be_had(
     assert found is hub.tokenizer and found.padding_side == "right"
     assert hub.calls == [("some/name", not reachable)]
     assert found.pad_token == found.eos_token  # some come without one
+    assert constants.HF_HUB_OFFLINE is False  # as it was before
     assert capsys.readouterr().out == "tokenizer: some/name\n"
+
+
+def test_a_reader_who_is_offline_by_choice_stays_so(monkeypatch):
+    hub = _FakeHub(train_tokenizer(book_text()))
+    monkeypatch.delenv(language.OFFLINE, raising=False)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(language, "_reachable", lambda address: True)
+    monkeypatch.setitem(
+        sys.modules, "transformers",
+        types.SimpleNamespace(AutoTokenizer=hub),
+    )
+    load_tokenizer("some/name")
+    assert hub.calls == [("some/name", True)]
 
 
 def test_an_address_that_refuses_is_not_reachable():

@@ -88,8 +88,13 @@ def test_a_layer_may_have_biases_and_one_width():
          "a width is below 1; expected positive widths; "
          "got d_in=0, d_k=3, d_v=3"),
         (lambda: SelfAttention(4, 3)(torch.ones(2, 5)),
-         "the tokens have the wrong width; expected a last axis of 4; "
+         "the tokens have the wrong shape; expected (..., T, 4); "
          "got x (2, 5)"),
+        (lambda: SelfAttention(4, 3)(torch.ones(4)),
+         "the tokens have the wrong shape; expected (..., T, 4); got x (4,)"),
+        (lambda: SelfAttention(4, 3, 0),
+         "a width is below 1; expected positive widths; "
+         "got d_in=4, d_k=3, d_v=0"),
         (lambda: SelfAttention(4, 3)(torch.ones(0, 4)),
          "q has an empty or missing axis; expected (..., length, width), "
          "both at least 1; got (0, 3)"),
@@ -102,4 +107,23 @@ def test_a_layer_may_have_biases_and_one_width():
 )
 def test_bad_input_is_named(call, message):
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        call()
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: SelfAttention(4, 3)(torch.ones(2, 4).double()),
+         "the tokens are of the wrong type; expected a tensor of "
+         "torch.float32; got torch.float64"),
+        (lambda: SelfAttention(4, 3)([[1.0] * 4]),
+         "the tokens are of the wrong type; expected a tensor of "
+         "torch.float32; got list"),
+        (lambda: SelfAttention(4, 3)(torch.ones(2, 4), torch.zeros(2, 2)),
+         "the mask is of the wrong type; expected a boolean tensor "
+         "(True = may attend); got torch.float32"),
+    ],
+)
+def test_a_bad_type_is_named(call, message):
+    with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
         call()

@@ -9,10 +9,11 @@ import subprocess
 
 import pytest
 
+from book import without_make
 from notebooks import ROOT
 
 PYTHON = """#!/bin/sh
-echo "$@" >> "$LOG"
+echo "$@ [$ATEN_CPU_CAPABILITY $ATTNBOOK_OFFLINE]" >> "$LOG"
 case "$*" in
   *"-m venv --clear .venv"*)
     rm -rf .venv && mkdir -p .venv/bin && cp "$0" .venv/bin/python ;;
@@ -45,12 +46,9 @@ def make(folder, *arguments):
     """Run make; whether it passed, and the interesting calls it made."""
     log = folder / "log"
     log.unlink(missing_ok=True)
-    inherited = {
-        k: v for k, v in os.environ.items() if not k.startswith("MAKE")
-    }
     done = subprocess.run(
         ["make", *arguments, "PYTHON=./fake-python"], cwd=folder,
-        capture_output=True, text=True, env=inherited,
+        capture_output=True, text=True, env=without_make(),
     )
     calls = log.read_text() if log.exists() else ""
     words = ("-m venv", "pip install", "tools/build.py")
@@ -112,3 +110,21 @@ def test_the_newest_versions_can_be_tried(folder):
     make(folder, "clean")
     assert make(folder, "install")[0]
     assert "-c constraints.txt" in (folder / "log").read_text()
+
+
+def test_everything_is_run_offline_and_once_more_as_on_another_cpu(folder):
+    assert make(folder, "test")[0]
+    runs = [
+        line for line in (folder / "log").read_text().splitlines()
+        if line.startswith("-m pytest")
+    ]
+    first, second = runs
+    assert "--nbval" in first and first.endswith("chapters [default 1]")
+    assert "--nbval" in second and second.endswith("tests chapters [ 1]")
+
+
+def test_a_changed_theme_is_built(folder):
+    (folder / "site" / "book_page.py").touch()
+    make(folder, "book")
+    newer(folder / "site" / "book_page.py")
+    assert make(folder, "book") == (True, ["tools/build.py"])

@@ -81,6 +81,13 @@ def test_conversions_round_trip(a, b, seed):
     agrees(convert(there, b, "sdpa"), convert(mask, a, "sdpa"), name="sdpa")
 
 
+def test_conversions_have_the_types_that_libraries_want():
+    mask = causal_mask(2)
+    half = convert(mask, "sdpa", "additive", dtype=torch.float16)
+    assert half.dtype == torch.float16
+    assert convert(mask, "sdpa", "transformers").dtype == torch.int64
+
+
 def test_a_conversion_is_a_new_tensor():
     mask = causal_mask(3)
     convert(mask, "sdpa", "sdpa")[0, 0] = False
@@ -152,15 +159,30 @@ def test_the_transformers_convention_is_what_its_masks_mean():
         (lambda: window_mask(3, window=0), ValueError,
          "the window is empty; expected at least 1; got 0"),
         (lambda: padding_mask([]), ValueError,
-         "these are no lengths; expected one number ≥ 0 a sequence; got []"),
+         "these are no lengths; expected one integer ≥ 0 a sequence; got []"),
         (lambda: padding_mask([2, -1]), ValueError,
-         "these are no lengths; expected one number ≥ 0 a sequence; "
+         "these are no lengths; expected one integer ≥ 0 a sequence; "
          "got [2, -1]"),
+        (lambda: padding_mask([1.5]), ValueError,
+         "these are no lengths; expected one integer ≥ 0 a sequence; "
+         "got [1.5]"),
         (lambda: padding_mask([2], side="top"), ValueError,
          "padding has no side 'top'; expected 'left' or 'right'"),
-        (lambda: positions(torch.ones(2, 3)), ValueError,
-         "this is no padding mask; expected a boolean or 0/1 tensor (B, S); "
-         "got torch.float32 (2, 3)"),
+        (lambda: positions(torch.ones(2, 3)), TypeError,
+         "the mask is of the wrong type; expected transformers: integer, "
+         "1 = real token, 0 = padding; got torch.float32"),
+        (lambda: positions(torch.tensor([[0, 2, 1]])), ValueError,
+         "the mask holds other values; expected transformers: integer, "
+         "1 = real token, 0 = padding; got 2"),
+        (lambda: positions(torch.ones(3).bool()), ValueError,
+         "this is no padding mask; expected a shape (B, S); got (3,)"),
+        (lambda: combine([[True]]), TypeError,
+         "the mask is no tensor; expected sdpa: boolean, True = may attend; "
+         "got list"),
+        (lambda: convert(causal_mask(2), "sdpa", "additive",
+                         dtype=torch.long), TypeError,
+         "an additive mask cannot be of this type; expected a "
+         "floating-point type; got torch.int64"),
         (lambda: combine(), ValueError,
          "nothing to combine; expected at least one mask"),
         (lambda: combine(torch.ones(2, 3)), TypeError,

@@ -20,6 +20,7 @@ matplotlib.use("Agg")
         (torch.tensor(105.0), "x = 105.0\n"),
         (torch.tensor([True, False]), "x (2,)\n[ True False]\n"),
         (3, "x = 3\n"),
+        (torch.tensor([0.5], dtype=torch.bfloat16), "x (1,)\n[0.5]\n"),
         (torch.tensor([torch.nan]), "x (1,)\n[nan]\n"),
     ],
 )

@@ -2,6 +2,11 @@
 
 import ast
 import re
+from base64 import b64decode
+from io import BytesIO
+
+import pytest
+from matplotlib.image import imread
 
 from book import (
     CHAPTER_FILES,
@@ -87,6 +92,16 @@ def test_figures_have_alt_text(path):
 
 
 @by_notebook()
+def test_figures_are_pictures(path):
+    """nbval does not compare them, and would let pass a spoilt one."""
+    for number, cell, output in outputs(path):
+        picture = output.get("data", {}).get("image/png")
+        if picture:
+            height, width, _ = imread(BytesIO(b64decode(picture))).shape
+            assert width >= 400 and height >= 200, f"code cell {number}"
+
+
+@by_notebook()
 def test_no_line_of_code_is_too_long(path):
     for cell in code_cells(path):
         for line in cell.source.splitlines():
@@ -130,6 +145,13 @@ def test_the_readme_names_the_same_address():
     text = (ROOT / "README.md").read_text()
     found = set(re.findall(r"https://github\.com/[\w.-]+/[\w-]+", text))
     assert found == {url}
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
+def test_what_a_document_links_to_exists(name):
+    text = (ROOT / name).read_text()
+    for target in re.findall(r"\]\(([^)#:]+)\)", text):
+        assert (ROOT / target).exists(), target
 
 
 SECTIONS = ["Where people go wrong", "Exercises", "Summary", "Further reading"]

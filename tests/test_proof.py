@@ -154,6 +154,73 @@ def test_errors_of_either_side_are_raised():
         agrees(torch.exp, lambda x: 1 / 0, name="exp", cases=[(X,)])
 
 
+@pytest.mark.parametrize("nothing", [None, [], X[:0], (None, [])])
+def test_a_reference_without_numbers_is_an_error(nothing):
+    with pytest.raises(ValueError, match="nothing to compare; expected a ref"):
+        agrees(nothing, nothing, name="nothing")
+    with pytest.raises(ValueError, match="nothing to compare; expected a ref"):
+        agrees(
+            lambda x: nothing, lambda x: nothing, name="it", cases=[(X,)]
+        )
+
+
+def test_gradients_of_constants_are_an_error():
+    with pytest.raises(ValueError, match="no gradient to compare; expected"):
+        agrees(
+            lambda x: x.detach(), lambda x: x.detach(), name="a constant",
+            cases=[(X,)], gradients=True,
+        )
+
+
+def test_a_bound_that_bounds_nothing_is_an_error():
+    with pytest.raises(ValueError, match="no bound; expected .*; got inf"):
+        agrees(X, X + 1, name="x", within=torch.inf)
+
+
+@pytest.mark.parametrize(
+    "ours, theirs",
+    [
+        (torch.tensor([2]), torch.tensor([3])),
+        (torch.tensor([2**53 + 1]), torch.tensor([2**53])),
+        (torch.tensor([True]), torch.tensor([False])),
+    ],
+)
+def test_no_bound_is_wide_enough_for_integers(ours, theirs):
+    assert difference(ours, theirs, within=1).kind == "value"
+
+
+def test_complex_numbers_are_compared_whole():
+    assert difference(1 + 2j, 1 + 2j, within=0) is None
+    assert difference(1 + 2j, 1 + 9j, within=1e-9).kind == "value"
+    assert difference(1 + 0j, 1.0, within=1e-9).kind == "type"
+
+
+@pytest.mark.parametrize("pack", [
+    lambda a, b: (a, (b,)), lambda a, b: {"a": a, "b": b},
+])
+def test_gradients_of_every_part_and_argument_are_compared(pack):
+    def right(x, y):
+        return pack(x * 2, y * 3)
+
+    cases = [Case("", (X, X))]
+    agrees(right, right, name="it", cases=cases, gradients=True)
+    for wrong in (
+        lambda x, y: pack((x * 2).detach(), y * 3),
+        lambda x, y: pack(x * 2, (y * 3).detach()),
+    ):
+        with pytest.raises(Disagreement, match="gradient"):
+            agrees(wrong, right, name="it", cases=cases, gradients=True)
+
+
+def test_a_changed_keyword_argument_is_found():
+    case = Case("", (X,), {"y": X})
+    with pytest.raises(Disagreement, match="argument y was changed"):
+        agrees(
+            lambda x, *, y: x + y.mul_(2), lambda x, *, y: x + y * 2,
+            name="it", cases=[case],
+        )
+
+
 def test_nothing_to_compare_is_an_error():
     with pytest.raises(ValueError, match="expected at least one case"):
         agrees(torch.exp, torch.exp, name="exp", cases=[])

@@ -18,7 +18,9 @@ import sphinxcontrib.katex as sphinx_katex
 import yaml
 from bs4 import BeautifulSoup
 
-ROOT = Path(__file__).resolve().parent.parent
+from build import missing_pages
+from notebooks import ROOT
+
 SITE = ROOT / "_build" / "html"
 
 # Bytes a page may cost a reader who has nothing of the site yet: on a slow
@@ -203,23 +205,6 @@ def images_without_words(site):
                 if len(alt.strip()) < ALT_LENGTH:
                     faults.append(f"{where} has a short alt text: {alt}")
     return faults
-
-
-def toc_entries(toc):
-    """Names of the pages in a Jupyter Book table of contents."""
-    parts = toc.get("parts", [toc])
-    return [toc["root"]] + [
-        chapter["file"] for part in parts for chapter in part["chapters"]
-    ]
-
-
-def missing_pages(site, toc):
-    """Each entry of the table of contents has a page."""
-    return [
-        f"there is no page {name}.html"
-        for name in ["index", *toc_entries(toc)]
-        if not (site / f"{name}.html").is_file()
-    ]
 
 
 def launch_faults(site, chapters, config):
@@ -591,14 +576,6 @@ def test_images_with_words_pass(tmp_path):
         + figure('alt="Weights fall as the distance to the query grows."')
     )
     assert images_without_words(write_site(tmp_path, body)) == []
-
-
-def test_missing_pages_are_found(tmp_path):
-    toc = {"root": "index", "parts": [{"chapters": [{"file": "01_a"}]}]}
-    site = write_site(tmp_path)
-    the_fault(missing_pages(site, toc), "01_a.html")
-    write_site(tmp_path, name="01_a")
-    assert missing_pages(site, toc) == []
 
 
 COLAB = "https://colab.research.google.com/github/us/book/blob/v1/chapters/"

@@ -43,6 +43,11 @@ def test_equal_outputs_pass(a, b):
         ("0.5 0.5", "0.5"),
         ("nan", "0.0"),
         ("1.0", "1"),
+        ("#", "0.5"),
+        ("# 0.5", "0.5 #"),
+        ("0.5 # 0.25", "# 0.5 0.25"),
+        ("v0.10000001", "v0.1"),
+        ("1.0.10000001", "1.0.1"),
     ],
 )
 def test_different_outputs_fail(a, b):
@@ -84,7 +89,8 @@ def test_no_stored_float_has_more_digits_than_the_tolerance_can_tell(path):
 
 
 def test_nbval_with_this_conftest(tmp_path):
-    """End to end: of six cells, the four with a changed output fail."""
+    """End to end: of seven cells, the four with a changed output fail, and
+    one of the others is told to be ignored."""
     good = "weights (2, 2)\n[[0.25 0.75]\n [0.5  0.5 ]]\n"
     stored = {
         "the same": good,
@@ -93,9 +99,11 @@ def test_nbval_with_this_conftest(tmp_path):
         "a word": good.replace("weights", "scores"),
         "a shape": good.replace("(2, 2)", "(2, 3)"),
         "nothing": None,
+        "ignored": "another",
     }
     cells = []
-    for count, text in enumerate(stored.values(), start=1):
+    for count, (name, text) in enumerate(stored.items(), start=1):
+        ignored = ["nbval-ignore-output"] if name == "ignored" else []
         outputs = (
             [new_output("stream", name="stdout", text=text)] if text else []
         )
@@ -104,6 +112,7 @@ def test_nbval_with_this_conftest(tmp_path):
                 f"print({good.rstrip()!r})",
                 execution_count=count,
                 outputs=outputs,
+                metadata={"tags": ignored},
             )
         )
     nbformat.write(new_notebook(cells=cells), tmp_path / "cells.ipynb")
@@ -118,6 +127,9 @@ def test_nbval_with_this_conftest(tmp_path):
     results = re.findall(r"^(PASSED|FAILED) .*?Cell (\d)", done.stdout, re.M)
     assert sorted(results, key=lambda r: r[1]) == [
         ("PASSED", "0"), ("PASSED", "1"), ("FAILED", "2"),
-        ("FAILED", "3"), ("FAILED", "4"), ("FAILED", "5"),
+        ("FAILED", "3"), ("FAILED", "4"), ("FAILED", "5"), ("PASSED", "6"),
     ]
-    assert "2 cells run, the outputs of 2 compared" in done.stdout
+    assert (
+        "3 cells run, what 2 of them print compared, 1 not compared"
+        in done.stdout
+    )

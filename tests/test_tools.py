@@ -13,6 +13,8 @@ import build
 import notebooks as files
 import outputs
 import repository
+from book import without_make
+from constraints import line
 from notebooks import ROOT
 
 
@@ -21,7 +23,10 @@ def notebook(tmp_path):
     cells = [
         new_markdown_cell("# A title", metadata={"tags": ["badges"]}),
         new_code_cell("x = 1", metadata={"tags": ["setup"]}),
-        new_code_cell("x + 1"),
+        new_code_cell(
+            "x + 1", metadata={"execution": {}, "collapsed": True},
+            execution_count=9,
+        ),
     ]
     path = tmp_path / "01_chapter.ipynb"
     files.write(path, new_notebook(cells=cells))
@@ -36,6 +41,8 @@ def test_outputs_are_the_same_bytes_each_time(notebook):
     done = files.read(notebook)
     assert [c.get("execution_count") for c in done.cells] == [None, 1, 2]
     assert done.cells[2].outputs[0].data["text/plain"] == "2"
+    assert done.cells[2].outputs[0].execution_count == 2
+    assert done.cells[2].metadata == {}
 
 
 def test_a_failing_cell_leaves_the_file_as_it_was(notebook):
@@ -63,9 +70,18 @@ def test_a_failed_write_leaves_the_file_as_it_was(notebook, monkeypatch):
 
 
 def test_an_unknown_chapter_is_refused(capsys):
-    assert outputs.main(["99"]) == 2
-    error = capsys.readouterr().err
-    assert "there is no chapter '99'; expected the beginning of" in error
+    for name in ("99", "0", "01_"):
+        assert outputs.main([name]) == 2
+        error = capsys.readouterr().err
+        assert f"there is no chapter {name!r}; expected a number" in error
+
+
+def test_a_chapter_is_chosen_by_its_number(notebook, monkeypatch, capsys):
+    monkeypatch.setattr(outputs, "notebooks", lambda: [notebook])
+    monkeypatch.setenv("ATTNBOOK_OFFLINE", "")
+    assert outputs.main(["01"]) == 0
+    assert capsys.readouterr().out == "stored 01_chapter.ipynb\n"
+    assert files.read(notebook).cells[2].outputs
 
 
 @pytest.fixture
@@ -113,13 +129,41 @@ def test_stamping_twice_changes_nothing(tree, notebook):
     assert {p: p.read_bytes() for p in tree.iterdir()} == before
 
 
-@pytest.mark.parametrize("url", ["book", "https://example.org/a/b", "git@x:y"])
-def test_what_is_no_address_is_refused(tree, url, capsys):
+BOOK = "https://github.com/someone/book"
+
+
+def test_a_reference_alone_keeps_the_address(tree):
+    url, _ = repository.address()
+    assert repository.main(["", "v3.0.0"]) == 0
+    assert repository.address() == (url, "v3.0.0")
+
+
+def test_a_stamping_that_was_cut_short_can_be_done_again(tree, monkeypatch):
+    def fails(*args):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(repository, "write_text", fails)
+        repository.main([BOOK])
+    assert repository.main([BOOK]) == 0
+    for path in tree.iterdir():
+        assert "OWNER/averages" not in path.read_text()
+
+
+@pytest.mark.parametrize(
+    "arguments, wanted",
+    [
+        (["book"], "expected https://github.com/OWNER/NAME; got 'book'"),
+        (["https://example.org/a/b"], "expected https://github.com/OWNER"),
+        (["git@x:y"], "expected https://github.com/OWNER/NAME"),
+        ([BOOK, "1.10"], "expected a tag such as v0.1.0; got '1.10'"),
+        ([BOOK, "v1 # no"], "expected a tag such as v0.1.0; got 'v1 # no'"),
+    ],
+)
+def test_what_is_no_address_is_refused(tree, arguments, wanted, capsys):
     before = {p: p.read_bytes() for p in tree.iterdir()}
-    assert repository.main([url]) == 2
-    assert "expected https://github.com/OWNER/NAME; got" in (
-        capsys.readouterr().err
-    )
+    assert repository.main(arguments) == 2
+    assert wanted in capsys.readouterr().err
     assert {p: p.read_bytes() for p in tree.iterdir()} == before
 
 
@@ -145,6 +189,52 @@ def test_the_right_jupyter_book_is_taken():
     build.check_version("1.0.4.post1")
 
 
+@pytest.fixture
+def builds(tmp_path, monkeypatch):
+    """A build in a folder of its own; the commands that it would run."""
+    monkeypatch.setattr(build, "ROOT", tmp_path)
+    monkeypatch.setattr(build, "HTML", tmp_path / "_build" / "html")
+    (tmp_path / "_toc.yml").write_text("root: index\n")
+    (tmp_path / "_build").mkdir()
+    (tmp_path / "_build" / "old").touch()
+    commands = []
+
+    def run(command, cwd):
+        commands.append(command)
+        return subprocess.CompletedProcess(command, run.returns)
+
+    run.returns = 0
+    monkeypatch.setattr(build.subprocess, "run", run)
+    return tmp_path, commands, run
+
+
+def test_a_wrong_jupyter_book_stops_the_build(builds, monkeypatch, capsys):
+    folder, commands, _ = builds
+    monkeypatch.setattr(build.metadata, "version", lambda name: "2.0.0")
+    assert build.main() == 1
+    assert commands == [] and (folder / "_build" / "old").exists()
+    assert "expected version 1.x; got 2.0.0" in capsys.readouterr().err
+
+
+def test_a_failed_build_fails(builds):
+    folder, commands, run = builds
+    run.returns = 7
+    assert build.main() == 7
+    assert "-W" in commands[0] and not (folder / "_build").exists()
+
+
+def test_a_build_that_wrote_nothing_fails(builds, capsys):
+    assert build.main() == 1
+    assert "the build left out index.html" in capsys.readouterr().err
+
+
+def test_constraints_name_the_python_they_need():
+    assert line("torch", "2.13.0+cpu", ">=3.10") == "torch==2.13.0"
+    assert line("numpy", "2.4.6", ">=3.11") == (
+        'numpy==2.4.6; python_full_version >= "3.11"'
+    )
+
+
 TOC = {
     "root": "index",
     "parts": [
@@ -164,7 +254,7 @@ def test_every_page_of_the_table_of_contents_is_looked_for(tmp_path):
 def test_make_lists_its_targets():
     text = subprocess.run(
         ["make", "--no-print-directory", "help"], cwd=ROOT,
-        capture_output=True, text=True, check=True,
+        capture_output=True, text=True, check=True, env=without_make(),
     ).stdout
     listed = re.findall(r"(?m)^make (\w+) ", text)
     assert listed == [
@@ -184,7 +274,7 @@ def test_an_old_python_is_refused(tmp_path):
     fake.chmod(0o755)
     done = subprocess.run(
         ["make", "install", f"PYTHON={fake}"], cwd=tmp_path,
-        capture_output=True, text=True,
+        capture_output=True, text=True, env=without_make(),
     )
     assert done.returncode != 0
     assert "the book needs Python 3.10 or newer; got 3.9" in done.stderr

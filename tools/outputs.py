@@ -66,12 +66,14 @@ def normalise(notebook: NotebookNode) -> None:
 
 def main(arguments: list[str]) -> int:
     wanted = arguments[0] if arguments else ""
-    chosen = [p for p in notebooks() if p.name.startswith(wanted)]
+    chosen = [
+        p for p in notebooks() if not wanted or wanted in (p.stem, p.stem[:2])
+    ]
     if not chosen:
         names = ", ".join(p.stem for p in notebooks())
         print(
-            f"there is no chapter {wanted!r}; expected the beginning of one "
-            f"of {names}",
+            f"there is no chapter {wanted!r}; expected a number such as 04, "
+            f"or one of {names}",
             file=sys.stderr,
         )
         return 2

@@ -3,7 +3,7 @@
 It stands in `_config.yml` (`repository: url, branch`) and is written from
 there into the notebooks' badges and set-up cells and into the README.
 
-usage: python tools/repository.py [URL [REFERENCE]]
+usage: python tools/repository.py [URL [REFERENCE]]     either may be empty
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from notebooks import (
 
 CONFIG = ROOT / "_config.yml"
 README = ROOT / "README.md"
-URL = re.compile(r"https://github\.com/[\w.-]+/[\w.-]+")
+URL = re.compile(r"https://github\.com/[\w.-]+/[\w-]+")
+REFERENCE = re.compile(r"[A-Za-z][\w./-]*")
 
 SETUP = '''\
 # Set-up, the same in every chapter: the book's helper package comes from
@@ -64,12 +65,17 @@ def address() -> tuple[str, str]:
     return repository["url"], repository["branch"]
 
 
-def check(url: str) -> None:
-    """Raise ValueError unless the address can serve badges and set-up."""
+def check(url: str, reference: str) -> None:
+    """Raise ValueError unless these can serve badges and set-up."""
     if not URL.fullmatch(url):
         raise ValueError(
             "this is no repository address; expected "
             f"https://github.com/OWNER/NAME; got {url!r}"
+        )
+    if not REFERENCE.fullmatch(reference):
+        raise ValueError(
+            "this is no reference; expected a tag such as v0.1.0; "
+            f"got {reference!r}"
         )
 
 
@@ -84,7 +90,7 @@ def badges_source(url: str, reference: str, file: str) -> str:
     return BADGES.format(url=url, name=name, reference=reference, file=file)
 
 
-def stamp(old: str, url: str, reference: str) -> None:
+def stamp(url: str, reference: str) -> None:
     """Write the address into every notebook and the README."""
     for path in notebooks():
         notebook = read(path)
@@ -96,25 +102,28 @@ def stamp(old: str, url: str, reference: str) -> None:
                 cell.source = badges_source(url, reference, path.name)
         write(path, notebook)
     if README.exists():
-        write_text(README, README.read_text().replace(old, url))
+        write_text(README, URL.sub(url, README.read_text()))
 
 
 def main(arguments: list[str]) -> int:
-    old, reference = address()
-    url = arguments[0].rstrip("/").removesuffix(".git") if arguments else old
-    new = arguments[1] if len(arguments) > 1 else reference
+    url, reference = address()
+    if arguments and arguments[0]:
+        url = arguments[0].rstrip("/").removesuffix(".git")
+    if len(arguments) > 1 and arguments[1]:
+        reference = arguments[1]
     try:
-        check(url)
+        check(url, reference)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
+    stamp(url, reference)
+    # Last, so that a stamping that was cut short can be done again.
     text = CONFIG.read_text()
-    for key, value in {"url": url, "branch": new}.items():
+    for key, value in {"url": url, "branch": reference}.items():
         line = rf"(?m)^(\s+{key}:\s*).*?(\s+#.*)?$"
         text = re.sub(line, rf"\g<1>{value}\2", text, count=1)
     write_text(CONFIG, text)
-    stamp(old, url, new)
-    print(f"stamped {url} at {new}")
+    print(f"stamped {url} at {reference}")
     return 0
 
 

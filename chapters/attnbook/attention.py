@@ -33,8 +33,14 @@ def softmax(scores: Tensor, dim: int = -1) -> Tensor:
         scores: any, of a floating-point type; the result has the same.
 
     Raises:
+        TypeError: if `scores` is no floating-point tensor.
         ValueError: if there is no score along `dim`.
     """
+    if not isinstance(scores, Tensor) or not scores.is_floating_point():
+        raise TypeError(
+            "the scores are no floating-point tensor; expected one; got "
+            f"{getattr(scores, 'dtype', type(scores).__name__)}"
+        )
     if scores.shape[dim] == 0:
         raise ValueError(
             "softmax of an empty sequence; expected at least one score "
@@ -69,9 +75,10 @@ def scaled_dot_product_attention(
         context: (..., T, d_v), weights: (..., T, S)
 
     Raises:
-        TypeError: an input that is not a floating-point tensor, or a mask
-            that is neither boolean nor floating-point.
-        ValueError: shapes that do not fit, an empty sequence, a NaN.
+        TypeError: inputs that are not floating-point tensors of one type, or
+            a mask that is neither boolean nor floating-point.
+        ValueError: shapes that do not fit, an empty sequence, a NaN, a mask
+            of +inf.
 
     Source: Vaswani et al. (2017), arXiv:1706.03762, equation 1.
     """
@@ -83,7 +90,7 @@ def scaled_dot_product_attention(
     if mask is not None and mask.dtype == torch.bool:
         scores = scores.masked_fill(~mask, -torch.inf)
     elif mask is not None:
-        scores = scores + mask
+        scores = scores + mask.to(scores.dtype)
     weights = softmax(scores)  # (..., T, S)
     return Attention(weights @ v, weights)  # (..., T, d_v)
 
@@ -107,12 +114,14 @@ def fused_attention(
     check_inputs(q, k, v, mask)
     if mask is None:
         return F.scaled_dot_product_attention(q, k, v, scale=scale)
-    allowed = mask if mask.dtype == torch.bool else mask > -torch.inf
-    lost = ~allowed.any(-1, keepdim=True)  # (..., T, 1)
+    mask = torch.atleast_2d(mask)
     if mask.dtype == torch.bool:
+        lost = ~mask.any(-1, keepdim=True)  # (..., T, 1)
         mask = mask | lost
     else:
-        mask = mask.masked_fill(lost, 0).to(q.dtype)
+        mask = mask.to(q.dtype)
+        lost = (mask == -torch.inf).all(-1, keepdim=True)  # (..., T, 1)
+        mask = mask.masked_fill(lost, 0)
     context = F.scaled_dot_product_attention(
         q, k, v, attn_mask=mask, scale=scale
     )
@@ -123,8 +132,14 @@ def split_heads(x: Tensor, n_heads: int) -> Tensor:
     """Cut the last axis into heads: (..., T, H·d) → (..., H, T, d).
 
     Raises:
-        ValueError: if the heads do not divide the width.
+        ValueError: if the heads do not divide the width, or x has no axis
+            of tokens.
     """
+    if x.ndim < 2:
+        raise ValueError(
+            "x has no axis of tokens; expected (..., T, width); "
+            f"got x {tuple(x.shape)}"
+        )
     width = x.shape[-1]
     if n_heads < 1 or width % n_heads:
         raise ValueError(
@@ -143,7 +158,7 @@ def check_inputs(
         if not isinstance(x, Tensor) or not x.is_floating_point():
             raise TypeError(
                 f"{name} is no floating-point tensor; expected one; got "
-                f"{x.dtype if isinstance(x, Tensor) else type(x).__name__}"
+                f"{getattr(x, 'dtype', type(x).__name__)}"
             )
         if x.ndim < 2 or 0 in x.shape[-2:]:
             raise ValueError(
@@ -156,6 +171,11 @@ def check_inputs(
                 f"{name} contains NaN; expected numbers only; got "
                 f"{int(x.isnan().sum())} NaN in {tuple(x.shape)}"
             )
+    if not q.dtype == k.dtype == v.dtype:
+        raise TypeError(
+            "q, k and v are of different types; expected one for all; got "
+            f"{q.dtype}, {k.dtype}, {v.dtype}"
+        )
     if q.shape[-1] != k.shape[-1]:
         raise ValueError(
             "q and k have different widths; expected the same d_k; "
@@ -184,11 +204,10 @@ def _check_mask(mask: Tensor, shape: tuple[int, ...]) -> None:
     if not isinstance(mask, Tensor) or not (
         mask.dtype == torch.bool or mask.is_floating_point()
     ):
-        got = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
         raise TypeError(
             "the mask is of the wrong type; expected a boolean tensor "
             "(True = may attend) or a floating-point one (added to the "
-            f"scores); got {got}"
+            f"scores); got {getattr(mask, 'dtype', type(mask).__name__)}"
         )
     try:
         fits = torch.broadcast_shapes(mask.shape, shape) == shape
@@ -199,8 +218,9 @@ def _check_mask(mask: Tensor, shape: tuple[int, ...]) -> None:
             "the mask does not fit the scores; expected a shape that "
             f"broadcasts to {shape}; got {tuple(mask.shape)}"
         )
-    if mask.is_floating_point() and mask.isnan().any():
+    bad = (mask.isnan() | (mask == torch.inf)) & mask.is_floating_point()
+    if bad.any():
         raise ValueError(
-            "the mask contains NaN; expected numbers or −inf; got "
-            f"{int(mask.isnan().sum())} NaN in {tuple(mask.shape)}"
+            "the mask contains NaN or +inf; expected numbers or −inf; got "
+            f"{int(bad.sum())} of them in {tuple(mask.shape)}"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -38,6 +39,15 @@ def use_style() -> None:
     )
 
 
+def as_array(values: Any) -> np.ndarray:
+    """Numbers of any kind, also on a card or in bfloat16, as an array."""
+    if isinstance(values, Tensor):
+        values = values.detach().cpu()
+        if values.is_floating_point():
+            values = values.double()
+    return np.asarray(values)
+
+
 def heatmap(
     ax: Axes,
     matrix: Tensor | np.ndarray,
@@ -58,9 +68,7 @@ def heatmap(
     Raises:
         ValueError: labels that do not fit the matrix.
     """
-    if isinstance(matrix, Tensor):
-        matrix = matrix.detach().cpu().numpy()
-    matrix = np.asarray(matrix, dtype=float)
+    matrix = as_array(matrix).astype(float)
     if matrix.shape != (len(rows), len(columns)):
         raise ValueError(
             "the labels do not fit the matrix; expected "
@@ -106,8 +114,7 @@ def band(
     Args:
         samples: shape (repeats, len(x)); repeats of at least 2.
     """
-    if isinstance(samples, Tensor):
-        samples = samples.detach().cpu().numpy()
+    samples = as_array(samples)
     mean = samples.mean(0)
     error = 2 * samples.std(0, ddof=1) / np.sqrt(len(samples))
     ax.plot(x, mean, "o-", color=colour, label=label, markersize=4)

@@ -7,7 +7,6 @@ import socket
 import threading
 import warnings
 from importlib import resources
-from unittest import mock
 
 HUB = ("huggingface.co", 443)
 TOKENIZER = "mistralai/Mistral-7B-v0.1"
@@ -69,15 +68,18 @@ def _from_hub(name, padding_side):
     """The hub's tokenizer from the network or a local copy, or None."""
     from huggingface_hub import constants
 
-    offline = not _reachable(HUB)
+    before = constants.HF_HUB_OFFLINE
+    offline = before or not _reachable(HUB)
     # Without this, even a look for local files waits for the network.
-    with mock.patch.object(constants, "HF_HUB_OFFLINE", offline):
-        try:
-            return _transformers().AutoTokenizer.from_pretrained(
-                name, padding_side=padding_side, local_files_only=offline
-            )
-        except (OSError, ValueError):  # not there, or not for everyone
-            return None
+    constants.HF_HUB_OFFLINE = offline
+    try:
+        return _transformers().AutoTokenizer.from_pretrained(
+            name, padding_side=padding_side, local_files_only=offline
+        )
+    except (OSError, ValueError):  # not there, or not for everyone
+        return None
+    finally:
+        constants.HF_HUB_OFFLINE = before
 
 
 def _reachable(address, seconds=1.5):

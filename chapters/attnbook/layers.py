@@ -40,6 +40,8 @@ class SelfAttention(nn.Module):
 
     Raises:
         ValueError: a width below 1; an input whose last axis is not d_in.
+        TypeError: an input of another type than the weights; a mask that is
+            not boolean.
     """
 
     def __init__(
@@ -59,11 +61,18 @@ class SelfAttention(nn.Module):
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """x (..., T, d_in) → q, k (..., T, d_k) and v (..., T, d_v)."""
+        weight = self.query.weight
+        if not isinstance(x, Tensor) or x.dtype != weight.dtype:
+            raise TypeError(
+                "the tokens are of the wrong type; expected a tensor of "
+                f"{weight.dtype}; got "
+                f"{getattr(x, 'dtype', type(x).__name__)}"
+            )
         d_in = self.query.in_features
-        if x.shape[-1] != d_in:
+        if x.ndim < 2 or x.shape[-1] != d_in:
             raise ValueError(
-                "the tokens have the wrong width; expected a last axis of "
-                f"{d_in}; got x {tuple(x.shape)}"
+                "the tokens have the wrong shape; expected "
+                f"(..., T, {d_in}); got x {tuple(x.shape)}"
             )
         return self.query(x), self.key(x), self.value(x)
 
@@ -79,6 +88,14 @@ class SelfAttention(nn.Module):
 
     def stages(self, x: Tensor, mask: Tensor | None = None) -> Stages:
         """Every tensor on the way; `mask` is boolean, True = may attend."""
+        if mask is not None and (
+            not isinstance(mask, Tensor) or mask.dtype != torch.bool
+        ):
+            raise TypeError(
+                "the mask is of the wrong type; expected a boolean tensor "
+                "(True = may attend); got "
+                f"{getattr(mask, 'dtype', type(mask).__name__)}"
+            )
         q, k, v = self.project(x)
         check_inputs(q, k, v, mask)
         scores = self.score(q, k)  # (..., T, T)

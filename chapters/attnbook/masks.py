@@ -7,6 +7,7 @@ with `combine` (a logical and).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import torch
@@ -77,9 +78,12 @@ def padding_mask(
         ValueError: no lengths, a length below 0, or another side.
     """
     lengths = torch.as_tensor(lengths)
-    if lengths.ndim != 1 or lengths.numel() == 0 or (lengths < 0).any():
+    if (
+        lengths.ndim != 1 or lengths.numel() == 0
+        or lengths.is_floating_point() or (lengths < 0).any()
+    ):
         raise ValueError(
-            "these are no lengths; expected one number ≥ 0 a sequence; "
+            "these are no lengths; expected one integer ≥ 0 a sequence; "
             f"got {lengths.tolist()}"
         )
     longest = int(lengths.max())
@@ -98,14 +102,20 @@ def positions(real: Tensor) -> Tensor:
 
     `real` is boolean or 0/1, shape (B, S). Padding gets position 0, which
     nothing may read.
+
+    Raises:
+        TypeError: a mask that is neither boolean nor integer.
+        ValueError: another shape, or integers other than 0 and 1.
     """
-    if real.is_floating_point() or real.ndim != 2:
+    boolean = isinstance(real, Tensor) and real.dtype == torch.bool
+    _expect(real, "sdpa" if boolean else "transformers")
+    if real.ndim != 2:
         raise ValueError(
-            "this is no padding mask; expected a boolean or 0/1 tensor "
-            f"(B, S); got {real.dtype} {tuple(real.shape)}"
+            "this is no padding mask; expected a shape (B, S); "
+            f"got {tuple(real.shape)}"
         )
-    count = real.long().cumsum(-1)
-    return (count - 1).clamp(min=0) * (real != 0)
+    real = real.long()
+    return (real.cumsum(-1) - 1) * real
 
 
 def combine(*masks: Tensor) -> Tensor:
@@ -126,10 +136,7 @@ def combine(*masks: Tensor) -> Tensor:
             "the masks do not fit together; expected shapes that broadcast; "
             f"got {', '.join(str(tuple(m.shape)) for m in masks)}"
         ) from None
-    allowed = torch.ones(shape, dtype=torch.bool, device=masks[0].device)
-    for mask in masks:
-        allowed = allowed & mask.to(allowed.device)
-    return allowed
+    return functools.reduce(torch.logical_and, masks).expand(shape).clone()
 
 
 def convert(
@@ -145,7 +152,8 @@ def convert(
     padding mask of shape (B, S) is still one over keys.
 
     Raises:
-        TypeError: a mask whose type is not that of `source`.
+        TypeError: a mask whose type is not that of `source`; a `dtype` that
+            is not floating-point.
         ValueError: an unknown convention; an additive mask that holds
             anything but 0 and −inf (a bias is more than a mask); an integer
             mask that holds anything but 0 and 1.
@@ -164,6 +172,11 @@ def convert(
         "additive": lambda: mask == 0,
     }[source]()
     if target == "additive":
+        if not dtype.is_floating_point:
+            raise TypeError(
+                "an additive mask cannot be of this type; expected a "
+                f"floating-point type; got {dtype}"
+            )
         zeros = torch.zeros(allowed.shape, dtype=dtype, device=mask.device)
         return zeros.masked_fill(~allowed, -torch.inf)
     return {
@@ -175,6 +188,11 @@ def convert(
 
 def _expect(mask: Tensor, convention: str) -> None:
     """Raise if the mask cannot be one of this convention."""
+    if not isinstance(mask, Tensor):
+        raise TypeError(
+            f"the mask is no tensor; expected {convention}: "
+            f"{CONVENTIONS[convention]}; got {type(mask).__name__}"
+        )
     boolean = mask.dtype == torch.bool
     floating = mask.is_floating_point()
     fits = {

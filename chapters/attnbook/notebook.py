@@ -11,7 +11,7 @@ import torch
 from IPython.display import Markdown, display
 from torch import Tensor
 
-from attnbook.figures import use_style
+from attnbook.figures import as_array, use_style
 from attnbook.tasks import draw
 
 #: Where the notebooks compute. The graphics chips of some laptops ("mps")
@@ -47,9 +47,7 @@ def show(decimals: int = 4, **named: Any) -> None:
     [105.       0.3333]
     """
     for name, value in named.items():
-        if isinstance(value, Tensor):
-            value = value.detach().cpu().numpy()
-        value = np.asarray(value)
+        value = as_array(value)
         if np.issubdtype(value.dtype, np.floating):
             value = value.astype(np.float64).round(decimals) + 0.0
         if value.ndim == 0:

@@ -8,6 +8,8 @@ raises `Disagreement` with the worst place when the two differ.
 from __future__ import annotations
 
 import inspect
+import itertools
+import math
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 
 class Disagreement(AssertionError):
@@ -44,7 +47,7 @@ class Outcome:
     """What a function did on one case."""
 
     result: Any = None
-    gradients: tuple[Tensor, ...] = ()
+    gradients: tuple[Tensor, ...] = ()  # none if it is constant
     spoilt: str = ""  # the argument it changed in place, if any
     error: Exception | None = None
 
@@ -80,6 +83,8 @@ def difference(
 
 
 def _tensor_difference(ours, theirs, within, equal_nan):
+    if ours.is_complex() and theirs.is_complex():
+        ours, theirs = torch.view_as_real(ours), torch.view_as_real(theirs)
     if _kind(ours) != _kind(theirs):
         return Difference(
             "type",
@@ -93,16 +98,17 @@ def _tensor_difference(ours, theirs, within, equal_nan):
         )
     if ours.numel() == 0:
         return None
+    exact = _kind(ours) != "float"
+    same = ours == theirs  # equal infinities too
     a, b = ours.to(torch.float64), theirs.to(torch.float64)
-    same = a == b  # equal infinities too
     nan = a.isnan() | b.isnan()
     if equal_nan:
         same |= a.isnan() & b.isnan()
     gap = (a - b).abs().masked_fill(nan, torch.inf).masked_fill(same, 0)
-    worst = int(gap.argmax())
-    if gap.flatten()[worst] <= within:
+    if same.all() or not exact and gap.max() <= within:
         return None
-    place = tuple(int(i) for i in torch.unravel_index(gap.argmax(), a.shape))
+    worst = (~same).double().argmax() if exact else gap.argmax()
+    place = tuple(int(i) for i in torch.unravel_index(worst, a.shape))
     x, y = a.flatten()[worst].item(), b.flatten()[worst].item()
     if _kind(ours) == "boolean":
         return Difference(
@@ -143,9 +149,13 @@ def agrees(
 
     Raises:
         Disagreement: naming the case, the place and both values.
-        ValueError: if there is nothing to compare.
+        ValueError: if there is nothing to compare, or no gradient, or if
+            the bound is not finite.
     """
+    if not math.isfinite(within):
+        raise ValueError(f"this is no bound; expected a number; got {within}")
     if cases is None:
+        _require_numbers(theirs)
         found = difference(ours, theirs, within=within, equal_nan=equal_nan)
         if found:
             raise Disagreement(f"disagrees with {name}: {found.message}")
@@ -156,12 +166,15 @@ def agrees(
     ]
     if not cases:
         raise ValueError("nothing to compare; expected at least one case")
+    moved = False
     for n, case in enumerate(cases):
         mine = run(ours, case, gradients=gradients)
         reference = run(theirs, case, gradients=gradients)
         for side in (mine, reference):
             if side.error:
                 raise side.error
+        _require_numbers(reference.result)
+        moved |= len(reference.gradients) > 0
         found = outcome_difference(
             mine, reference, within=within, equal_nan=equal_nan
         )
@@ -171,6 +184,11 @@ def agrees(
                 f"disagrees with {name} on case {n}{label}, "
                 f"sizes {_sizes_of(case)}: {found.message}"
             )
+    if gradients and not moved:
+        raise ValueError(
+            "no gradient to compare; expected a reference that depends on "
+            "its arguments; got constants"
+        )
     _say(name, within, [_sizes_of(c) for c in cases], gradients)
 
 
@@ -204,7 +222,10 @@ def outcome_difference(
         return Difference(
             "in place", f"the argument {name} was changed in place"
         )
-    for n, (a, b) in enumerate(zip(ours.gradients, theirs.gradients)):
+    pairs = itertools.zip_longest(ours.gradients, theirs.gradients)
+    for n, (a, b) in enumerate(pairs):  # None: a constant, gradient 0
+        a = torch.zeros_like(b) if a is None else a
+        b = torch.zeros_like(a) if b is None else b
         found = difference(a, b, **options)
         if found:
             return Difference(
@@ -253,15 +274,13 @@ def _gradients(fn, case):
         for a in (*args, *kwargs.values())
         if isinstance(a, Tensor) and a.is_floating_point()
     ]
-    result = fn(*args, **kwargs)
-    parts = result if isinstance(result, (tuple, list)) else [result]
     total = sum(
         (part * _fixed_weights(part)).sum()
-        for part in parts
+        for part in tree_leaves(fn(*args, **kwargs))
         if isinstance(part, Tensor) and part.requires_grad
     )
     if not isinstance(total, Tensor):  # nothing depends on the arguments
-        return tuple(torch.zeros_like(leaf) for leaf in leaves)
+        return ()
     found = torch.autograd.grad(total, leaves, allow_unused=True)
     return tuple(
         torch.zeros_like(leaf) if g is None else g
@@ -282,6 +301,8 @@ def sizes(args: Any) -> str:
     for a in args:
         if hasattr(a, "shape"):
             found.append("×".join(str(n) for n in a.shape) or "scalar")
+        elif isinstance(a, Mapping):
+            found.append(sizes(a.values()))
         elif isinstance(a, (tuple, list)) and not _is_numbers(a):
             found.append(sizes(a))
         elif isinstance(a, (tuple, list)):
@@ -289,6 +310,17 @@ def sizes(args: Any) -> str:
         elif isinstance(a, (int, float)):
             found.append(f"{a:g}")
     return ", ".join(found)
+
+
+def _require_numbers(reference: Any) -> None:
+    """Raise if a reference has nothing in it that could be compared."""
+    for leaf in tree_leaves(reference):
+        if leaf is not None and 0 not in getattr(leaf, "shape", ()):
+            return
+    raise ValueError(
+        "nothing to compare; expected a reference with at least one number; "
+        f"got {_describe(reference)}"
+    )
 
 
 def _sizes_of(case: Case) -> str:
@@ -316,6 +348,8 @@ def _as_array(x):
 def _kind(x: Tensor) -> str:
     if x.dtype == torch.bool:
         return "boolean"
+    if x.is_complex():
+        return "complex number"
     return "float" if x.is_floating_point() else "integer"
 
 
