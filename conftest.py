@@ -82,6 +82,6 @@ def _has_text(output):
 def pytest_terminal_summary(terminalreporter):
     if _counts["run"]:
         terminalreporter.write_line(
-            "notebooks: {run} cells run, what {compared} of them print "
-            "compared, {not compared} not compared".format_map(_counts)
+            "notebooks: {run} cells run, the outputs of {compared} compared, "
+            "of {not compared} not compared".format_map(_counts)
         )

@@ -1,7 +1,7 @@
 """What this book needs of Sphinx beyond its settings.
 
 Four things: formulas rendered while building, by KaTeX, where a wrong one
-fails the build; citations that are plain links, so that they read well in a
+fails the build, and numbered; citations that are plain links, so that they read well in a
 notebook too; boxes around exercises; and mends of the theme's pages. The
 theme's templates are left alone: a page is mended as it is written, and a
 mend that no longer finds its place warns, which fails the build.
@@ -143,6 +143,23 @@ def link_bibliography(app, env):
         slugs[citation.key] = (0, citation.citation_id, citation.key)
 
 
+def number_equations(app, doctree):
+    """Number every displayed formula, so that one can speak of it.
+
+    A label would do it too, but stands as raw text in a notebook.
+    """
+    docname = app.env.docname
+    domain = app.env.get_domain("math")
+    for count, formula in enumerate(doctree.findall(nodes.math_block), 1):
+        if formula.get("label") is None:
+            label = f"{docname}-{count}"
+            domain.note_equation(docname, label, location=formula)
+            formula["label"] = label
+            formula["number"] = domain.get_equation_number_for(label)
+            formula["docname"] = docname
+            formula["ids"].append(nodes.make_id(f"equation-{label}"))
+
+
 def box_exercises(app, doctree):
     """Mark each section called "Exercise …", so that the css can box it."""
     for section in doctree.findall(nodes.section):
@@ -263,6 +280,7 @@ def setup(app):
     app.connect("build-finished", Renderer.stop)
     # After sphinxcontrib-bibtex, at the usual priority, has made its list.
     app.connect("env-updated", link_bibliography, priority=900)
+    app.connect("doctree-read", number_equations)
     app.connect("doctree-read", box_exercises)
     app.connect("html-page-context", describe)
     # One node answers one writer at a time.

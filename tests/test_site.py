@@ -412,6 +412,22 @@ def headless_pages(site):
     ]
 
 
+def unnumbered_formulas(site):
+    """Every displayed formula of a chapter has a number of its own."""
+    faults = []
+    for page in pages(site):
+        blocks = soup_of(page).select("div.math")
+        found = [block.select_one(".eqno") for block in blocks]
+        texts = [number.get_text("", strip=True) if number else ""
+                 for number in found]
+        chapter = page.name[:2].lstrip("0") if page.name[0].isdigit() else ""
+        wanted = [f"({chapter}.{n})" for n in range(1, len(texts) + 1)]
+        texts = [text.rstrip("#") for text in texts]
+        if texts != wanted:
+            faults.append(f"{page.name} numbers its formulas {texts}")
+    return faults
+
+
 # The book
 
 def built():
@@ -432,7 +448,7 @@ def report(faults):
 @pytest.mark.parametrize(
     "check",
     [foreign_assets, broken_links, images_without_words, unwanted_scripts,
-     citation_faults, headless_pages],
+     citation_faults, headless_pages, unnumbered_formulas],
     ids=lambda check: check.__name__,
 )
 def test_book(check):
@@ -483,6 +499,24 @@ def write_site(folder, body="", head="", name="index", **files):
 def the_fault(faults, words):
     assert len(faults) == 1, faults
     assert words in faults[0]
+
+
+@pytest.mark.parametrize(
+    "numbers, fault",
+    [
+        (["(4.1)", "(4.2)"], False),
+        (["(4.1)", "(4.1)"], True),
+        (["(4.1)", ""], True),
+        (["(3.1)", "(3.2)"], True),
+    ],
+)
+def test_formulas_without_a_number_are_found(tmp_path, numbers, fault):
+    body = "".join(
+        f'<div class="math"><span class="eqno">{n}</span></div>'
+        for n in numbers
+    )
+    site = write_site(tmp_path, body, name="04_page")
+    assert bool(unnumbered_formulas(site)) == fault
 
 
 @pytest.mark.parametrize(

@@ -130,6 +130,6 @@ def test_nbval_with_this_conftest(tmp_path):
         ("FAILED", "3"), ("FAILED", "4"), ("FAILED", "5"), ("PASSED", "6"),
     ]
     assert (
-        "3 cells run, what 2 of them print compared, 1 not compared"
+        "3 cells run, the outputs of 2 compared, of 1 not compared"
         in done.stdout
     )
