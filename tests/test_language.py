@@ -93,20 +93,26 @@ class _FakeHub:
         return self.tokenizer
 
 
-@pytest.mark.parametrize("reachable", [True, False])
-def test_the_hubs_tokenizer_is_taken_where_it_can_be_had(
-    monkeypatch, capsys, reachable
-):
-    """From the network, or without one from this machine."""
-    hub = _FakeHub(train_tokenizer(book_text()))
-    hub.tokenizer.pad_token = None
+@pytest.fixture
+def hub(monkeypatch):
+    found = _FakeHub(train_tokenizer(book_text()))
     monkeypatch.delenv(language.OFFLINE, raising=False)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(language, "_reachable", lambda address: reachable)
+    monkeypatch.setattr(language, "_reachable", lambda address: True)
     monkeypatch.setitem(
         sys.modules, "transformers",
-        types.SimpleNamespace(AutoTokenizer=hub),
+        types.SimpleNamespace(AutoTokenizer=found),
     )
+    return found
+
+
+@pytest.mark.parametrize("reachable", [True, False])
+def test_the_hubs_tokenizer_is_taken_where_it_can_be_had(
+    hub, monkeypatch, capsys, reachable
+):
+    """From the network, or without one from this machine."""
+    hub.tokenizer.pad_token = None
+    monkeypatch.setattr(language, "_reachable", lambda address: reachable)
     found = load_tokenizer("some/name", padding_side="right")
     assert found is hub.tokenizer and found.padding_side == "right"
     assert hub.calls == [("some/name", not reachable)]
@@ -115,15 +121,8 @@ def test_the_hubs_tokenizer_is_taken_where_it_can_be_had(
     assert capsys.readouterr().out == "tokenizer: some/name\n"
 
 
-def test_a_reader_who_is_offline_by_choice_stays_so(monkeypatch):
-    hub = _FakeHub(train_tokenizer(book_text()))
-    monkeypatch.delenv(language.OFFLINE, raising=False)
+def test_a_reader_who_is_offline_by_choice_stays_so(hub, monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(language, "_reachable", lambda address: True)
-    monkeypatch.setitem(
-        sys.modules, "transformers",
-        types.SimpleNamespace(AutoTokenizer=hub),
-    )
     load_tokenizer("some/name")
     assert hub.calls == [("some/name", True)]
 
