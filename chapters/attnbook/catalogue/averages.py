@@ -103,7 +103,7 @@ def normalises_over_queries(queries, keys, width):
     "where there are as many queries as keys, and a wrong shape for one key.",
     cause="The sums have lost their axis. Broadcasting lines them up with the "
     "columns: column j is divided by the sum of row j, so that only the "
-    "diagonal is right.",
+    "diagonal is sure to be right.",
     fix="Keep the axis: sum(-1, keepdim=True).",
     hint="What shape have your sums, and which axis does broadcasting give "
     "them?",

@@ -318,7 +318,8 @@ def decoder_mask(real):
 @mistake(
     task=decoder_mask,
     symptom="Real tokens attend to the padding before them, and the rows of "
-    "the padding are fully masked, which nobody asked for.",
+    "the padding are fully masked on either side; padded on the right, they "
+    "need not be.",
     cause="The mask got its new axis at the end, (B, T, 1), and so says "
     "which queries are real. The padding must be hidden as keys.",
     fix="real[:, None, :], shape (B, 1, S).",
@@ -365,8 +366,8 @@ def looks_right(ours, reference):
     task=looks_right,
     symptom="A result full of NaN passes, and so does any other of the same "
     "shape.",
-    cause="A shape says nothing about the values in it; masking errors "
-    "never change a shape.",
+    cause="A shape says nothing about the values in it; most masking errors "
+    "change no shape.",
     fix="Compare every number with an independent reference.",
     hint="Give it a tensor of NaN.",
     seen="S4.3",

@@ -177,7 +177,7 @@ def scale_outside_the_softmax(x, w_query, w_key, w_value):
     cause="A line was copied and one name in it was not changed.",
     fix="Multiply each of the three by its own matrix.",
     hint="Which of your arguments is never used?",
-    seen="reported in stevezheng23/reading_comprehension_tf #284",
+    seen="stevezheng23/reading_comprehension_tf #284 (there reported)",
 )
 def keys_from_the_query_matrix(x, w_query, w_key, w_value):
     q, k, v = x @ w_query, x @ w_query, x @ w_value
@@ -239,7 +239,7 @@ def linear(x, weight):
 
 @mistake(
     task=linear,
-    symptom="With d_in = d_out the shape is right and every number wrong; "
+    symptom="With d_in = d_out the shape is right and the numbers are wrong; "
     "with any other sizes it fails.",
     cause="The weight has shape (d_out, d_in), the product needs "
     "(d_in, d_out).",
@@ -356,8 +356,8 @@ def add_to_tokens(x, context, w_out):
 
 @mistake(
     task=add_to_tokens,
-    symptom="An error if d_v differs from d_model. With d_v = d_model, or "
-    "d_v = 1, no error: numbers of two different spaces are added, and "
+    symptom="An error for most widths. With d_v = d_model, or if one of the "
+    "two is 1, no error: numbers of two different spaces are added, and "
     "w_out gets no gradient.",
     cause="The context lives in value space; it has to be projected first.",
     fix="Add context @ w_out, not the context.",

@@ -301,7 +301,7 @@ def forgets_the_scale(q, k, v, *, mask=None, scale=None):
     "is what a division acts on, is √d_k.",
     fix="Divide by the square root of d_k.",
     hint="Dividing by c divides the variance by which power of c?",
-    seen="asked about in YutaroOgawa/pytorch_advanced #174",
+    seen="YutaroOgawa/pytorch_advanced #174 (there asked about)",
 )
 def divides_by_d_k(q, k, v, *, mask=None, scale=None):
     scale = 1 / q.shape[-1] if scale is None else scale

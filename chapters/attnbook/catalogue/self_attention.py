@@ -117,8 +117,9 @@ def divides_by_the_sum(scores, dim=-1):
     task=softmax,
     symptom="Right for all scores around zero and above; NaN for a row in "
     "which every score is far below zero.",
-    cause="The search for the largest score starts at 0, so that of a row "
-    "of negative scores comes out as 0, and every exp is 0.",
+    cause="The search for the largest score starts at 0, so the largest of a "
+    "row of negative scores comes out as 0; far below zero every exp is then "
+    "0.",
     fix="Start the search at −∞ or at the first score; amax does.",
     hint="Which number do you subtract when all scores are negative?",
     seen="FluxML/NNlib.jl #43",
