@@ -14,13 +14,14 @@ SOURCES := $(wildcard chapters/*.ipynb chapters/*.md images/*) \
 # Outputs must not depend on what the network gives, and progress bars are
 # for people.
 export ATTNBOOK_OFFLINE := 1
+export ATTNBOOK_QUIET := 1
 
 NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 300 \
 	-p no:cacheprovider
 OTHER_CPU := ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE \
 	ONEDNN_MAX_CPU_ISA=SSE41 OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES=
 
-.PHONY: help install book test outputs repository clean
+.PHONY: help install book test outputs model repository clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' \
@@ -52,6 +53,13 @@ test: book ## prove everything: helpers, notebooks, each alone, the site
 
 outputs: $(INSTALLED) ## run chapters and store their outputs (CHAPTER=04)
 	$(BIN)/python tools/outputs.py $(CHAPTER)
+
+model: $(INSTALLED) ## train the book's language model again
+	@mkdir -p _build
+	env -u ATTNBOOK_QUIET OMP_NUM_THREADS=1 PYTHONPATH=chapters $(BIN)/python \
+		-m attnbook.training --overwrite \
+		--checkpoint _build/town.checkpoint.safetensors \
+		--out chapters/attnbook/data/town.safetensors
 
 repository: $(INSTALLED) ## stamp the repository's address (URL=... REF=v...)
 	$(BIN)/python tools/repository.py "$(URL)" "$(REF)"

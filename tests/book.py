@@ -19,6 +19,9 @@ import pytest
 
 from notebooks import CHAPTERS, notebooks, read
 
+#: Off the network, and without progress bars.
+SETTINGS = {"ATTNBOOK_OFFLINE": "1", "ATTNBOOK_QUIET": "1"}
+
 CHAPTER_FILES = [p for p in notebooks() if p.name[0].isdigit()]
 
 
@@ -113,7 +116,7 @@ def run_in_process(path: Path, name: str = "", wrong: Callable | None = None):
     namespace = {"__name__": "__page__", "__injected__": wrong}
     plt.switch_backend("agg")
     with (
-        mock.patch.dict(os.environ, {"ATTNBOOK_OFFLINE": "1"}),
+        mock.patch.dict(os.environ, SETTINGS),
         mock.patch.object(sys, "path", [str(CHAPTERS), *sys.path]),
         contextlib.redirect_stdout(io.StringIO()),
     ):

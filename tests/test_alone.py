@@ -99,6 +99,7 @@ def run_alone(python: Path, notebook: Path, folder: Path, remote: str):
         "PIP_NO_BUILD_ISOLATION": "0",
         "PIP_FORCE_REINSTALL": "1",
         "ATTNBOOK_OFFLINE": "1",
+        "ATTNBOOK_QUIET": "1",
     }
     inherited = {
         k: v for k, v in os.environ.items()

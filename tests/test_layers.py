@@ -5,8 +5,25 @@ import re
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
+from transformers import GPT2Config, LlamaConfig
+from transformers.models.gpt2.modeling_gpt2 import GPT2Block
+from transformers.models.llama.modeling_llama import LlamaAttention
 
-from attnbook.layers import SelfAttention, Stages
+from attnbook import layers
+from attnbook.attention import merge_heads, split_heads
+from attnbook.layers import (
+    ACTIVATIONS,
+    FeedForward,
+    LayerNorm,
+    MultiHeadAttention,
+    RMSNorm,
+    SelfAttention,
+    Stages,
+    SwiGLU,
+    TransformerBlock,
+    attention_weights,
+)
 from attnbook.masks import causal_mask, combine, padding_mask
 from attnbook.proof import agrees
 from attnbook.tasks import draw
@@ -75,6 +92,354 @@ def test_batched_equals_alone(layer, side):
         agrees(batched[row][real[row]], alone, name="alone")
 
 
+def _theirs_of(ours, **options):
+    """An nn.MultiheadAttention with the same weights."""
+    d_model, d_memory = ours.out.out_features, ours.key_value.in_features
+    theirs = nn.MultiheadAttention(
+        d_model, ours.n_heads, kdim=d_memory, vdim=d_memory,
+        batch_first=True, **options,
+    ).double()
+    k, v = ours.key_value.weight.detach().chunk(2)
+    k_bias, v_bias = ours.key_value.bias.detach().chunk(2)
+    with torch.no_grad():
+        if theirs.in_proj_weight is None:
+            theirs.q_proj_weight.copy_(ours.query.weight)
+            theirs.k_proj_weight.copy_(k)
+            theirs.v_proj_weight.copy_(v)
+        else:
+            theirs.in_proj_weight.copy_(torch.cat([ours.query.weight, k, v]))
+        theirs.in_proj_bias.copy_(
+            torch.cat([ours.query.bias, k_bias, v_bias])
+        )
+        theirs.out_proj.load_state_dict(ours.out.state_dict())
+    return theirs
+
+
+def _many_heads(*args, **kwargs):
+    torch.manual_seed(1)
+    layer = MultiHeadAttention(*args, **kwargs).double()
+    for name, parameter in layer.named_parameters():
+        if name.endswith("bias"):
+            nn.init.normal_(parameter)
+    return layer.eval()
+
+
+@pytest.mark.parametrize("path", ["forward", "with_weights"])
+@pytest.mark.parametrize("d_memory", [12, 7])
+def test_many_heads_agree_with_torch(path, d_memory):
+    ours = _many_heads(12, 3, d_memory=d_memory)
+    theirs = _theirs_of(ours).eval()
+    real = padding_mask([5, 3])  # (B, S)
+
+    def by_us(x, memory):
+        found = getattr(ours, path)(x, memory, mask=real[:, None, None, :])
+        return found if path == "forward" else tuple(found)
+
+    def by_torch(x, memory):
+        out, weights = theirs(
+            x, memory, memory, key_padding_mask=~real,
+            average_attn_weights=False,
+        )
+        return out if path == "forward" else (out, weights)
+
+    case = (draw(B, 4, 12, seed=6), draw(B, 5, d_memory, seed=7))
+    agrees(by_us, by_torch, name="torch", cases=[case], gradients=True)
+
+
+def test_the_gradients_of_many_heads_agree_with_torch():
+    ours = _many_heads(12, 3)
+    theirs = _theirs_of(ours)
+    x = draw(B, T, 12, seed=8)
+    ours(x, causal=True).pow(2).sum().backward()
+    theirs(x, x, x, attn_mask=~causal_mask(T))[0].pow(2).sum().backward()
+    agrees(
+        torch.cat([ours.query.weight.grad, ours.key_value.weight.grad]),
+        theirs.in_proj_weight.grad, name="torch",
+    )
+    agrees(ours.out.weight.grad, theirs.out_proj.weight.grad, name="torch")
+
+
+@pytest.mark.parametrize("d_in", [12, 7])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {}, {"causal": True}, {"mask": causal_mask(T)},
+        {"mask": padding_mask([7, 4])[:, None, None, :], "causal": True},
+        {"mask": padding_mask([7, 4], side="left")[:, None, None, :],
+         "causal": True},
+        {"mask": draw(3, T, T, seed=9)},
+        {"mask": draw(3, T, T, seed=9), "causal": True},
+    ],
+)
+def test_the_fast_path_is_the_plain_one(d_in, options):
+    layer = _many_heads(12, 3, d_in=d_in)
+    agrees(
+        lambda x: layer(x, **options),
+        lambda x: layer.with_weights(x, **options).context,
+        name="the plain path", cases=[(draw(B, T, d_in, seed=10),)],
+        gradients=True,
+    )
+
+
+def test_a_head_is_an_attention_of_its_own():
+    layer = _many_heads(12, 3, d_in=5)
+    x, memory = draw(B, 4, 5, seed=11), draw(B, 6, 5, seed=12)
+    parts = []
+    for h in range(3):
+        rows = slice(4 * h, 4 * h + 4)
+        q = F.linear(x, layer.query.weight[rows], layer.query.bias[rows])
+        k, v = (
+            F.linear(memory, w[rows], b[rows])
+            for w, b in zip(
+                layer.key_value.weight.chunk(2), layer.key_value.bias.chunk(2)
+            )
+        )
+        parts.append(F.scaled_dot_product_attention(q, k, v))
+    theirs = layer.out(torch.cat(parts, -1))
+    agrees(layer(x, memory), theirs, name="head by head")
+
+
+def test_heads_split_and_merge():
+    x = draw(B, T, 12, seed=13)
+    agrees(merge_heads(split_heads(x, 3)), x, name="x", within=0)
+    with pytest.raises(ValueError, match="no axis of heads; .* got x .7, 2"):
+        merge_heads(torch.ones(7, 2))
+
+
+def test_fewer_queries_than_keys_are_the_last_ones():
+    layer = _many_heads(12, 3)
+    x = draw(B, T, 12, seed=14)
+    whole = layer(x, causal=True)
+    for n in (1, 3):
+        last = layer(x[:, -n:], x, causal=True)
+        agrees(last, whole[:, -n:], name="the last rows of all")
+
+
+def test_dropout_is_on_in_training_only():
+    layer = MultiHeadAttention(12, 3, dropout=0.5)
+    x = torch.ones(B, T, 12)
+    layer.train()
+    torch.manual_seed(0)
+    assert not torch.equal(layer(x), layer(x))
+    one, other = layer.with_weights(x), layer.with_weights(x)
+    assert not torch.equal(one.context, other.context)
+    agrees(one.weights, other.weights, name="no dropout", within=0)
+    layer.eval()
+    agrees(layer(x), layer(x), name="itself", within=0)
+
+
+@pytest.mark.parametrize("path", ["forward", "with_weights"])
+def test_dropout_reaches_weights_and_result(path):
+    """With W_O the identity, a dropped component of the result is 0, and so
+    is the context of a query whose only weight is dropped."""
+    layer = MultiHeadAttention(2, 1, dropout=0.5, bias=False).train()
+    nn.init.eye_(layer.out.weight)
+    torch.manual_seed(0)
+    out = getattr(layer, path)(torch.ones(4000, 1, 2))
+    out = (out if path == "forward" else out.context)[:, 0]  # (4000, 2)
+    both = (out == 0).all(-1).double().mean()
+    # The weight falls out (1/2), or else both components do (1/2 · 1/4).
+    assert abs(both - 0.625) < 0.03
+    kept = out[(out != 0).all(-1)]
+    agrees(
+        kept, 4 * layer.key_value(torch.ones(2))[2:].expand_as(kept),
+        name="scaled up twice", within=1e-5,
+    )
+
+
+def test_attention_weights_of_a_model():
+    block = TransformerBlock(12, 3, cross=True).double()
+    x, memory = draw(B, 4, 12, seed=15), draw(B, 6, 12, seed=16)
+    first, second = attention_weights(block, x, memory, causal=True)
+    assert first.shape == (B, 3, 4, 4) and second.shape == (B, 3, 4, 6)
+    assert not first.triu(1).any() and not first.requires_grad
+    normed = block.attention_norm(x)
+    ours, expected = block.attention.with_weights(normed, causal=True)
+    agrees(first, expected, name="the layer's own")
+    x = x + ours
+    expected = block.cross_attention.with_weights(block.cross_norm(x), memory)
+    agrees(second, expected.weights, name="the layer's own")
+    assert not block.attention._forward_pre_hooks
+
+
+def test_rotary_attention_agrees_with_transformers():
+    config = LlamaConfig(
+        hidden_size=24, num_attention_heads=3, num_key_value_heads=3,
+        attn_implementation="sdpa",  # the eager one softens in float32
+    )
+    theirs = LlamaAttention(config, layer_idx=0).double()
+    ours = MultiHeadAttention(24, 3, bias=False, rotary=True).double()
+    with torch.no_grad():
+        ours.query.weight.copy_(theirs.q_proj.weight)
+        ours.key_value.weight.copy_(
+            torch.cat([theirs.k_proj.weight, theirs.v_proj.weight])
+        )
+        ours.out.weight.copy_(theirs.o_proj.weight)
+    positions = torch.tensor([[0, 1, 2, 3, 4], [7, 8, 9, 20, 21]])
+    angles = positions[..., None] * 10_000 ** (
+        -torch.arange(0, 8, 2, dtype=torch.float64) / 8
+    )
+    angles = torch.cat([angles, angles], -1)  # (B, T, d_k)
+    x = draw(2, 5, 24, seed=17)
+    expected, _ = theirs(
+        x, position_embeddings=(angles.cos(), angles.sin()),
+        attention_mask=None,
+    )
+    found = ours(x, positions=positions, causal=True)
+    agrees(found, expected, name="transformers")
+    agrees(ours(x[:1], causal=True), expected[:1], name="transformers")
+
+
+def test_a_block_hands_positions_to_its_attention():
+    block = TransformerBlock(12, 3, rotary=True).double()
+    x, positions = draw(B, 4, 12, seed=34), torch.tensor([0, 1, 5, 6])
+    stream = x + block.attention(block.attention_norm(x), positions=positions)
+    expected = stream + block.feed_forward(block.feed_forward_norm(stream))
+    agrees(block(x, positions=positions), expected, name="by hand")
+    assert not torch.allclose(block(x), expected)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_layer_norm_agrees_with_torch(bias):
+    ours, theirs = LayerNorm(5, bias=bias), nn.LayerNorm(5, bias=bias)
+    weight = draw(5, seed=18)
+    shift = draw(5, seed=19) if bias else None
+    for layer in (ours.double(), theirs.double()):
+        layer.weight.data = weight
+        if bias:
+            layer.bias.data = shift
+    cases = [(draw(5, seed=20),), (draw(2, 3, 5, seed=21) * 100 + 7,)]
+    options = {"cases": cases, "gradients": True, "within": 1e-11}
+    agrees(ours, theirs, name="nn.LayerNorm", **options)
+    plain = layers.layer_norm
+    agrees(lambda x: plain(x, weight, shift), theirs, name="torch", **options)
+    constant = torch.full((2, 5), 3.0, dtype=torch.float64)
+    agrees(plain(constant), 0 * constant, name="zero")
+
+
+def test_rms_norm_agrees_with_torch():
+    ours, theirs = RMSNorm(5).double(), nn.RMSNorm(5, eps=1e-5).double()
+    weight = draw(5, seed=22)
+    ours.weight.data = theirs.weight.data = weight
+    cases = [(draw(5, seed=23),), (draw(2, 3, 5, seed=24) * 100 + 7,)]
+    options = {"cases": cases, "gradients": True}
+    agrees(ours, theirs, name="nn.RMSNorm", **options)
+    plain = layers.rms_norm
+    agrees(lambda x: plain(x, weight), theirs, name="torch", **options)
+    zeros = torch.zeros(2, 5, dtype=torch.float64)
+    agrees(plain(zeros), zeros, name="zero")
+
+
+@pytest.mark.parametrize(
+    "name, module",
+    [("relu", nn.ReLU()), ("gelu", nn.GELU()), ("silu", nn.SiLU()),
+     ("gelu_tanh", nn.GELU(approximate="tanh"))],
+)
+def test_feed_forward_agrees_with_torch(name, module):
+    assert name in ACTIVATIONS
+    ours = FeedForward(4, activation=name).double()
+    theirs = nn.Sequential(nn.Linear(4, 16), module, nn.Linear(16, 4))
+    theirs = theirs.double()
+    theirs[0].load_state_dict(ours.up.state_dict())
+    theirs[2].load_state_dict(ours.down.state_dict())
+    cases = [(draw(4, seed=25),), (draw(2, 3, 4, seed=26),)]
+    agrees(ours, theirs, name=name, cases=cases, gradients=True)
+
+
+def test_swiglu_is_its_formula_and_as_large_as_a_feed_forward():
+    layer = SwiGLU(6).double()
+    x = draw(2, 3, 6, seed=27)
+    gate = x @ layer.gate.weight.T
+    expected = (gate * gate.sigmoid() * (x @ layer.up.weight.T))
+    agrees(layer(x), expected @ layer.down.weight.T, name="the formula")
+    count = sum(p.numel() for p in layer.parameters())
+    plain = FeedForward(6, bias=False)
+    assert count == sum(p.numel() for p in plain.parameters())
+
+
+@pytest.mark.parametrize("layer", [FeedForward, SwiGLU])
+def test_feed_forward_drops_out_in_training_only(layer):
+    layer, x = layer(8, dropout=0.5), torch.ones(100, 8)
+    torch.manual_seed(0)
+    zeros = (layer(x) == 0).double().mean()
+    assert abs(zeros - 0.5) < 0.1
+    assert not (layer.eval()(x) == 0).any()
+
+
+@pytest.mark.parametrize("norm_first", [True, False])
+@pytest.mark.parametrize("cross", [False, True])
+def test_a_block_agrees_with_torch(norm_first, cross):
+    ours = TransformerBlock(
+        12, 3, d_ff=20, norm_first=norm_first, cross=cross, activation="relu"
+    ).double()
+    theirs = (nn.TransformerDecoderLayer if cross else
+              nn.TransformerEncoderLayer)(
+        12, 3, 20, dropout=0.0, norm_first=norm_first, batch_first=True
+    ).double()
+    norms = [ours.attention_norm, ours.feed_forward_norm]
+    if cross:
+        norms.insert(1, ours.cross_norm)
+    for seed, norm in enumerate(norms):
+        norm.weight.data = draw(12, seed=30 + seed)
+        norm.bias.data = draw(12, seed=40 + seed)
+        getattr(theirs, f"norm{seed + 1}").load_state_dict(norm.state_dict())
+    theirs.self_attn = _theirs_of(ours.attention)
+    theirs.linear1.load_state_dict(ours.feed_forward.up.state_dict())
+    theirs.linear2.load_state_dict(ours.feed_forward.down.state_dict())
+    x, memory = draw(B, T, 12, seed=28), draw(B, 4, 12, seed=29)
+    later = ~causal_mask(T)
+    if cross:
+        theirs.multihead_attn = _theirs_of(ours.cross_attention)
+        real = padding_mask([4, 2])
+        agrees(
+            lambda x, m: ours(
+                x, m, causal=True, memory_mask=real[:, None, None, :]
+            ),
+            lambda x, m: theirs(
+                x, m, tgt_mask=later, memory_key_padding_mask=~real
+            ),
+            name="torch", cases=[(x, memory)], gradients=True, within=1e-11,
+        )
+    else:
+        agrees(
+            lambda x: ours(x, causal=True), lambda x: theirs(x, later),
+            name="torch", cases=[(x,)], gradients=True, within=1e-11,
+        )
+
+
+def test_a_block_agrees_with_gpt2():
+    config = GPT2Config(
+        n_embd=12, n_head=3, vocab_size=9, bos_token_id=0, eos_token_id=0,
+        attn_implementation="eager",
+    )
+    theirs = GPT2Block(config, layer_idx=0).double().eval()
+    ours = TransformerBlock(12, 3).double()
+    c_attn = theirs.attn.c_attn
+    with torch.no_grad():
+        q, k, v = c_attn.weight.T.chunk(3)  # stored as (d_in, d_out)
+        b_q, b_k, b_v = nn.init.normal_(c_attn.bias).chunk(3)
+        ours.attention.query.weight.copy_(q)
+        ours.attention.query.bias.copy_(b_q)
+        ours.attention.key_value.weight.copy_(torch.cat([k, v]))
+        ours.attention.key_value.bias.copy_(torch.cat([b_k, b_v]))
+        for mine, their in (
+            (ours.attention.out, theirs.attn.c_proj),
+            (ours.feed_forward.up, theirs.mlp.c_fc),
+            (ours.feed_forward.down, theirs.mlp.c_proj),
+        ):
+            mine.weight.copy_(their.weight.T)
+            mine.bias.copy_(their.bias)
+    x = draw(B, T, 12, seed=33)
+    later = torch.zeros(T, T, dtype=torch.float64).masked_fill(
+        ~causal_mask(T), -torch.inf
+    )
+    agrees(
+        lambda x: ours(x, causal=True),
+        lambda x: theirs(x, attention_mask=later[None, None]),
+        name="GPT-2's block", cases=[(x,)], gradients=True, within=1e-11,
+    )
+
+
 def test_a_layer_may_have_biases_and_one_width():
     layer = SelfAttention(D_IN, D_K, bias=True)
     assert sum(p.numel() for p in layer.parameters()) == 3 * (D_IN + 1) * D_K
@@ -88,21 +453,63 @@ def test_a_layer_may_have_biases_and_one_width():
          "a width is below 1; expected positive widths; "
          "got d_in=0, d_k=3, d_v=3"),
         (lambda: SelfAttention(4, 3)(torch.ones(2, 5)),
-         "the tokens have the wrong shape; expected (..., T, 4); "
-         "got x (2, 5)"),
+         "the tokens have the wrong shape; expected (..., T, 4), "
+         "T at least 1; got x (2, 5)"),
         (lambda: SelfAttention(4, 3)(torch.ones(4)),
-         "the tokens have the wrong shape; expected (..., T, 4); got x (4,)"),
+         "the tokens have the wrong shape; expected (..., T, 4), "
+         "T at least 1; got x (4,)"),
         (lambda: SelfAttention(4, 3, 0),
          "a width is below 1; expected positive widths; "
          "got d_in=4, d_k=3, d_v=0"),
         (lambda: SelfAttention(4, 3)(torch.ones(0, 4)),
-         "q has an empty or missing axis; expected (..., length, width), "
-         "both at least 1; got (0, 3)"),
+         "the tokens have the wrong shape; expected (..., T, 4), "
+         "T at least 1; got x (0, 4)"),
         (lambda: SelfAttention(4, 3)(torch.full((2, 4), torch.nan)),
          "q contains NaN; expected numbers only; got 6 NaN in (2, 3)"),
         (lambda: SelfAttention(4, 3)(torch.ones(2, 4), causal_mask(3)),
          "the mask does not fit the scores; expected a shape that "
          "broadcasts to (2, 2); got (3, 3)"),
+        (lambda: MultiHeadAttention(12, 5),
+         "the heads do not divide the width; expected positive sizes and "
+         "d_model a multiple of n_heads; got d_model=12, n_heads=5, "
+         "d_in=12, d_memory=12"),
+        (lambda: MultiHeadAttention(12, 3, dropout=1.5),
+         "dropout is a probability below 1; expected one; got 1.5"),
+        (lambda: MultiHeadAttention(12, 3)(
+            torch.ones(2, 4, 12), mask=causal_mask(4).expand(2, 4, 4)),
+         "the mask does not fit the scores; expected a shape that "
+         "broadcasts to (2, 3, 4, 4); got (2, 4, 4)"),
+        (lambda: MultiHeadAttention(12, 3)(
+            torch.ones(4, 12), torch.ones(4, 11)),
+         "the tokens have the wrong shape; expected (..., T, 12), "
+         "T at least 1; got memory (4, 11)"),
+        (lambda: MultiHeadAttention(12, 3)(
+            torch.ones(2, 4, 12), torch.ones(3, 5, 12)),
+         "x and the memory do not fit together; expected leading axes that "
+         "broadcast; got x (2, 4, 12), memory (3, 5, 12)"),
+        (lambda: MultiHeadAttention(12, 3, rotary=True)(
+            torch.ones(4, 12), torch.ones(4, 12)),
+         "rotary positions are for self-attention; expected no memory; "
+         "got one"),
+        (lambda: LayerNorm(0),
+         "a width is below 1; expected positive widths; got 0"),
+        (lambda: LayerNorm(3)(torch.ones(2, 4)),
+         "the input has the wrong shape; expected (..., 3); got (2, 4)"),
+        (lambda: RMSNorm(3)(torch.ones(())),
+         "the input has the wrong shape; expected (..., 3); got ()"),
+        (lambda: FeedForward(4, activation="tanh"),
+         "there is no activation 'tanh'; expected one of relu, gelu, "
+         "gelu_tanh, silu"),
+        (lambda: FeedForward(4, 0),
+         "a width is below 1; expected positive widths; got 4, 0"),
+        (lambda: SwiGLU(4)(torch.ones(2, 3)),
+         "the input has the wrong shape; expected (..., 4); got (2, 3)"),
+        (lambda: TransformerBlock(4, 2)(torch.ones(3, 4), torch.ones(3, 4)),
+         "memory and cross-attention do not fit; expected both or neither; "
+         "got a memory, cross=False"),
+        (lambda: TransformerBlock(4, 2, cross=True)(torch.ones(3, 4)),
+         "memory and cross-attention do not fit; expected both or neither; "
+         "got no memory, cross=True"),
     ],
 )
 def test_bad_input_is_named(call, message):

@@ -233,3 +233,10 @@ def test_outcomes_keep_errors_and_gradients():
     case = Case("", (X,), {"y": X})
     outcome = run(lambda x, *, y: x * y, case, gradients=True)
     assert len(outcome.gradients) == 2
+
+
+def test_a_wrong_entry_is_named():
+    found = difference({"q": 1.0, "k": 2.0}, {"q": 1.0, "k": 3.0}, within=0)
+    assert found.message.startswith("entry 'k': worst at []: ours 2, ")
+    found = difference((1.0, {"k": 2.0}), (1.0, {"k": 3.0}), within=0)
+    assert found.message.startswith("part 1: entry 'k': ")

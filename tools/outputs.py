@@ -77,7 +77,7 @@ def main(arguments: list[str]) -> int:
             file=sys.stderr,
         )
         return 2
-    os.environ["ATTNBOOK_OFFLINE"] = "1"
+    os.environ |= {"ATTNBOOK_OFFLINE": "1", "ATTNBOOK_QUIET": "1"}
     for path in chosen:
         write(path, execute(path))
         print(f"stored {path.name}")

@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from attnbook.masks import causal_mask
+
 
 class Attention(NamedTuple):
     """What attention gives: `context` (..., T, d_v), `weights` (..., T, S)."""
@@ -112,8 +114,36 @@ def fused_attention(
     the gradient is ever NaN.
     """
     check_inputs(q, k, v, mask)
+    return attend(q, k, v, mask=mask, scale=scale)
+
+
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    mask: Tensor | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """`fused_attention` for inputs known to be good; layers call it.
+
+    Args:
+        causal: forbid later keys too; the queries are the last T of the S
+            positions. A kernel knows this pattern without a mask where there
+            is no other one and T = S.
+        dropout: probability that a weight is set to zero.
+    """
+    options = {"scale": scale, "dropout_p": dropout}
+    T, S = q.shape[-2], k.shape[-2]
+    if causal and (mask is not None or T not in (1, S)):
+        mask = merge_causal(mask, T, S, device=q.device)
+        causal = False
     if mask is None:
-        return F.scaled_dot_product_attention(q, k, v, scale=scale)
+        return F.scaled_dot_product_attention(
+            q, k, v, is_causal=causal and T > 1, **options
+        )
     mask = torch.atleast_2d(mask)
     if mask.dtype == torch.bool:
         lost = ~mask.any(-1, keepdim=True)  # (..., T, 1)
@@ -123,9 +153,24 @@ def fused_attention(
         lost = (mask == -torch.inf).all(-1, keepdim=True)  # (..., T, 1)
         mask = mask.masked_fill(lost, 0)
     context = F.scaled_dot_product_attention(
-        q, k, v, attn_mask=mask, scale=scale
+        q, k, v, attn_mask=mask, **options
     )
     return context.masked_fill(lost, 0)  # (..., T, d_v)
+
+
+def merge_causal(
+    mask: Tensor | None, n_queries: int, n_keys: int, *, device=None
+) -> Tensor:
+    """A mask, boolean or additive, with later keys forbidden as well.
+
+    Shapes: mask broadcasts to (..., T, S); the result is (..., T, S).
+    """
+    causal = causal_mask(n_queries, n_keys).to(device)  # (T, S)
+    if mask is None:
+        return causal
+    if mask.dtype == torch.bool:
+        return mask & causal
+    return mask.masked_fill(~causal, -torch.inf)
 
 
 def split_heads(x: Tensor, n_heads: int) -> Tensor:
@@ -148,6 +193,20 @@ def split_heads(x: Tensor, n_heads: int) -> Tensor:
         )
     x = x.unflatten(-1, (n_heads, width // n_heads))  # (..., T, H, d)
     return x.transpose(-3, -2)  # (..., H, T, d)
+
+
+def merge_heads(x: Tensor) -> Tensor:
+    """Heads side by side again: (..., H, T, d) → (..., T, H·d).
+
+    Raises:
+        ValueError: if x has no axis of heads.
+    """
+    if x.ndim < 3:
+        raise ValueError(
+            "x has no axis of heads; expected (..., H, T, d); "
+            f"got x {tuple(x.shape)}"
+        )
+    return x.transpose(-3, -2).flatten(-2)  # (..., T, H·d)
 
 
 def check_inputs(
@@ -197,10 +256,11 @@ def check_inputs(
             f"v {tuple(v.shape)}"
         ) from None
     if mask is not None:
-        _check_mask(mask, (*batch, q.shape[-2], k.shape[-2]))
+        check_mask(mask, (*batch, q.shape[-2], k.shape[-2]))
 
 
-def _check_mask(mask: Tensor, shape: tuple[int, ...]) -> None:
+def check_mask(mask: Tensor, shape: tuple[int, ...]) -> None:
+    """Raise a clear error for a mask that does not fit scores of a shape."""
     if not isinstance(mask, Tensor) or not (
         mask.dtype == torch.bool or mask.is_floating_point()
     ):

@@ -1,136 +1,491 @@
-"""Text for the book: a tokenizer from the hub, or one trained on the spot."""
+"""The book's own language: short stories of one town.
+
+It is defined by its next-word distribution. A grammar is a generator: it
+yields a distribution, {word: probability}, and is sent the word that was
+chosen. No choice is hidden, so the same grammar draws stories and knows
+the exact probability of every word of a story. Three facts reach far:
+
+- *returning*: "mira went to the library . … mira is going back to the";
+- *bank*: "the boat left the river bank at dawn and", or "the city bank";
+- *agreement*: "the boats near the old bridge", are or is.
+"""
 
 from __future__ import annotations
 
-import os
-import socket
-import threading
-import warnings
-from importlib import resources
+import itertools
+import math
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
 
-HUB = ("huggingface.co", 443)
-TOKENIZER = "mistralai/Mistral-7B-v0.1"
+import torch
+from torch import Tensor
 
-#: Set (to anything) it keeps the book off the network, so that outputs are
-#: the same on every machine. The book's own targets set it.
-OFFLINE = "ATTNBOOK_OFFLINE"
+from attnbook.text import Vocabulary
+
+PAD, START, END = "<pad>", "<s>", "</s>"
+PEOPLE = ("mira", "omar", "lena", "tomas", "nora", "emil", "ada", "jonas")
+PLACES = (
+    "library", "harbour", "market", "mill", "tower", "school", "garden",
+    "station",
+)
+WHEN = ("early", "late", "alone", "today")
+WALKED, WALKING = ("went", "walked", "ran"), ("going", "walking", "running")
+#: Everybody has habits: where one goes, and how or when, three times in five.
+USUAL_PLACE = dict(zip(PEOPLE, PLACES))
+USUAL_WHEN = dict(zip(PEOPLE, WHEN * 2))
+USUALLY = 0.6
+COLOURS = ("red", "blue", "green", "white", "brown", "yellow", "grey")
+NOUNS = ("boat", "bridge", "house", "cart", "gate", "tree", "lamp", "wall")
+NEAR = ("near", "behind", "beside", "below")
+SIZES = ("old", "new", "small", "big")
+#: Who leaves a bank, and which: a boat never leaves the city's.
+LEAVERS = {
+    "boat": ("river",),
+    "robbers": ("city",),
+    "fisher": ("river", "city"),
+    "children": ("river", "city"),
+    "baker": ("river", "city"),
+    "miller": ("river", "city"),
+}
+#: How one goes on from each of the two banks.
+LEFT = {
+    "river": ("drifted", "sailed", "floated"),
+    "city": ("drove", "hurried", "marched"),
+}
+TIMES = ("dawn", "noon", "dusk", "night")
+WORDS = (
+    PAD, START, END, ".", "the", "to", "is", "are", "back", "left", "bank",
+    "at", "and", "home", "away",
+    *PEOPLE, *PLACES, *WALKED, *WALKING, *WHEN, *COLOURS,
+    *NOUNS, *(noun + "s" for noun in NOUNS), *NEAR, *SIZES,
+    *(leaver for leaver in LEAVERS if leaver not in NOUNS),
+    *LEFT, *itertools.chain(*LEFT.values()), *TIMES,
+)  # fmt: skip
+
+#: The kinds of questions.
+KINDS = ("returning", "bank", "agreement")
+
+Distribution = dict[str, float]
+Grammar = Iterator[Distribution]
 
 
-def book_text() -> list[str]:
-    """The short town stories that the book brings along, one a line."""
-    file = resources.files("attnbook") / "data" / "town_stories.txt"
-    return file.read_text(encoding="utf-8").splitlines()
+def vocabulary() -> Vocabulary:
+    """The language's words, numbered."""
+    return Vocabulary(WORDS)
 
 
-def load_tokenizer(name: str = TOKENIZER, *, padding_side: str = "left"):
-    """A tokenizer of transformers: `name` from the hub, or the book's own.
+@dataclass(frozen=True)
+class Question:
+    """The beginning of a story, to go on with one word.
 
-    The hub is asked only if it answers within one and a half seconds; else
-    a copy on this machine is taken. Where there is none, a byte-pair
-    tokenizer is trained on `book_text`, which takes a moment; it is used in
-    the same way from there on. One line says which one it is.
+    The answer hangs on one far word, `prompt[antecedent]`. Who does not see
+    that word can do no better than guess: right one time in
+    `len(candidates)`.
+    """
+
+    kind: str  # one of KINDS
+    prompt: list[str]
+    answer: str
+    candidates: tuple[str, ...]  # the answer is one of them
+    antecedent: int
+
+
+@dataclass(frozen=True)
+class Town:
+    """A language of stories: some people go somewhere, some of them go back
+    there, and other sentences stand in between.
+
+    Args:
+        people: how many people go somewhere, at least and at most.
+        returns: how often one of them goes back, at least and at most.
+        asides: how many other sentences there are at most.
+        aside: how probable it is that one of them comes next.
 
     Raises:
-        ValueError: another padding side than "left" or "right".
+        ValueError: numbers that the town cannot hold.
     """
-    if padding_side not in ("left", "right"):
-        raise ValueError(
-            f"padding has no side {padding_side!r}; "
-            "expected 'left' or 'right'"
-        )
-    tokenizer = None
-    if OFFLINE not in os.environ:
-        tokenizer = _from_hub(name, padding_side)
-    if tokenizer is None:
-        print("tokenizer: byte pairs, trained on the book's own stories")
-        return train_tokenizer(book_text(), padding_side=padding_side)
-    print(f"tokenizer: {name}")
-    if tokenizer.pad_token is None:
-        tokenizer.pad_token = tokenizer.eos_token
-    return tokenizer
+
+    people: tuple[int, int] = (2, 4)
+    returns: tuple[int, int] = (2, 3)
+    asides: int = 2
+    aside: float = 0.2
+
+    def __post_init__(self) -> None:
+        most = min(len(PEOPLE), len(PLACES))
+        if not 2 <= self.people[0] <= self.people[1] <= most:
+            raise ValueError(
+                "the people do not fit the town; expected "
+                f"2 ≤ least ≤ most ≤ {most}; got {self.people}"
+            )
+        if not 1 <= self.returns[0] <= self.returns[1]:
+            raise ValueError(
+                "there are no such stories; expected 1 ≤ least ≤ most "
+                f"returns; got {self.returns}"
+            )
+        if self.asides < 0 or not 0 <= self.aside < 1:
+            raise ValueError(
+                "there are no such stories; expected no negative number of "
+                "asides, and a probability below 1; got "
+                f"{self.asides} and {self.aside}"
+            )
+
+    def grammar(self) -> Grammar:
+        """The language itself: yields distributions, is sent words."""
+        went = {}  # person → place
+        returned = asides = 0
+        yield _uniform((START,))
+        while True:
+            opening = self._opening(went, returned)
+            if asides < self.asides:
+                opening = _mixed((1 - self.aside, opening), (self.aside, _THE))
+            word = yield opening
+            if word == END:
+                return
+            if word == "the":
+                asides += 1
+                yield from _aside()
+                continue
+            if word in went:
+                returned += 1
+                yield from _words("is")
+                yield _uniform(WALKING)
+                yield from _words("back to the")
+                yield _uniform((went[word],))
+            else:
+                yield _uniform(WALKED)
+                yield from _words("to the")
+                taken = set(went.values())
+                free = tuple(p for p in PLACES if p not in taken)
+                went[word] = yield _usually(USUAL_PLACE[word], free)
+            if (yield _ENDINGS[word]) != ".":
+                yield _STOP
+
+    def _opening(self, went, returned):
+        """How a sentence begins that is no aside."""
+        new = _uniform(tuple(p for p in PEOPLE if p not in went))
+        if len(went) < self.people[0]:
+            return new
+        known = _uniform(tuple(p for p in PEOPLE if p in went))
+        if returned == 0 and len(went) < self.people[1]:
+            return _mixed((0.5, new), (0.5, known))
+        if returned < self.returns[0]:
+            return known
+        if returned < self.returns[1]:
+            return _mixed((0.5, known), (0.5, _END))
+        return _END
+
+    def _read(self, words):
+        """log p of each word, and the distribution of the next one."""
+        grammar, logs = self.grammar(), []
+        following = next(grammar)
+        for n, word in enumerate(words):
+            if word not in following:
+                raise ValueError(
+                    "a word is impossible where it stands; expected "
+                    f"{_some(following)}; got {word!r} as word {n} "
+                    "(counted from 0)"
+                )
+            logs.append(math.log(following[word]))
+            following = _send(grammar, word)
+        return logs, following
+
+    def next_words(self, prefix: Sequence[str]) -> Distribution:
+        """The exact distribution of the word after a story's beginning.
+
+        After the end of a story nothing follows, and it is empty.
+
+        Raises:
+            ValueError: a beginning that is not in the language, naming the
+                first word that cannot stand where it does.
+        """
+        return dict(self._read(prefix)[1])
+
+    def log_probabilities(self, story: Sequence[str]) -> list[float]:
+        """log p of each word of a story given the words before it, in nats.
+
+        Raises:
+            ValueError: as in `next_words`.
+        """
+        return self._read(story)[0]
+
+    def entropy(self, stories: Iterable[Sequence[str]]) -> float:
+        """The smallest possible cross-entropy on these stories: the mean of
+        −log p over all their words but the first, which is given.
+        """
+        logs = [
+            log for s in stories for log in self.log_probabilities(s)[1:]
+        ]
+        return -math.fsum(logs) / len(logs)
+
+    def stories(self, n: int, *, seed: int) -> list[list[str]]:
+        """n stories, the same for a seed on every machine."""
+        rng = random.Random(seed)
+        return [self._story(rng) for _ in range(n)]
+
+    def _story(self, rng, without=frozenset()):
+        """A story, drawn word by word from the words that may be used."""
+        grammar, story = self.grammar(), []
+        following = next(grammar)
+        while following:
+            word = _choose(following, rng, without)
+            story.append(word)
+            following = _send(grammar, word)
+        return story
+
+    def batches(
+        self, size: int, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
+        """Fresh stories: tokens and targets, each (B, T), see `encode`.
+
+        T is the longest story's length, and never above `longest`.
+        """
+        seed = int(torch.randint(2**62, (), generator=generator))
+        return encode(self.stories(size, seed=seed))
+
+    @property
+    def longest(self) -> int:
+        """The tokens of the longest story, the last word not counted, as
+        nothing is asked about what follows it: the context a model needs.
+        """
+        # The words of a walk, of a return, and of the longest aside.
+        return 1 + 7 * self.people[1] + 9 * self.returns[1] + 12 * self.asides
+
+    def questions(self, kind: str, n: int, *, seed: int) -> list[Question]:
+        """n questions of a kind, at most one from a story.
+
+        Those about returning come from stories in which nobody goes where
+        somebody in them usually goes, so that habits do not help: all the
+        candidates are equally probable until one looks back. Those about a
+        bank offer a word for each bank; who left it might have left either.
+        In half of those about agreement the nearest noun is of the other
+        number.
+
+        Raises:
+            ValueError: an unknown kind; so many people that some have to be
+                where they usually are.
+        """
+        if kind not in KINDS:
+            raise ValueError(
+                f"there are no questions of kind {kind!r}; expected one of "
+                f"{', '.join(KINDS)}"
+            )
+        most = self.people[1]
+        if kind == "returning" and 2 * most > len(PLACES):
+            raise ValueError(
+                "some people have to be where they usually are; expected at "
+                f"most {len(PLACES) // 2} people; got {most}"
+            )
+        rng = random.Random(seed)
+        ask = {
+            "returning": _returning, "bank": _bank, "agreement": _agreement
+        }[kind]
+        found = []
+        while len(found) < n:
+            without = set()
+            if kind == "returning":
+                here = rng.sample(PEOPLE, most)
+                without.update(p for p in PEOPLE if p not in here)
+                without.update(USUAL_PLACE[p] for p in here)
+            question = ask(self._story(rng, without), rng)
+            if question:
+                found.append(question)
+        return found
 
 
-def _transformers():
-    """The library; it takes seconds to import, so only when needed.
-
-    Its progress bars complain where Jupyter has no widgets; none are shown
-    here.
-    """
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="IProgress not found")
-        import transformers
-
-        transformers.AutoTokenizer  # imported when first named
-    return transformers
-
-
-def _from_hub(name, padding_side):
-    """The hub's tokenizer from the network or a local copy, or None."""
-    from huggingface_hub import constants
-
-    before = constants.HF_HUB_OFFLINE
-    offline = before or not _reachable(HUB)
-    # Without this, even a look for local files waits for the network.
-    constants.HF_HUB_OFFLINE = offline
+def _send(grammar, word):
+    """The next distribution; empty where the story ends."""
     try:
-        return _transformers().AutoTokenizer.from_pretrained(
-            name, padding_side=padding_side, local_files_only=offline
-        )
-    except (OSError, ValueError):  # not there, or not for everyone
-        return None
-    finally:
-        constants.HF_HUB_OFFLINE = before
+        return grammar.send(word)
+    except StopIteration:
+        return {}
 
 
-def _reachable(address, seconds=1.5):
-    """Whether a connection opens in time, the look-up of the name included."""
-    answered = threading.Event()
-
-    def knock():
-        try:
-            with socket.create_connection(address, timeout=seconds):
-                answered.set()
-        except OSError:
-            pass
-
-    thread = threading.Thread(target=knock, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    return answered.is_set()
+def _choose(following, rng, without):
+    if len(following) == 1:  # most words; no number is drawn for them
+        return next(iter(following))
+    if without:
+        following = {w: p for w, p in following.items() if w not in without}
+    left = rng.random() * sum(following.values())
+    for word, p in following.items():
+        left -= p
+        if left < 0:
+            return word
+    return word  # the sum was a rounding error short
 
 
-def train_tokenizer(
-    texts: list[str], *, vocab_size: int = 400, padding_side: str = "left"
-):
-    """A byte-pair tokenizer trained on `texts`, in transformers' form.
+def _some(words):
+    """A few words, for a message."""
+    words = [repr(w) for w in words] or ["nothing more"]
+    return ", ".join(words[:8]) + (", …" if len(words) > 8 else "")
 
-    Source: Sennrich, Haddow and Birch (2016), arXiv:1508.07909.
+
+def _mixed(*parts):
+    """One of several distributions of different words, by weight."""
+    return {word: w * p for w, part in parts for word, p in part.items()}
+
+
+@cache
+def _uniform(words):
+    return {word: 1 / len(words) for word in words}
+
+
+@cache
+def _usually(usual, words):
+    """The usual word more often than the others, if it is one of them."""
+    if usual not in words or len(words) == 1:
+        return _uniform(words)
+    other = (1 - USUALLY) / (len(words) - 1)
+    return {word: USUALLY if word == usual else other for word in words}
+
+
+def _words(text):
+    """Words that must come, one after the other."""
+    for word in text.split():
+        yield _uniform((word,))
+
+
+_THE, _STOP, _END = (_uniform((word,)) for word in ("the", ".", END))
+#: How a sentence about someone ends: with a word on how or when, or without.
+_ENDINGS = {
+    name: _mixed((0.2, _STOP), (0.8, _usually(USUAL_WHEN[name], WHEN)))
+    for name in PEOPLE
+}
+#: How a sentence may begin after "the": half are about a bank, half about
+#: what stands near what.
+_LEAVES = {leaver: 0.5 / len(LEAVERS) for leaver in LEAVERS}
+_STANDS = {
+    noun: 0.25 / len(NOUNS) for one in NOUNS for noun in (one, one + "s")
+}
+_SUBJECTS = {
+    word: _LEAVES.get(word, 0.0) + _STANDS.get(word, 0.0)
+    for word in (*_LEAVES, *_STANDS)
+}
+
+
+def _aside():
+    """A sentence about a bank, or about what stands where."""
+    subject = yield _SUBJECTS
+    left = _LEAVES.get(subject, 0.0) / _SUBJECTS[subject]
+    after = {"left": left} if left else {}
+    if left < 1:
+        after |= {near: (1 - left) / len(NEAR) for near in NEAR}
+    verb = yield after
+    if verb == "left":
+        yield from _words("the")
+        bank = yield _uniform(LEAVERS[subject])
+        yield from _words("bank at")
+        yield _uniform(TIMES)
+        yield from _words("and")
+        yield _uniform(LEFT[bank])
+        yield _uniform(("home", "away"))
+    else:
+        yield from _words("the")
+        others = _others(subject.removesuffix("s"))
+        word = yield _sized(others)
+        if word in SIZES:
+            yield _uniform(others)
+        yield _uniform(("are" if subject.endswith("s") else "is",))
+        yield _uniform(COLOURS + SIZES)
+    yield _STOP
+
+
+@cache
+def _others(noun):
+    """Every noun but one, singular and plural alike often."""
+    return tuple(n + s for n in NOUNS if n != noun for s in ("", "s"))
+
+
+@cache
+def _sized(nouns):
+    """A noun, or half of the time its size first."""
+    return {n: 0.5 / len(nouns) for n in nouns} | {
+        s: 0.5 / len(SIZES) for s in SIZES
+    }
+
+
+def _returning(story, rng):
+    """The first return: where did that person go?"""
+    here = story.index("back") + 3  # back to the …
+    person = story[here - 6]
+    places = {  # name → where in the story the place stands
+        story[n - 1]: n + 3
+        for n, word in enumerate(story[:here]) if word in WALKED
+    }
+    return Question(
+        "returning", story[:here], story[here],
+        tuple(story[n] for n in places.values()), places[person],
+    )
+
+
+def _bank(story, rng):
+    """How one goes on from a bank; one who might have left either."""
+    for n, word in enumerate(story):
+        if word == "bank" and len(LEAVERS[story[n - 4]]) > 1:
+            other = {"river": "city", "city": "river"}[story[n - 1]]
+            answer, wrong = story[n + 4], rng.choice(LEFT[other])
+            return Question(
+                "bank", story[:n + 4], answer, (answer, wrong), n - 1
+            )
+    return None
+
+
+def _agreement(story, rng):
+    """Is or are, after the noun and its neighbour."""
+    for n, word in enumerate(story):
+        if word in NEAR:
+            here = n + 3 + (story[n + 2] in SIZES)
+            return Question(
+                "agreement", story[:here], story[here], ("is", "are"), n - 1
+            )
+    return None
+
+
+_NUMBERS = {word: n for n, word in enumerate(WORDS)}
+
+
+def encode(stories: Sequence[Sequence[str]]) -> tuple[Tensor, Tensor]:
+    """Tokens and, one place later, their targets; padded on the right.
+
+    Shapes: B stories → tokens (B, T) and targets (B, T), int64, T one less
+    than the longest story. Padding is `<pad>` among the tokens, and −100,
+    which no loss counts, among the targets.
 
     Raises:
-        ValueError: if there is no text.
+        ValueError: no stories, a story of less than two words, a word that
+            is not in the language.
     """
-    if not any(text.strip() for text in texts):
+    if not stories or min(len(story) for story in stories) < 2:
         raise ValueError(
-            "there is nothing to train on; expected some text; "
-            f"got {len(texts)} empty lines"
+            "there is nothing to guess; expected stories of at least two "
+            f"words; got {len(stories)} stories"
+            + (", one shorter" if stories else "")
         )
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-    from tokenizers.trainers import BpeTrainer
+    T = max(len(story) for story in stories) - 1
+    tokens = torch.full((len(stories), T), _NUMBERS[PAD])  # (B, T)
+    targets = torch.full((len(stories), T), -100)  # (B, T)
+    for b, story in enumerate(stories):
+        try:
+            numbers = torch.tensor([_NUMBERS[word] for word in story])
+        except KeyError as error:
+            raise ValueError(
+                "a word is not in the language; expected one of its "
+                f"{len(WORDS)}; got {error.args[0]!r} in story {b}"
+            ) from None
+        tokens[b, :len(story) - 1] = numbers[:-1]
+        targets[b, :len(story) - 1] = numbers[1:]
+    return tokens, targets
 
-    byte_pairs = Tokenizer(models.BPE())
-    byte_pairs.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
-    byte_pairs.decoder = decoders.ByteLevel()
-    trainer = BpeTrainer(
-        vocab_size=vocab_size,
-        special_tokens=["<pad>", "<s>", "</s>"],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    byte_pairs.train_from_iterator(texts, trainer)
-    return _transformers().PreTrainedTokenizerFast(
-        tokenizer_object=byte_pairs,
-        bos_token="<s>",
-        eos_token="</s>",
-        pad_token="<pad>",
-        padding_side=padding_side,
-    )
+
+def bigram(stories: Iterable[Sequence[str]]) -> Tensor:
+    """log p of each next word given the previous word alone: (V, V).
+
+    Counted in the stories, with one hundredth added to every count, so that
+    no pair is impossible.
+    """
+    counts = torch.full((len(WORDS), len(WORDS)), 0.01, dtype=torch.float64)
+    for story in stories:
+        for one, two in itertools.pairwise(story):
+            counts[_NUMBERS[one], _NUMBERS[two]] += 1
+    return (counts / counts.sum(-1, keepdim=True)).log()

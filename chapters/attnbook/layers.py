@@ -6,9 +6,20 @@ import math
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attnbook.attention import check_inputs, softmax
+from attnbook.attention import (
+    Attention,
+    attend,
+    check_inputs,
+    check_mask,
+    merge_causal,
+    merge_heads,
+    softmax,
+    split_heads,
+)
+from attnbook.positions import rotary_angles, rotate
 
 
 class Stages(NamedTuple):
@@ -61,19 +72,7 @@ class SelfAttention(nn.Module):
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """x (..., T, d_in) → q, k (..., T, d_k) and v (..., T, d_v)."""
-        weight = self.query.weight
-        if not isinstance(x, Tensor) or x.dtype != weight.dtype:
-            raise TypeError(
-                "the tokens are of the wrong type; expected a tensor of "
-                f"{weight.dtype}; got "
-                f"{getattr(x, 'dtype', type(x).__name__)}"
-            )
-        d_in = self.query.in_features
-        if x.ndim < 2 or x.shape[-1] != d_in:
-            raise ValueError(
-                "the tokens have the wrong shape; expected "
-                f"(..., T, {d_in}); got x {tuple(x.shape)}"
-            )
+        _check_tokens(x, self.query)
         return self.query(x), self.key(x), self.value(x)
 
     def score(self, q: Tensor, k: Tensor) -> Tensor:
@@ -106,3 +105,475 @@ class SelfAttention(nn.Module):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """The context, one vector of width d_v a token: (..., T, d_v)."""
         return self.stages(x, mask).context
+
+
+class MultiHeadAttention(nn.Module):
+    """Several heads side by side, and the matrix W_O that mixes them.
+
+    With one input it is self-attention; with a `memory` the queries come
+    from x, the keys and values from the memory: cross-attention.
+
+    Args:
+        d_model: width of the result, shared out among the heads.
+        n_heads: heads, each of width d_model / n_heads.
+        d_in: width of the tokens x; d_model if not given.
+        d_memory: width of the tokens of the memory; d_in if not given.
+        bias: whether the projections add a bias.
+        dropout: probability that a weight, and then a component of the
+            result, is set to zero in training.
+        rotary: whether queries and keys are rotated by their positions.
+
+    Shapes: x (..., T, d_in), memory (..., S, d_memory) → (..., T, d_model).
+
+    Raises:
+        ValueError: widths or heads that do not fit; inputs of another shape.
+        TypeError: an input of another type than the weights.
+
+    Source: Vaswani et al. (2017), arXiv:1706.03762, section 3.2.2.
+    """
+
+    def __init__(
+        self, d_model: int, n_heads: int, *, d_in: int | None = None,
+        d_memory: int | None = None, bias: bool = True, dropout: float = 0.0,
+        rotary: bool = False,
+    ) -> None:
+        super().__init__()
+        d_in = d_model if d_in is None else d_in
+        d_memory = d_in if d_memory is None else d_memory
+        if min(d_model, n_heads, d_in, d_memory) < 1 or d_model % n_heads:
+            raise ValueError(
+                "the heads do not divide the width; expected positive sizes "
+                f"and d_model a multiple of n_heads; got d_model={d_model}, "
+                f"n_heads={n_heads}, d_in={d_in}, d_memory={d_memory}"
+            )
+        _check_dropout(dropout)
+        self.n_heads, self.dropout, self.rotary = n_heads, dropout, rotary
+        self.query = nn.Linear(d_in, d_model, bias=bias)
+        self.key_value = nn.Linear(d_memory, 2 * d_model, bias=bias)
+        self.out = nn.Linear(d_model, d_model, bias=bias)  # W_O
+
+    def project(
+        self, x: Tensor, memory: Tensor | None = None,
+        positions: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """q (..., H, T, d_k), k and v (..., H, S, d_k), rotated if asked."""
+        _check_tokens(x, self.query)
+        memory = x if memory is None else memory
+        _check_tokens(memory, self.key_value, "memory")
+        _check_batches(x, memory)
+        k, v = self.key_value(memory).chunk(2, -1)  # (..., S, d_model) each
+        q, k, v = (
+            split_heads(a, self.n_heads) for a in (self.query(x), k, v)
+        )
+        if self.rotary:
+            if memory is not x:
+                raise ValueError(
+                    "rotary positions are for self-attention; expected no "
+                    "memory; got one"
+                )
+            if positions is None:
+                positions = torch.arange(x.shape[-2], device=x.device)
+            angles = rotary_angles(positions, q.shape[-1])  # (..., T, d_k/2)
+            angles = angles[..., None, :, :]  # the same for every head
+            q, k = rotate(q, angles), rotate(k, angles)
+        return q, k, v
+
+    def forward(
+        self, x: Tensor, memory: Tensor | None = None, *,
+        mask: Tensor | None = None, causal: bool = False,
+        positions: Tensor | None = None,
+    ) -> Tensor:
+        """The fast path, by a fused kernel: (..., T, d_model).
+
+        Args:
+            mask: as in `scaled_dot_product_attention`; broadcasts to
+                (..., H, T, S).
+            causal: forbid later keys too.
+            positions: integers (..., T), for rotary; 0, 1, … if not given.
+        """
+        q, k, v = self.project(x, memory, positions)
+        _check_mask(mask, q, k)
+        context = attend(
+            q, k, v, mask=mask, causal=causal,
+            dropout=self.dropout if self.training else 0.0,
+        )  # (..., H, T, d_k)
+        out = self.out(merge_heads(context))  # (..., T, d_model)
+        return F.dropout(out, self.dropout, self.training)
+
+    def with_weights(
+        self, x: Tensor, memory: Tensor | None = None, *,
+        mask: Tensor | None = None, causal: bool = False,
+        positions: Tensor | None = None,
+    ) -> Attention:
+        """The plain path, every step in the open: the same result as
+        `context` (..., T, d_model), and the `weights` (..., H, T, S), as
+        they are before dropout.
+        """
+        q, k, v = self.project(x, memory, positions)
+        _check_mask(mask, q, k)
+        if causal:
+            mask = merge_causal(
+                mask, q.shape[-2], k.shape[-2], device=q.device
+            )
+        scores = (q / math.sqrt(q.shape[-1])) @ k.transpose(-2, -1)
+        if mask is not None and mask.dtype == torch.bool:
+            scores = scores.masked_fill(~mask, -torch.inf)
+        elif mask is not None:
+            scores = scores + mask.to(scores.dtype)
+        weights = softmax(scores)  # (..., H, T, S)
+        kept = F.dropout(weights, self.dropout, self.training)
+        out = self.out(merge_heads(kept @ v))  # (..., T, d_model)
+        return Attention(F.dropout(out, self.dropout, self.training), weights)
+
+
+def attention_weights(
+    model: nn.Module, *args: object, **kwargs: object
+) -> list[Tensor]:
+    """The weights of every `MultiHeadAttention` in a model, (..., H, T, S)
+    each, in the order in which they run when it is called like this."""
+    found = []
+
+    def keep(layer, args, kwargs):
+        found.append(layer.with_weights(*args, **kwargs).weights)
+
+    hooks = [
+        layer.register_forward_pre_hook(keep, with_kwargs=True)
+        for layer in model.modules()
+        if isinstance(layer, MultiHeadAttention)
+    ]
+    try:
+        with torch.no_grad():
+            model(*args, **kwargs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return found
+
+
+def layer_norm(
+    x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Mean 0 and variance 1 over the last axis, then stretched and shifted.
+
+    The variance is the biased one, Σ (x − mean)² / d, and `eps` stands
+    inside the root.
+
+    Shapes: x (..., d), weight and bias (d,) → (..., d).
+
+    Source: Ba, Kiros and Hinton (2016), arXiv:1607.06450, equation 4.
+    """
+    centred = x - x.mean(-1, keepdim=True)
+    variance = centred.square().mean(-1, keepdim=True)
+    return _stretch(centred * torch.rsqrt(variance + eps), weight, bias)
+
+
+def rms_norm(
+    x: Tensor, weight: Tensor | None = None, *, eps: float = 1e-5
+) -> Tensor:
+    """Root mean square 1 over the last axis, then stretched: no mean taken.
+
+    Shapes: x (..., d), weight (d,) → (..., d).
+
+    Source: Zhang and Sennrich (2019), arXiv:1910.07467, equation 4.
+    """
+    mean_square = x.square().mean(-1, keepdim=True)
+    return _stretch(x * torch.rsqrt(mean_square + eps), weight, None)
+
+
+def _stretch(x, weight, bias):
+    x = x if weight is None else x * weight
+    return x if bias is None else x + bias
+
+
+class LayerNorm(nn.Module):
+    """`layer_norm` with a learned weight and bias, by torch's kernel.
+
+    Args:
+        width: of the last axis.
+        eps: added to the variance.
+        bias: whether there is a bias.
+
+    Shapes: (..., width) → (..., width).
+
+    Raises:
+        ValueError: a width below 1; an input whose last axis is another.
+    """
+
+    def __init__(
+        self, width: int, *, eps: float = 1e-5, bias: bool = True
+    ) -> None:
+        super().__init__()
+        _check_width(width)
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(width))
+        self.bias = nn.Parameter(torch.zeros(width)) if bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Each vector normalised by itself: (..., width)."""
+        _check_last(x, len(self.weight))
+        return F.layer_norm(
+            x, self.weight.shape, self.weight, self.bias, self.eps
+        )
+
+
+class RMSNorm(nn.Module):
+    """`rms_norm` with a learned weight, by torch's kernel.
+
+    Args:
+        width: of the last axis.
+        eps: added to the mean square.
+
+    Shapes: (..., width) → (..., width).
+
+    Raises:
+        ValueError: a width below 1; an input whose last axis is another.
+    """
+
+    def __init__(self, width: int, *, eps: float = 1e-5) -> None:
+        super().__init__()
+        _check_width(width)
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Each vector divided by its root mean square: (..., width)."""
+        _check_last(x, len(self.weight))
+        return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
+
+
+#: What stands between the two matrices of a feed-forward layer, by name.
+ACTIVATIONS = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "silu": F.silu,
+}
+
+
+class FeedForward(nn.Module):
+    """Two matrices and an activation between them, for each token alone.
+
+    Args:
+        d_model: width of a token.
+        d_ff: width inside; 4 · d_model if not given.
+        activation: one of `ACTIVATIONS`; GPT-2 uses "gelu_tanh".
+        bias: whether the two matrices add a bias.
+        dropout: probability that a component of the result is set to zero
+            in training.
+
+    Shapes: x (..., d_model) → (..., d_model).
+
+    Raises:
+        ValueError: a width below 1, an unknown activation, an input whose
+            last axis is not d_model.
+
+    Source: Vaswani et al. (2017), arXiv:1706.03762, section 3.3.
+    """
+
+    def __init__(
+        self, d_model: int, d_ff: int | None = None, *,
+        activation: str = "gelu_tanh", bias: bool = True,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        d_ff = 4 * d_model if d_ff is None else d_ff
+        _check_width(d_model, d_ff)
+        _check_dropout(dropout)
+        if activation not in ACTIVATIONS:
+            raise ValueError(
+                f"there is no activation {activation!r}; expected one of "
+                f"{', '.join(ACTIVATIONS)}"
+            )
+        self.activation, self.dropout = activation, dropout
+        self.up = nn.Linear(d_model, d_ff, bias=bias)
+        self.down = nn.Linear(d_ff, d_model, bias=bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Wide, bent, narrow again: (..., d_model)."""
+        _check_last(x, self.up.in_features)
+        inner = ACTIVATIONS[self.activation](self.up(x))  # (..., d_ff)
+        return F.dropout(self.down(inner), self.dropout, self.training)
+
+
+class SwiGLU(nn.Module):
+    """A feed-forward layer with a gate: down(silu(gate(x)) * up(x)).
+
+    Args:
+        d_model: width of a token.
+        d_ff: width inside; ⅔ · 4 · d_model, rounded, if not given, with
+            which three matrices hold as much as `FeedForward`'s two.
+        bias: whether the three matrices add a bias.
+        dropout: as in `FeedForward`.
+
+    Shapes: x (..., d_model) → (..., d_model).
+
+    Raises:
+        ValueError: a width below 1; an input whose last axis is not d_model.
+
+    Source: Shazeer (2020), arXiv:2002.05202, equation 6.
+    """
+
+    def __init__(
+        self, d_model: int, d_ff: int | None = None, *, bias: bool = False,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        d_ff = round(8 * d_model / 3) if d_ff is None else d_ff
+        _check_width(d_model, d_ff)
+        _check_dropout(dropout)
+        self.dropout = dropout
+        self.gate = nn.Linear(d_model, d_ff, bias=bias)
+        self.up = nn.Linear(d_model, d_ff, bias=bias)
+        self.down = nn.Linear(d_ff, d_model, bias=bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., d_model) → (..., d_model)."""
+        _check_last(x, self.up.in_features)
+        inner = F.silu(self.gate(x)) * self.up(x)  # (..., d_ff)
+        return F.dropout(self.down(inner), self.dropout, self.training)
+
+
+class TransformerBlock(nn.Module):
+    """Attention and feed-forward, each added to the residual stream.
+
+    Pre-norm: x + attention(norm(x)), then x + feed_forward(norm(x)).
+    Post-norm: norm(x + attention(x)), then norm(x + feed_forward(x)).
+
+    Args:
+        d_model: width of the residual stream.
+        n_heads: heads of the attention.
+        d_ff: width inside the feed-forward layer; 4 · d_model if not given.
+        norm_first: pre-norm (GPT-2) or post-norm (the first transformer).
+        cross: whether a cross-attention to a memory of width d_model stands
+            between the two, as in the decoder of a translator.
+        activation: of the feed-forward layer.
+        bias: whether projections and norms have a bias.
+        dropout: in attention and feed-forward.
+        rotary: whether self-attention rotates queries and keys.
+
+    Shapes: x (..., T, d_model), memory (..., S, d_model) →
+    (..., T, d_model).
+
+    Raises:
+        ValueError: sizes that do not fit; a memory where there is no
+            cross-attention, or none where there is.
+
+    Source: Vaswani et al. (2017), arXiv:1706.03762, figure 1; Xiong et al.
+    (2020), arXiv:2002.04745, figure 1, for the two places of the norm.
+    """
+
+    def __init__(
+        self, d_model: int, n_heads: int, *, d_ff: int | None = None,
+        norm_first: bool = True, cross: bool = False,
+        activation: str = "gelu_tanh", bias: bool = True,
+        dropout: float = 0.0, rotary: bool = False,
+    ) -> None:
+        super().__init__()
+        options = {"bias": bias, "dropout": dropout}
+        self.norm_first = norm_first
+        self.attention = MultiHeadAttention(
+            d_model, n_heads, rotary=rotary, **options
+        )
+        self.attention_norm = LayerNorm(d_model, bias=bias)
+        self.cross_attention = self.cross_norm = None
+        if cross:
+            self.cross_attention = MultiHeadAttention(
+                d_model, n_heads, **options
+            )
+            self.cross_norm = LayerNorm(d_model, bias=bias)
+        self.feed_forward = FeedForward(
+            d_model, d_ff, activation=activation, **options
+        )
+        self.feed_forward_norm = LayerNorm(d_model, bias=bias)
+
+    def forward(
+        self, x: Tensor, memory: Tensor | None = None, *,
+        mask: Tensor | None = None, causal: bool = False,
+        memory_mask: Tensor | None = None, positions: Tensor | None = None,
+    ) -> Tensor:
+        """The stream after the block: (..., T, d_model).
+
+        `mask`, `causal` and `positions` go to self-attention, `memory_mask`
+        to cross-attention; see `MultiHeadAttention`.
+        """
+        if (memory is None) != (self.cross_attention is None):
+            raise ValueError(
+                "memory and cross-attention do not fit; expected both or "
+                f"neither; got {'no' if memory is None else 'a'} memory, "
+                f"cross={self.cross_attention is not None}"
+            )
+        x = self._add(
+            x, self.attention, self.attention_norm,
+            mask=mask, causal=causal, positions=positions,
+        )
+        if memory is not None:
+            x = self._add(
+                x, self.cross_attention, self.cross_norm,
+                memory=memory, mask=memory_mask,
+            )
+        return self._add(x, self.feed_forward, self.feed_forward_norm)
+
+    def _add(self, x, layer, norm, **options):
+        """The stream with what a layer adds to it, the norm in its place."""
+        if self.norm_first:
+            return x + layer(norm(x), **options)
+        return norm(x + layer(x, **options))
+
+
+def _check_tokens(
+    x: Tensor, projection: nn.Linear, name: str = "x"
+) -> None:
+    weight = projection.weight
+    if not isinstance(x, Tensor) or x.dtype != weight.dtype:
+        raise TypeError(
+            "the tokens are of the wrong type; expected a tensor of "
+            f"{weight.dtype}; got "
+            f"{getattr(x, 'dtype', type(x).__name__)}"
+        )
+    d_in = projection.in_features
+    if x.ndim < 2 or x.shape[-1] != d_in or x.shape[-2] == 0:
+        raise ValueError(
+            "the tokens have the wrong shape; expected "
+            f"(..., T, {d_in}), T at least 1; got {name} {tuple(x.shape)}"
+        )
+
+
+def _check_batches(x: Tensor, memory: Tensor) -> None:
+    try:
+        torch.broadcast_shapes(x.shape[:-2], memory.shape[:-2])
+    except RuntimeError:
+        raise ValueError(
+            "x and the memory do not fit together; expected leading axes "
+            f"that broadcast; got x {tuple(x.shape)}, "
+            f"memory {tuple(memory.shape)}"
+        ) from None
+
+
+def _check_mask(mask, q, k):
+    if mask is not None:
+        batch = torch.broadcast_shapes(q.shape[:-2], k.shape[:-2])
+        check_mask(mask, (*batch, q.shape[-2], k.shape[-2]))
+
+
+def _check_last(x: Tensor, width: int) -> None:
+    if not isinstance(x, Tensor) or x.ndim < 1 or x.shape[-1] != width:
+        raise ValueError(
+            f"the input has the wrong shape; expected (..., {width}); "
+            f"got {tuple(getattr(x, 'shape', ()))}"
+        )
+
+
+def _check_width(*widths: int) -> None:
+    if min(widths) < 1:
+        raise ValueError(
+            "a width is below 1; expected positive widths; "
+            f"got {', '.join(str(w) for w in widths)}"
+        )
+
+
+def _check_dropout(dropout: float) -> None:
+    if not 0 <= dropout < 1:
+        raise ValueError(
+            f"dropout is a probability below 1; expected one; got {dropout}"
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import textwrap
+import warnings
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,8 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 def setup() -> torch.device:
     """Fix the figure style; return the device to compute on."""
     use_style()
+    # transformers complains when Jupyter has no widgets; no bar is shown.
+    warnings.filterwarnings("ignore", message="IProgress not found")
     return DEVICE
 
 

@@ -65,21 +65,29 @@ def difference(
     if isinstance(theirs, Mapping):
         if not isinstance(ours, Mapping) or set(ours) != set(theirs):
             return _type_difference(ours, theirs)
-        theirs, ours = list(theirs.values()), [ours[k] for k in theirs]
+        parts = {f"entry {k!r}": (ours[k], theirs[k]) for k in theirs}
+        return _part_difference(parts, within, equal_nan)
     if isinstance(theirs, (tuple, list)) and not _is_numbers(theirs):
         if not isinstance(ours, (tuple, list)) or len(ours) != len(theirs):
             return _type_difference(ours, theirs)
-        for n, (a, b) in enumerate(zip(ours, theirs)):
-            found = difference(a, b, within=within, equal_nan=equal_nan)
-            if found:
-                return Difference(found.kind, f"part {n}: {found.message}")
-        return None
+        pairs = enumerate(zip(ours, theirs))
+        parts = {f"part {n}": pair for n, pair in pairs}
+        return _part_difference(parts, within, equal_nan)
     try:
         a, b = _as_tensor(ours), _as_tensor(theirs)
     except (TypeError, ValueError, RuntimeError):
         same = type(ours) is type(theirs) and ours == theirs
         return None if same else _type_difference(ours, theirs)
     return _tensor_difference(a, b, within, equal_nan)
+
+
+def _part_difference(parts, within, equal_nan):
+    """The first difference among named pairs."""
+    for name, (a, b) in parts.items():
+        found = difference(a, b, within=within, equal_nan=equal_nan)
+        if found:
+            return Difference(found.kind, f"{name}: {found.message}")
+    return None
 
 
 def _tensor_difference(ours, theirs, within, equal_nan):

@@ -1,0 +1,165 @@
+"""Positions: four ways to tell attention where a token stands.
+
+Added to the embeddings (`sinusoidal`, or a learned table, which is an
+`nn.Embedding`), turned into the queries and keys (`rotate`), or added to the
+scores (`alibi_bias`).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+#: The two layouts of rotary pairs: components i and i + d/2 ("half", as in
+#: GPT-NeoX and Llama), or 2i and 2i + 1 ("interleaved", as in the paper).
+LAYOUTS = ("half", "interleaved")
+
+
+def sinusoidal(
+    positions: Tensor, width: int, *, base: float = 10_000.0
+) -> Tensor:
+    """Sines in the even components, cosines in the odd ones.
+
+    Component pair i of position p is sin and cos of p / base^(2i / width).
+
+    Shapes: positions (..., T), integers → (..., T, width), float64.
+
+    Raises:
+        TypeError: positions that are not integers.
+        ValueError: a width that is not even and positive; a base below 1.
+
+    Source: Vaswani et al. (2017), arXiv:1706.03762, section 3.5.
+    """
+    angles = rotary_angles(positions, width, base=base)  # (..., T, width/2)
+    return torch.stack([angles.sin(), angles.cos()], -1).flatten(-2)
+
+
+def rotary_angles(
+    positions: Tensor, width: int, *, base: float = 10_000.0
+) -> Tensor:
+    """The angle of each pair of components, p · base^(−2i / width).
+
+    Shapes: positions (..., T), integers → (..., T, width / 2), radians, in
+    float64 (an angle of a large position needs its digits).
+
+    Raises:
+        TypeError: positions that are not integers.
+        ValueError: a width that is not even and positive; a base below 1.
+
+    Source: Su et al. (2021), arXiv:2104.09864, equation 15.
+    """
+    if (
+        not isinstance(positions, Tensor)
+        or positions.is_floating_point()
+        or positions.dtype == torch.bool
+    ):
+        raise TypeError(
+            "the positions are of the wrong type; expected a tensor of "
+            "integers; got "
+            f"{getattr(positions, 'dtype', type(positions).__name__)}"
+        )
+    if width < 2 or width % 2:
+        raise ValueError(
+            "the width has no pairs; expected an even number from 2 on; "
+            f"got {width}"
+        )
+    if base < 1:
+        raise ValueError(f"the base is too small; expected ≥ 1; got {base}")
+    pair = torch.arange(
+        0, width, 2, dtype=torch.float64, device=positions.device
+    )  # (width/2,): 2i
+    return positions[..., None] * base ** (-pair / width)
+
+
+def rotate(x: Tensor, angles: Tensor, *, layout: str = "half") -> Tensor:
+    """Turn each pair of components of x by its angle (rotary positions).
+
+    The dot product of a rotated query and a rotated key depends on their
+    positions through the difference alone.
+
+    Shapes: x (..., T, d), angles broadcast to (..., T, d / 2) → as x.
+
+    Raises:
+        ValueError: an unknown layout; angles that do not fit.
+
+    Source: Su et al. (2021), arXiv:2104.09864, equation 34.
+    """
+    if layout not in LAYOUTS:
+        raise ValueError(
+            f"there is no layout {layout!r}; expected one of "
+            f"{', '.join(LAYOUTS)}"
+        )
+    if 2 * angles.shape[-1] != x.shape[-1]:
+        raise ValueError(
+            "the angles do not fit; expected one for each pair of "
+            f"components; got x {tuple(x.shape)}, "
+            f"angles {tuple(angles.shape)}"
+        )
+    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    if layout == "half":
+        a, b = x.chunk(2, -1)  # (..., T, d/2) each
+        return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
+    a, b = x[..., 0::2], x[..., 1::2]  # (..., T, d/2) each
+    turned = torch.stack([a * cos - b * sin, a * sin + b * cos], -1)
+    return turned.flatten(-2)  # (..., T, d)
+
+
+def half_order(width: int) -> Tensor:
+    """The permutation from the interleaved layout to the half one.
+
+    ``x[..., half_order(d)]`` brings the even components of x to the front:
+    rotating that in the half layout is the interleaved rotation, permuted.
+
+    Raises:
+        ValueError: a width that is not even and positive.
+    """
+    if width < 2 or width % 2:
+        raise ValueError(
+            "the width has no pairs; expected an even number from 2 on; "
+            f"got {width}"
+        )
+    order = torch.arange(width)
+    return torch.cat([order[0::2], order[1::2]])
+
+
+def alibi_slopes(n_heads: int) -> Tensor:
+    """One slope a head, a geometric sequence: (H,), float64.
+
+    For 8 heads 1/2, 1/4, …, 1/256. Where n_heads is no power of two, the
+    slopes for the power below it are followed by every other slope of the
+    power above, as in the authors' code.
+
+    Raises:
+        ValueError: fewer heads than one.
+
+    Source: Press, Smith and Lewis (2022), arXiv:2108.12409, section 3.
+    """
+    if n_heads < 1:
+        raise ValueError(f"expected at least one head; got {n_heads}")
+    whole = 2 ** (n_heads.bit_length() - 1)  # the power of two below
+
+    def geometric(n):
+        exponents = torch.arange(1, n + 1, dtype=torch.float64)
+        return 2 ** (-8 * exponents / n)
+
+    more = geometric(2 * whole)[0::2][: n_heads - whole]
+    return torch.cat([geometric(whole), more])
+
+
+def alibi_bias(n_heads: int, queries: Tensor, keys: Tensor) -> Tensor:
+    """−slope × distance, to be added to the scores.
+
+    Later keys get a positive bias: combine with a causal mask.
+
+    Shapes: positions queries (..., T), keys (..., S) → (..., H, T, S),
+    float64.
+
+    Raises:
+        ValueError: fewer heads than one.
+
+    Source: Press, Smith and Lewis (2022), arXiv:2108.12409, equation in
+    section 3.
+    """
+    slopes = alibi_slopes(n_heads).to(queries.device)  # (H,)
+    distance = queries[..., :, None] - keys[..., None, :]  # (..., T, S)
+    return -slopes[:, None, None] * distance[..., None, :, :]
