@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from attnbook.language import (
-    END, KINDS, LEFT, NEAR, PAD, PEOPLE, PLACES, START, USUAL_PLACE, WORDS, Town,
-    bigram, encode, vocabulary,
+    END, KINDS, LEFT, NEAR, PAD, PEOPLE, PLACES, START, USUAL_PLACE, WORDS,
+    Town, bigram, encode, vocabulary,
 )
 from attnbook.proof import agrees
 

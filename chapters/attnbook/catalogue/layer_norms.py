@@ -1,0 +1,464 @@
+"""Chapter 7, layer normalisation: tasks and known mistakes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+
+from attnbook.mistakes import mistake
+from attnbook.proof import Case, difference
+from attnbook.tasks import draw, task
+
+# ---- the variance of one token
+
+
+def _row(*numbers):
+    return torch.tensor([numbers], dtype=torch.float64)
+
+
+def _variance_cases():
+    return [
+        Case("one token", (_row(1, 0, 0, 0),)),
+        Case("a constant token", (_row(0.5, 0.5, 0.5),)),
+        Case("a batch", (draw(2, 3, 5, seed=1),)),
+        Case("far from zero", (draw(2, 6, seed=2) + 100_000,)),
+    ]
+
+
+@task(
+    chapter=7,
+    wanted="the mean squared distance from the mean over the last axis, "
+    "which stays, with size one",
+    cases=_variance_cases,
+)
+def variance(x):
+    return x.var(-1, correction=0, keepdim=True)
+
+
+@mistake(
+    task=variance,
+    symptom="Right near zero. For a token far from zero it is far off, it "
+    "may be negative, and its root is then NaN; sooner in float32.",
+    cause="E[x²] − E[x]² subtracts two large numbers that agree in nearly "
+    "all their digits. What is left is their rounding error.",
+    fix="Subtract the mean first, then square: E[(x − mean)²].",
+    hint="Add 100000 to every component. Should the variance change?",
+    seen="apache/tvm #19643, tracel-ai/burn #5607; the NaN reported in "
+    "microsoft/onnxruntime #28463",
+)
+def subtracts_two_large_squares(x):
+    mean = x.mean(-1, keepdim=True)
+    return x.square().mean(-1, keepdim=True) - mean.square()
+
+
+# ---- layer norm
+
+
+def _norm_cases():
+    return [
+        Case("one token", (_row(1, 0, 0, 0),)),
+        Case("two tokens", (draw(2, 3, seed=3) + 0.5,)),
+        Case("a constant token", (_row(0.5, 0.5, 0.5),)),
+        Case("small components", (draw(2, 5, seed=4) * 1e-3,)),
+        Case(
+            "a batch, with weight and bias",
+            (draw(2, 3, 8, seed=5), draw(8, seed=6), draw(8, seed=7)),
+        ),
+        Case(
+            "with a weight, without a bias",
+            (draw(4, 6, seed=8), draw(6, seed=9)),
+        ),
+        Case(
+            "with a bias, without a weight",
+            (draw(4, 6, seed=11),),
+            {"bias": draw(6, seed=12)},
+        ),
+        Case("another eps", (draw(3, 4, seed=10),), {"eps": 0.1}),
+    ]
+
+
+@task(
+    chapter=7,
+    wanted="each token minus its mean, over the root of its biased variance "
+    "plus eps; then times the weight and plus the bias, where given",
+    cases=_norm_cases,
+    gradients=True,
+    home="layers.layer_norm",
+)
+def layer_norm(x, weight=None, bias=None, *, eps=1e-5):
+    return F.layer_norm(x, x.shape[-1:], weight, bias, eps)
+
+
+def affine(x, weight, bias=None):
+    """Times the weight, plus the bias, where given."""
+    x = x if weight is None else x * weight
+    return x if bias is None else x + bias
+
+
+@mistake(
+    task=layer_norm,
+    symptom="All numbers are too small by √((d − 1)/d): 1.500 where 1.732 "
+    "is right for [1, 0, 0, 0], and hardly to be seen at width 768.",
+    cause="torch.var divides by d − 1 unless it is told otherwise. That is "
+    "for a sample of something larger; a token is all there is.",
+    fix="x.var(-1, correction=0, keepdim=True).",
+    hint="What is the mean of the squares of your output, to all digits?",
+    seen="S2.12, LBANN/lbann #2024",
+)
+def takes_the_unbiased_variance(x, weight=None, bias=None, *, eps=1e-5):
+    variance = x.var(-1, keepdim=True)
+    centred = x - x.mean(-1, keepdim=True)
+    return affine(centred * torch.rsqrt(variance + eps), weight, bias)
+
+
+@mistake(
+    task=layer_norm,
+    symptom="Nearly right for tokens of usual size. Small tokens are blown "
+    "up, and a token without variance gives 0 and the gradient NaN.",
+    cause="eps is added to the standard deviation. The root below it still "
+    "meets 0, where its slope is infinite.",
+    fix="Add eps to the variance, under the root.",
+    hint="What is the gradient for a token whose components are all equal?",
+    seen="pyg-team/pytorch_geometric #2917, microsoft/CNTK #3816",
+)
+def adds_eps_outside_the_root(x, weight=None, bias=None, *, eps=1e-5):
+    centred = x - x.mean(-1, keepdim=True)
+    std = centred.square().mean(-1, keepdim=True).sqrt()
+    return affine(centred / (std + eps), weight, bias)
+
+
+@mistake(
+    task=layer_norm,
+    symptom="[1, 0, 0, 0] gives 1.500 where torch gives 1.732, and a token "
+    "without variance has the gradient NaN.",
+    cause="Both at once: torch.std divides by d − 1, and eps is added to it "
+    "instead of to the variance.",
+    fix="Take the biased variance, add eps to it, then the root.",
+    hint="There are two things in the denominator to be looked at.",
+    seen="harvardnlp/annotated-transformer #119, codertimo/BERT-pytorch "
+    "#30, hyunwoongko/transformer #7",
+)
+def divides_by_torchs_std(x, weight=None, bias=None, *, eps=1e-5):
+    mean = x.mean(-1, keepdim=True)
+    std = x.std(-1, keepdim=True)
+    return affine((x - mean) / (std + eps), weight, bias)
+
+
+@mistake(
+    task=layer_norm,
+    symptom="A sequence of one token becomes zero, and each token's result "
+    "depends on the others of its sequence, the later ones too.",
+    cause="Mean and variance run over the tokens of one component, instead "
+    "of over the components of one token.",
+    fix="Take both over the last axis.",
+    hint="Change one token. Which rows of your result change?",
+    seen="jadore801120/attention-is-all-you-need-pytorch #17",
+)
+def normalises_over_tokens(x, weight=None, bias=None, *, eps=1e-5):
+    centred = x - x.mean(-2, keepdim=True)
+    variance = centred.square().mean(-2, keepdim=True)
+    return affine(centred * torch.rsqrt(variance + eps), weight, bias)
+
+
+@mistake(
+    task=layer_norm,
+    symptom="Right for a single token. In a sequence a token's result "
+    "depends on all others, the later ones and the padding too.",
+    cause="Mean and variance run over the tokens and the width together, as "
+    "if the sequence were an image.",
+    fix="Take both over the last axis alone.",
+    hint="Change the last token. May the first row of your result change?",
+    seen="Qualcomm-AI-research/geometric-algebra-transformer #8; asked "
+    "about in karpathy/minGPT #113",
+)
+def normalises_tokens_and_width(x, weight=None, bias=None, *, eps=1e-5):
+    centred = x - x.mean((-2, -1), keepdim=True)
+    variance = centred.square().mean((-2, -1), keepdim=True)
+    return affine(centred * torch.rsqrt(variance + eps), weight, bias)
+
+
+@mistake(
+    task=layer_norm,
+    symptom="Every value is right, and the gradient is wrong: it pushes in "
+    "directions in which the result cannot move.",
+    cause="Mean and variance are cut off from the gradient, as if they did "
+    "not depend on the token.",
+    fix="Let the gradient flow through both.",
+    hint="Your values are right. Look at the gradient of x.",
+    seen="tinygrad/tinygrad #4904",
+)
+def detaches_the_statistics(x, weight=None, bias=None, *, eps=1e-5):
+    mean = x.mean(-1, keepdim=True).detach()
+    variance = x.var(-1, correction=0, keepdim=True).detach()
+    return affine((x - mean) * torch.rsqrt(variance + eps), weight, bias)
+
+
+# ---- its gradient
+
+
+def _backward_cases():
+    return [
+        Case("one token", (_row(1, 0, 0, 0), _row(1, 0, 0, 0))),
+        Case("a gradient of ones", (_row(1, 2, 4), _row(1, 1, 1))),
+        Case("a batch", (draw(2, 3, 5, seed=20), draw(2, 3, 5, seed=21))),
+        Case(
+            "another eps",
+            (draw(4, 6, seed=22), draw(4, 6, seed=23)),
+            {"eps": 0.1},
+        ),
+    ]
+
+
+@task(
+    chapter=7,
+    wanted="the gradient with respect to x, given the gradient with respect "
+    "to the normalised x (without weight and bias)",
+    cases=_backward_cases,
+)
+def layer_norm_backward(x, gradient, *, eps=1e-5):
+    x = x.detach().requires_grad_()
+    out = F.layer_norm(x, x.shape[-1:], eps=eps)
+    return torch.autograd.grad(out, x, gradient)[0]
+
+
+@mistake(
+    task=layer_norm_backward,
+    symptom="The gradient is not zero for a gradient of ones, although a "
+    "shift of the token changes nothing.",
+    cause="The mean and the root are taken for constants.",
+    fix="Differentiate them too: subtract the mean of g, and x̂ times the "
+    "mean of g x̂.",
+    hint="Adding 1 to every component changes nothing. What does your "
+    "gradient say?",
+    seen="tinygrad/tinygrad #4904",
+)
+def takes_the_statistics_for_constants(x, gradient, *, eps=1e-5):
+    variance = x.var(-1, correction=0, keepdim=True)
+    return gradient * torch.rsqrt(variance + eps)
+
+
+@mistake(
+    task=layer_norm_backward,
+    symptom="The gradient sums to zero, as it should, but pushes along the "
+    "token itself, although a longer token has the same result.",
+    cause="The path through the variance is forgotten.",
+    fix="Subtract x̂ times the mean of g x̂ as well.",
+    hint="Twice the token has nearly the same norm. What does your gradient "
+    "say about that direction?",
+    seen="abhiskk/ladder #2 (there in a batch norm)",
+)
+def forgets_the_path_through_the_variance(x, gradient, *, eps=1e-5):
+    variance = x.var(-1, correction=0, keepdim=True)
+    centred = gradient - gradient.mean(-1, keepdim=True)
+    return centred * torch.rsqrt(variance + eps)
+
+
+# ---- RMS norm
+
+
+def _rms_cases():
+    return [
+        Case("one token", (_row(1, 0, 0, 0),)),
+        Case("two tokens", (draw(2, 3, seed=30) + 0.5,)),
+        Case("a token of zeros", (_row(0, 0, 0),)),
+        Case("small components", (draw(2, 5, seed=31) * 1e-3,)),
+        Case(
+            "a batch, with a weight",
+            (draw(2, 3, 8, seed=32), draw(8, seed=33)),
+        ),
+        Case("another eps", (draw(3, 4, seed=34),), {"eps": 0.1}),
+    ]
+
+
+@task(
+    chapter=7,
+    wanted="each token over the root of its mean square plus eps, times the "
+    "weight where given",
+    cases=_rms_cases,
+    gradients=True,
+    home="layers.rms_norm",
+)
+def rms_norm(x, weight=None, *, eps=1e-5):
+    return F.rms_norm(x, x.shape[-1:], weight, eps)
+
+
+@mistake(
+    task=rms_norm,
+    symptom="Right for tokens of mean 0. Others come out too large, the "
+    "more so the further their mean is from 0.",
+    cause="The variance is taken in place of the mean square. It has the "
+    "mean subtracted, while the token has not.",
+    fix="x.square().mean(-1, keepdim=True).",
+    hint="What is the mean of the squares of your output?",
+    seen="huggingface/pytorch-image-models #2380, keras-team/keras #22393",
+)
+def takes_the_variance(x, weight=None, *, eps=1e-5):
+    variance = x.var(-1, correction=0, keepdim=True)
+    return affine(x * torch.rsqrt(variance + eps), weight)
+
+
+@mistake(
+    task=rms_norm,
+    symptom="Nearly right for tokens of usual size; a token of zeros has "
+    "the gradient NaN.",
+    cause="eps is added to the root instead of under it.",
+    fix="Add eps to the mean square, then take the root.",
+    hint="What is the gradient for a token of zeros?",
+    seen="allenai/OLMo #281",
+)
+def adds_eps_to_the_root_mean_square(x, weight=None, *, eps=1e-5):
+    root = x.square().mean(-1, keepdim=True).sqrt()
+    return affine(x / (root + eps), weight)
+
+
+@mistake(
+    task=rms_norm,
+    symptom="Large tokens grow larger and small ones smaller; a model "
+    "trained with it diverges.",
+    cause="rsqrt is one over the root already. Dividing by it multiplies by "
+    "the root.",
+    fix="Multiply by rsqrt, or divide by sqrt.",
+    hint="Double the token. What should happen to the result?",
+    seen="mosaicml/llm-foundry #371",
+)
+def divides_by_the_reciprocal(x, weight=None, *, eps=1e-5):
+    mean_square = x.square().mean(-1, keepdim=True)
+    return affine(x / torch.rsqrt(mean_square + eps), weight)
+
+
+@task(
+    chapter=7,
+    wanted="the gradient with respect to x of RMS norm without a weight, "
+    "given the gradient with respect to its result",
+    cases=_backward_cases,
+)
+def rms_norm_backward(x, gradient, *, eps=1e-5):
+    x = x.detach().requires_grad_()
+    out = F.rms_norm(x, x.shape[-1:], eps=eps)
+    return torch.autograd.grad(out, x, gradient)[0]
+
+
+# ---- a test of layer norm
+
+
+@dataclass(frozen=True, repr=False)
+class Candidate:
+    """A function to be tested; its name prints the same everywhere."""
+
+    name: str
+    fn: Callable
+
+    def __call__(self, x):
+        return self.fn(x)
+
+    def __repr__(self):
+        return self.name
+
+
+def _in_other_words(x):
+    variance, mean = torch.var_mean(x, -1, correction=0, keepdim=True)
+    return (x - mean) / (variance + 1e-5).sqrt()
+
+
+def _candidates():
+    cases = []
+    for name, right in (
+        ("layer_norm", layer_norm),
+        ("layer_norm_in_other_words", _in_other_words),
+    ):
+        label = f"a right one: {name.replace('_', ' ')}"
+        cases.append(Case(label, (Candidate(name, right),)))
+    for wrong in (
+        takes_the_unbiased_variance,
+        adds_eps_outside_the_root,
+        normalises_over_tokens,
+        normalises_tokens_and_width,
+    ):
+        name = wrong.__name__
+        label = f"a wrong one: {name.replace('_', ' ')}"
+        cases.append(Case(label, (Candidate(name, wrong),)))
+    for name, wrong in (
+        ("has_the_wrong_sign", lambda x: -layer_norm(x)),
+        ("forgets_eps", lambda x: layer_norm(x, eps=0.0)),
+        ("leaves_the_mean_in", rms_norm),
+    ):
+        label = f"a wrong one: {name.replace('_', ' ')}"
+        cases.append(Case(label, (Candidate(name, wrong),)))
+    return cases
+
+
+@task(
+    chapter=7,
+    wanted="True for a function that computes layer norm without weight and "
+    "bias, with eps = 1e-5; False for any other",
+    cases=_candidates,
+)
+def is_layer_norm(norm):
+    x = draw(2, 3, 5, seed=40)
+    return difference(norm(x), layer_norm(x), within=1e-9) is None
+
+
+@mistake(
+    task=is_layer_norm,
+    symptom="The test passes for a norm with the unbiased variance, and "
+    "for one with eps in the wrong place.",
+    cause="Mean and standard deviation of the result are rounded to two "
+    "decimals, and at width 768 the wrong ones round to 0 and 1 too.",
+    fix="Compare the values with an independent result, to all digits.",
+    hint="How far from 1 would the standard deviation be if the variance "
+    "were the unbiased one?",
+    seen="S2.12",
+)
+def rounds_until_it_looks_right(norm):
+    x = draw(4, 5, 768, seed=41)
+    out = norm(x)
+    mean = out.mean(-1).round(decimals=2)
+    std = out.std(-1).round(decimals=2)
+    return bool((mean == 0).all() and (std == 1).all())
+
+
+# ---- weight and bias in the next layer
+
+
+def _fold_cases():
+    weight, bias, b = _row(2, 3)[0], _row(1, -1)[0], _row(0.5, 0)[0]
+    W = _row(1, 2, 3, 4).view(2, 2)
+    return [
+        Case("two components to two", (weight, bias, W, b)),
+        Case("five components to three", _layers(5, 3, seed=50)),
+        Case("two components to seven", _layers(2, 7, seed=54)),
+    ]
+
+
+def _layers(d, d_out, *, seed):
+    return (
+        draw(d, seed=seed),
+        draw(d, seed=seed + 1),
+        draw(d_out, d, seed=seed + 2),
+        draw(d_out, seed=seed + 3),
+    )
+
+
+@task(
+    chapter=7,
+    wanted="(W', b') with which F.linear(x, W', b') equals "
+    "F.linear(x * weight + bias, W, b) for every x",
+    cases=_fold_cases,
+)
+def fold_affine(weight, bias, W, b):
+    return F.linear(weight.diag(), W).T, F.linear(bias, W, b)
+
+
+@mistake(
+    task=fold_affine,
+    symptom="An error about sizes where the layer is not square; where it "
+    "is, silently wrong numbers.",
+    cause="The formulas are those for a matrix of shape (d, d_out). "
+    "nn.Linear keeps (d_out, d), so its columns belong to the components.",
+    fix="W * weight, which scales the columns, and b + W @ bias.",
+    hint="Which axis of W belongs to the components that were normalised?",
+    seen="TransformerLensOrg/TransformerLens #1580",
+)
+def scales_the_rows(weight, bias, W, b):
+    return W * weight[:, None], b + bias @ W

@@ -1,0 +1,454 @@
+"""Chapter 6, multi-head attention: tasks and known mistakes."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from attnbook.attention import softmax
+from attnbook.mistakes import mistake
+from attnbook.proof import Case
+from attnbook.tasks import draw, task
+
+# ---- heads side by side again
+
+
+def _merge_cases():
+    numbers = torch.arange(8, dtype=torch.float64).reshape(2, 2, 2)
+    return [
+        Case("two heads of two tokens, numbered", (numbers,)),
+        Case("one head", (draw(1, 3, 2, seed=1),)),
+        Case("eight heads of width 8", (draw(2, 8, 10, 8, seed=2),)),
+        Case("two leading axes", (draw(2, 3, 2, 5, 4, seed=3),)),
+    ]
+
+
+@task(
+    chapter=6,
+    wanted="(..., H, T, d) → (..., T, H·d): in each token's row head 0 "
+    "comes first, then head 1, and so on",
+    cases=_merge_cases,
+    gradients=True,
+    home="attention.merge_heads",
+)
+def merge_heads(x):
+    return torch.cat(x.unbind(-3), -1)
+
+
+@mistake(
+    task=merge_heads,
+    symptom="The shape (..., T, H·d) is right, but a token's row holds one "
+    "head's results for several tokens instead of all heads' results for "
+    "this one. On an easy task training can succeed all the same.",
+    cause="The tensor is reshaped while the heads still stand before the "
+    "tokens. Reshaping moves no number.",
+    fix="Transpose back to (..., T, H, d) first, then flatten the last two "
+    "axes.",
+    hint="Which axis stands before the last one when you join the two?",
+    seen="jsbaan/transformer-from-scratch #6, "
+    "ajhalthor/Transformer-Neural-Network #4",
+)
+def merges_without_transposing(x):
+    *leading, n_heads, length, width = x.shape
+    return x.reshape(*leading, length, n_heads * width)
+
+
+# ---- the whole function
+
+
+def _sizes(leading, T, S, d_in, d_memory, d_model, *, seed):
+    """Tokens, memory and the four matrices."""
+    sizes = [
+        (*leading, T, d_in), (*leading, S, d_memory), (d_in, d_model),
+        (d_memory, d_model), (d_memory, d_model), (d_model, d_model),
+    ]
+    return [draw(*size, seed=seed + n) for n, size in enumerate(sizes)]
+
+
+def _itself(leading, T, d_in, d_model, *, seed):
+    """The same for self-attention: the memory is x."""
+    x, _, *weights = _sizes(leading, T, T, d_in, d_in, d_model, seed=seed)
+    return x, x, *weights
+
+
+def _attention_cases():
+    return [
+        Case(
+            "two tokens, a memory of two, two heads",
+            (*_sizes((), 2, 2, 2, 2, 2, seed=10), 2),
+        ),
+        Case("one head", (*_itself((), 3, 2, 4, seed=20), 1)),
+        Case(
+            "a batch, d_in ≠ d_model",
+            (*_itself((2,), 5, 3, 6, seed=30), 3),
+        ),
+        Case(
+            "as many heads as tokens", (*_itself((2,), 3, 4, 12, seed=40), 3)
+        ),
+        Case(
+            "cross-attention, T ≠ S, three widths",
+            (*_sizes((2,), 4, 7, 5, 3, 8, seed=50), 4),
+        ),
+    ]
+
+
+@task(
+    chapter=6,
+    wanted="each head attends from x to the memory by itself; their contexts "
+    "side by side, (..., T, d_model), times w_out",
+    cases=_attention_cases,
+    gradients=True,
+)
+def multi_head_attention(
+    x, memory, w_query, w_key, w_value, w_out, n_heads
+):
+    heads = zip(*(w.chunk(n_heads, -1) for w in (w_query, w_key, w_value)))
+    contexts = [
+        F.scaled_dot_product_attention(x @ w_q, memory @ w_k, memory @ w_v)
+        for w_q, w_k, w_v in heads
+    ]
+    return torch.cat(contexts, -1) @ w_out
+
+
+def _split(x, n_heads):
+    return x.unflatten(-1, (n_heads, -1)).transpose(-3, -2)
+
+
+@mistake(
+    task=multi_head_attention,
+    symptom="In self-attention every shape is right and training runs, yet no "
+    "token ever hears of another.",
+    cause="The heads are split, (..., T, H, d_k), but not moved before the "
+    "tokens, so that the product compares the heads of one token with each "
+    "other.",
+    fix="Transpose to (..., H, T, d_k) before the product, and back after.",
+    hint="Print the shape of your weights. What do its last two axes count?",
+    seen="S2.11",
+)
+def attends_across_heads(x, memory, w_query, w_key, w_value, w_out, n_heads):
+    q = (x @ w_query).unflatten(-1, (n_heads, -1))  # (..., T, H, d_k)
+    k = (memory @ w_key).unflatten(-1, (n_heads, -1))
+    v = (memory @ w_value).unflatten(-1, (n_heads, -1))
+    scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+    return (softmax(scores) @ v).flatten(-2) @ w_out
+
+
+@mistake(
+    task=multi_head_attention,
+    symptom="Splitting and merging undo each other, and with one head all "
+    "is right. With more, each head gets a stretch of the sentence instead "
+    "of a part of every token, and the stretches never hear of each other.",
+    cause="view is used to get to (..., H, T, d_k), and view to get back. "
+    "It cuts the row of numbers at other places and moves none.",
+    fix="Cut the last axis in two, (..., T, H, d_k), then transpose.",
+    hint="What is in the first row of the second head, before attention?",
+    seen="reczoo/FuxiCTR #30, "
+    "649453932/Chinese-Text-Classification-Pytorch #10",
+)
+def views_instead_of_transposing(
+    x, memory, w_query, w_key, w_value, w_out, n_heads
+):
+    def split(a):
+        *leading, length, _ = a.shape
+        return a.reshape(*leading, n_heads, length, -1)
+
+    q, k, v = (
+        split(a) for a in (x @ w_query, memory @ w_key, memory @ w_value)
+    )
+    scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+    context = softmax(scores) @ v  # (..., H, T, d_k)
+    return context.reshape(*x.shape[:-1], -1) @ w_out
+
+
+@mistake(
+    task=multi_head_attention,
+    symptom="With one head all is well; with H heads the scores are √H "
+    "times too small, and the weights too even.",
+    cause="The scores are divided by the root of d_model, the width that "
+    "the projection has before the heads are split.",
+    fix="Divide by the root of d_k = d_model / H.",
+    hint="Over how many products does the score of one head sum?",
+    seen="FareedKhan-dev/train-llm-from-scratch #3, "
+    "karpathy/ng-video-lecture #6",
+)
+def scales_by_d_model(x, memory, w_query, w_key, w_value, w_out, n_heads):
+    q, k, v = (
+        _split(a, n_heads)
+        for a in (x @ w_query, memory @ w_key, memory @ w_value)
+    )
+    scores = q @ k.transpose(-2, -1) / math.sqrt(w_query.shape[-1])
+    context = softmax(scores) @ v  # (..., H, T, d_k)
+    return context.transpose(-3, -2).flatten(-2) @ w_out
+
+
+# ---- how large the matrices are
+
+
+def _shape_cases():
+    return [
+        Case("width 4, two heads", (4, 4, 2)),
+        Case("one head", (6, 6, 1)),
+        Case("512 and eight heads", (512, 512, 8)),
+        Case("d_in ≠ d_model", (3, 4, 2)),
+    ]
+
+
+@task(
+    chapter=6,
+    wanted='a dictionary: under "query", "key", "value" the shape of one '
+    'head\'s matrix, under "out" that of W_O; all as in x @ W',
+    cases=_shape_cases,
+)
+def weight_shapes(d_in, d_model, n_heads):
+    with torch.device("meta"):
+        layer = nn.MultiheadAttention(
+            d_model, n_heads, kdim=d_in, vdim=d_in
+        )
+        key = nn.Linear(d_in, d_model).weight.chunk(n_heads)[0].T
+    return {
+        "query": tuple(key.shape),
+        "key": tuple(key.shape),
+        "value": tuple(key.shape),
+        "out": tuple(layer.out_proj.weight.T.shape),
+    }
+
+
+@mistake(
+    task=weight_shapes,
+    symptom="Everything fits and trains. The layer has H times the "
+    "parameters, and takes H times the multiplications, of a usual one.",
+    cause="Every head keeps the full width of the model, and W_O brings "
+    "H · d_model numbers back to d_model.",
+    fix="Give each head a width of d_model / H.",
+    hint="How many parameters has your layer with one head, and how many "
+    "with eight?",
+    seen="S1.3, pbloem/former #8",
+)
+def keeps_the_full_width(d_in, d_model, n_heads):
+    return {
+        "query": (d_in, d_model),
+        "key": (d_in, d_model),
+        "value": (d_in, d_model),
+        "out": (n_heads * d_model, d_model),
+    }
+
+
+@mistake(
+    task=weight_shapes,
+    symptom="The layer's result has the width of one head. It cannot be "
+    "added to its input, or worse: broadcasting adds it all the same where "
+    "that width is 1.",
+    cause="The last projection goes to d_model / H, the width of a head, "
+    "instead of d_model.",
+    fix="W_O maps the contexts of all heads side by side, d_model numbers, "
+    "to d_model numbers.",
+    hint="What has to be added to the layer's result later, and how wide is "
+    "that?",
+    seen="S2.11",
+)
+def projects_to_one_head(d_in, d_model, n_heads):
+    d_k = d_model // n_heads
+    return {
+        "query": (d_in, d_k),
+        "key": (d_in, d_k),
+        "value": (d_in, d_k),
+        "out": (d_model, d_k),
+    }
+
+
+# ---- one matrix for a list of heads
+
+
+def _list_cases():
+    numbers = torch.arange(12, dtype=torch.float64).reshape(2, 3, 2)
+    return [
+        Case("two heads from 3 to 2, numbered", (numbers,)),
+        Case("four numbers in, four out", (draw(2, 4, 2, seed=60),)),
+        Case("one head", (draw(1, 3, 5, seed=61),)),
+        Case("eight heads from 64 to 8", (draw(8, 64, 8, seed=62),)),
+    ]
+
+
+@task(
+    chapter=6,
+    wanted="the weight of one nn.Linear that gives the results of all heads "
+    "side by side: (H, d_in, d_k) → (H·d_k, d_in)",
+    cases=_list_cases,
+    gradients=True,
+)
+def linear_weight(heads):
+    # What each of the heads makes of the rows of the identity.
+    rows = torch.eye(heads.shape[1], dtype=heads.dtype, device=heads.device)
+    return torch.cat([rows @ head for head in heads], -1).mT
+
+
+@mistake(
+    task=linear_weight,
+    symptom="Where d_in = d_model it fits, and every number that comes out "
+    "is wrong; where they differ, an error says so.",
+    cause="nn.Linear stores its weight as (out, in) and computes x Wᵀ; it "
+    "is given the matrix of x W.",
+    fix="Transpose when copying a matrix of x W into an nn.Linear.",
+    hint="Which shape has nn.Linear(3, 4).weight?",
+    seen="skyzh/tiny-llm #60 (there in the text); reported in "
+    "rasbt/LLMs-from-scratch #857, #893",
+)
+def copies_without_transposing(heads):
+    return torch.cat(tuple(heads), -1)
+
+
+# ---- dropout
+
+
+def _dropout_cases():
+    x = torch.tensor([1.0, 2.0, 3.0, 4.0], dtype=torch.float64)
+    keep = torch.tensor([True, False, True, True])
+    quarter, half = nn.Dropout(0.25), nn.Dropout(0.5)
+    many = draw(2, 3, 5, 5, seed=70)
+    kept = draw(2, 3, 5, 5, seed=71) > -0.6
+    return [
+        Case("training, a quarter is dropped", (x, keep, quarter.train())),
+        Case("evaluation", (x, keep, nn.Dropout(0.25).eval())),
+        Case("training, a half is dropped", (x, keep, half.train())),
+        Case("the weights of a batch of heads", (many, kept, quarter)),
+        Case("nothing is dropped", (x, keep | True, nn.Dropout(0.0))),
+    ]
+
+
+@task(
+    chapter=6,
+    wanted="in training, x where `keep` is True, grown so that the mean "
+    "stays as it was, and 0 elsewhere; in evaluation, x",
+    cases=_dropout_cases,
+    gradients=True,
+)
+def drop(x, keep, layer):
+    kept = torch.where(keep, x, 0.0)
+    return torch.lerp(x, kept / (1 - layer.p), float(layer.training))
+
+
+@mistake(
+    task=drop,
+    symptom="A model in evaluation mode gives another answer each time it "
+    "is asked, and worse ones than it could.",
+    cause="layer.train is a method, and a method counts as true; the flag "
+    "that eval() clears is layer.training.",
+    fix="Ask layer.training. (F.dropout has to be told: its own default is "
+    "training=True.)",
+    hint="What is the value of bool(layer.train) after layer.eval()?",
+    seen="S2.11; the same symptom from F.dropout without training=: "
+    "delip/PyTorchNLPBook #28",
+)
+def asks_the_method_train(x, keep, layer):
+    if not layer.train:
+        return x
+    return x * keep / (1 - layer.p)
+
+
+@mistake(
+    task=drop,
+    symptom="Right for p = 0.5. For p = 0.1, what is kept grows tenfold.",
+    cause="What is kept is divided by p, the share that is dropped, instead "
+    "of 1 − p, the share that stays.",
+    fix="Divide by 1 − p.",
+    hint="Does your code change anything at p = 0? It should not.",
+    seen="lmjohns3/theanets #123, rasbt/LLMs-from-scratch #431 (there in "
+    "the text)",
+)
+def divides_by_the_dropped_share(x, keep, layer):
+    if not layer.training or layer.p == 0:
+        return x
+    return x * keep / layer.p
+
+
+# ---- a head taken out
+
+
+def _removal_cases():
+    return [
+        Case(
+            "the first of two",
+            (*_removable(2, 3, 4, seed=80), 2, 0),
+        ),
+        Case("the last of three", (*_removable(3, 5, 6, seed=90), 3, 2)),
+        Case("one in the middle", (*_removable(4, 3, 12, seed=95), 4, 1)),
+    ]
+
+
+def _removable(T, d_in, d_model, *, seed):
+    return _itself((), T, d_in, d_model, seed=seed)[2:]
+
+
+@task(
+    chapter=6,
+    wanted="(w_query, w_key, w_value, w_out) of the layer without this head; "
+    "the others do as before",
+    cases=_removal_cases,
+)
+def remove_head(w_query, w_key, w_value, w_out, n_heads, head):
+    keep = [h for h in range(n_heads) if h != head]
+    columns = [
+        torch.cat([w.chunk(n_heads, -1)[h] for h in keep], -1)
+        for w in (w_query, w_key, w_value)
+    ]
+    rows = torch.cat([w_out.chunk(n_heads)[h] for h in keep])
+    return *columns, rows
+
+
+# ---- exercises alone
+
+
+def _count_cases():
+    return [
+        Case("width 2, one head", (2, 2, 2, 1)),
+        Case("width 4, two heads", (4, 4, 4, 2)),
+        Case("a memory of another width", (8, 3, 8, 4)),
+        Case("d_in ≠ d_model", (5, 3, 6, 3)),
+        Case("GPT-2 small", (768, 768, 768, 12)),
+    ]
+
+
+@task(
+    chapter=6,
+    wanted="how many numbers the four projections hold, biases included",
+    cases=_count_cases,
+)
+def n_parameters(d_in, d_memory, d_model, n_heads):
+    with torch.device("meta"):
+        layers = nn.ModuleList(
+            [
+                nn.Linear(d_in, d_model),
+                nn.Linear(d_memory, d_model),
+                nn.Linear(d_memory, d_model),
+                nn.Linear(d_model, d_model),
+            ]
+        )
+    return sum(p.numel() for p in layers.parameters())
+
+
+def _product_cases():
+    return [
+        Case("two heads of width 1", (*_value_and_out(2, 2, seed=100), 2)),
+        Case("one head", (*_value_and_out(3, 4, seed=102), 1)),
+        Case("d_memory ≠ d_model", (*_value_and_out(5, 12, seed=104), 3)),
+    ]
+
+
+def _value_and_out(d_memory, d_model, *, seed):
+    return (
+        draw(d_memory, d_model, seed=seed),
+        draw(d_model, d_model, seed=seed + 1),
+    )
+
+
+@task(
+    chapter=6,
+    wanted="for each head the one matrix, value times output, that takes a "
+    "memory token to what the head adds: (H, d_memory, d_model)",
+    cases=_product_cases,
+)
+def value_output(w_value, w_out, n_heads):
+    d_v = w_value.shape[-1] // n_heads
+    parts = [slice(h * d_v, (h + 1) * d_v) for h in range(n_heads)]
+    return torch.stack([w_value[:, p] @ w_out[p] for p in parts])
