@@ -16,7 +16,7 @@ SOURCES := $(wildcard chapters/*.ipynb chapters/*.md images/*) \
 export ATTNBOOK_OFFLINE := 1
 export ATTNBOOK_QUIET := 1
 
-NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 300 \
+NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 900 \
 	-p no:cacheprovider
 OTHER_CPU := ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE \
 	ONEDNN_MAX_CPU_ISA=SSE41 OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES=

@@ -20,7 +20,7 @@ from repository import address, badges_source, setup_source
 
 UNCOMPARED = {"nbval-ignore-output", "nbval-skip", "skip-execution"}
 FORBIDDEN = re.compile(
-    r"grad_fn=|device\s?=|cuda:\d|mps:\d| at 0x[0-9a-f]|/home/|/root/|/tmp/"
+    r"grad_fn=|device\s?='|cuda:\d|mps:\d| at 0x[0-9a-f]|/home/|/root/|/tmp/"
     r"|\d\.\d+\+cpu"
 )
 
