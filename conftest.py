@@ -11,9 +11,10 @@ import re
 
 import pytest
 
-#: Numbers with a point or an exponent. Integers are compared as words.
+#: Numbers with a point or an exponent. Integers are compared as words, and
+#: so is the number of a paper.
 FLOAT = re.compile(
-    r"(?<![\w.])[-+]?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))"
+    r"(?<![\w.])(?<!arXiv:)[-+]?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))"
     r"(?:[eE][-+]?\d+)?(?![\w.]*\d)"
 )
 

@@ -226,7 +226,7 @@ def brief(value: Any, digits: int = 4) -> str:
 
 def _apart(a: Any, b: Any) -> tuple[str, str]:
     """Two values with as many digits as it takes to tell them apart."""
-    for digits in (4, 8, 12):
+    for digits in (4, 6, 8, 12):
         pair = brief(a, digits), brief(b, digits)
         if pair[0] != pair[1]:
             return pair

@@ -545,7 +545,10 @@ def averages_the_batches_means(model, tokens, targets, *, batch_size=64):
     wanted="the bits that a model spends on a character of a text, from the "
     "log p of its tokens in nats, (N,), and the text",
     cases=lambda: [
-        Case("one of two characters", (torch.tensor([0.5]).log(), "a")),
+        Case(
+            "one of two characters",
+            (torch.tensor([0.5], dtype=torch.float64).log(), "a"),
+        ),
         Case(
             "two words of three letters",
             (torch.tensor([0.25, 0.125]).double().log(), "the mill"),
@@ -563,7 +566,7 @@ def bits_per_character(log_probabilities, text):
     symptom="The number is too small by a factor of 0.693.",
     cause="Nats are reported as bits: a natural logarithm was not divided by "
     "ln 2.",
-    fix="Divide by ln 2.",
+    fix="Divide the nats by ln 2, about 0.693.",
     hint="How many bits does one choice between two equals cost?",
     seen="huggingface/evaluate #241 (the same confusion, the other way)",
 )

@@ -334,8 +334,8 @@ def drop(x, keep, layer):
     "is asked, and worse ones than it could.",
     cause="layer.train is a method, and a method counts as true; the flag "
     "that eval() clears is layer.training.",
-    fix="Ask layer.training. (F.dropout has to be told: its own default is "
-    "training=True.)",
+    fix="Ask layer.training; F.dropout has to be told, as its own default is "
+    "training=True.",
     hint="What is the value of bool(layer.train) after layer.eval()?",
     seen="S2.11; the same symptom from F.dropout without training=: "
     "delip/PyTorchNLPBook #28",
@@ -351,7 +351,7 @@ def asks_the_method_train(x, keep, layer):
     symptom="Right for p = 0.5. For p = 0.1, what is kept grows tenfold.",
     cause="What is kept is divided by p, the share that is dropped, instead "
     "of 1 − p, the share that stays.",
-    fix="Divide by 1 − p.",
+    fix="Divide by 1 − p, the share that stays.",
     hint="Does your code change anything at p = 0? It should not.",
     seen="lmjohns3/theanets #123, rasbt/LLMs-from-scratch #431 (there in "
     "the text)",
