@@ -18,14 +18,12 @@ import os
 import platform
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-CHAPTER = ROOT / "chapters" / "06_multi_head_attention.ipynb"
-TARGET = ROOT / "chapters" / "attnbook" / "data" / "ladder.json"
+from results import CHAPTERS, store
+
+CHAPTER = CHAPTERS / "06_multi_head_attention.ipynb"
 REFERENCE = "SDPA"
 
 #: (B, T, d_model, n_heads) of the two inputs. The large one is a sequence
@@ -39,7 +37,6 @@ LEAST_SECONDS = 0.02
 
 def page() -> dict:
     """The names that the notebook's cells define, up to `ladder`."""
-    sys.path.insert(0, str(CHAPTER.parent))
     namespace = {"__name__": "__page__"}
     cells = json.loads(CHAPTER.read_text(encoding="utf-8"))["cells"]
     for cell in cells:
@@ -85,18 +82,6 @@ def _time(rung, x, repeats):
     return (time.process_time() - start) / repeats
 
 
-def store(results: dict) -> None:
-    """Write the file whole or not at all."""
-    TARGET.parent.mkdir(exist_ok=True)
-    with tempfile.NamedTemporaryFile(
-        "w", dir=TARGET.parent, suffix=".tmp", delete=False, encoding="utf-8"
-    ) as file:
-        json.dump(results, file, indent=1, ensure_ascii=False)
-        file.write("\n")
-    os.chmod(file.name, 0o644)
-    os.replace(file.name, TARGET)
-
-
 def main(arguments: list[str]) -> int:
     rounds = int(arguments[0]) if arguments else 30
     if rounds < 2:
@@ -133,8 +118,7 @@ def main(arguments: list[str]) -> int:
         }
         for name, quartiles in ratio.items():
             print(f"{size:6} {name:22}", *(f"{q:10.4g}" for q in quartiles))
-    store(results)
-    print(f"stored {TARGET.relative_to(ROOT)}")
+    store("ladder", results)
     return 0
 
 

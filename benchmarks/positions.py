@@ -9,28 +9,27 @@ usage: python benchmarks/positions.py
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
-import json
-import os
-import sys
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from results import store
 from torch import Tensor
 
-ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT / "chapters"))
 from attnbook.gpt import GPT, POSITIONS, GPTConfig
 from attnbook.language import LEFT, WORDS, Town
+from attnbook.training import Recipe, train
 
-RESULT = ROOT / "chapters" / "attnbook" / "data" / "positions.json"
 TRAINED, LONG, BIN = 96, 384, 48  # tokens
 SEEDS = range(4)
 SIZES = {"d_model": 32, "n_heads": 4, "n_layers": 2}
-STEPS, BATCH, RATE = 800, 16, 1e-2
+RECIPE = Recipe(
+    steps=800, batch_size=16, peak=1e-2, warmup=80, final=0.0,
+    betas=(0.9, 0.98), weight_decay=0.0,
+)
 POOL, ASKED = 3000, 200  # sequences to draw batches from, and to measure on
 NUMBERS = {word: n for n, word in enumerate(WORDS)}
 
@@ -67,7 +66,7 @@ def sequences(n: int, length: int, *, seed: int) -> Sequences:
     return Sequences(numbers[:, :-1], numbers[:, 1:], truth[:, 1:])
 
 
-def train(kind: str, seed: int, data: Sequences) -> GPT:
+def trained(kind: str, seed: int, data: Sequences) -> GPT:
     """A small GPT after training on sequences of the trained length.
 
     A learned table gets room for the long length; its rows beyond the
@@ -79,22 +78,15 @@ def train(kind: str, seed: int, data: Sequences) -> GPT:
             vocab_size=len(WORDS), context=LONG, positions=kind, **SIZES
         )
     )
-    generator = torch.Generator().manual_seed(seed)
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=RATE, betas=(0.9, 0.98), weight_decay=0.0
+
+    def batches(size, generator):
+        rows = torch.randint(POOL, (size,), generator=generator)
+        return data.tokens[rows], data.targets[rows]
+
+    train(
+        model, batches, dataclasses.replace(RECIPE, seed=seed), progress=False
     )
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, RATE, total_steps=STEPS, pct_start=0.1
-    )
-    for _ in range(STEPS):
-        rows = torch.randint(POOL, (BATCH,), generator=generator)
-        loss = model.loss(data.tokens[rows], data.targets[rows])
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-    return model.eval()
+    return model
 
 
 @torch.no_grad()
@@ -126,7 +118,7 @@ def measure(model: GPT, data: Sequences) -> dict[str, list[float]]:
 def run(kind: str, seed: int) -> dict[str, list[float]]:
     """Train one model and measure it."""
     data = sequences(POOL, TRAINED, seed=10**6 * seed)
-    model = train(kind, seed, data)
+    model = trained(kind, seed, data)
     return measure(model, sequences(ASKED, LONG, seed=10**9))
 
 
@@ -144,13 +136,11 @@ def main() -> None:
         "trained": TRAINED,
         "long": LONG,
         "bin": BIN,
-        "steps": STEPS,
+        "steps": RECIPE.steps,
         "above": {k: [m["above"] for m in v] for k, v in found.items()},
         "bank": {k: [m["bank"] for m in v] for k, v in found.items()},
     }
-    scratch = RESULT.with_suffix(".tmp")
-    scratch.write_text(json.dumps(result, indent=1) + "\n")
-    os.replace(scratch, RESULT)
+    store("positions", result)
 
 
 if __name__ == "__main__":

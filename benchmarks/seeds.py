@@ -9,37 +9,23 @@ usage: python benchmarks/seeds.py
 from __future__ import annotations
 
 import dataclasses
-import json
-import os
-import sys
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 
 import torch
+from results import store
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "chapters"))
 from attnbook import language
 from attnbook.gpt import GPT
-from attnbook.training import TOWN_CONFIG, TOWN_RECIPE, mean_loss, train
+from attnbook.training import (
+    TOWN_CONFIG,
+    TOWN_RECIPE,
+    accuracy,
+    mean_loss,
+    train,
+)
 
-RESULT = ROOT / "chapters" / "attnbook" / "data" / "seeds.json"
 SEEDS = range(6)
 EVERY = 100  # steps
-
-
-def answered(model: GPT, questions: list[language.Question]) -> float:
-    """The share of questions whose answer beats the other candidates."""
-    words = language.vocabulary()
-    tokens, _ = language.encode([[*q.prompt, q.answer] for q in questions])
-    with torch.no_grad():
-        logits = model(tokens)  # (N, T, V)
-    right = 0
-    for row, q in zip(logits, questions):
-        last = row[len(q.prompt) - 1]
-        best = max(q.candidates, key=lambda word: last[words.number(word)])
-        right += best == q.answer
-    return right / len(questions)
 
 
 def run(seed: int) -> dict:
@@ -54,9 +40,7 @@ def run(seed: int) -> dict:
 
     def ask(step, history):
         if step % EVERY == 0:
-            model.eval()
-            returning.append(round(answered(model, questions), 4))
-            model.train()
+            returning.append(round(accuracy(model, questions), 4))
 
     recipe = dataclasses.replace(TOWN_RECIPE, seed=seed)
     train(model, town.batches, recipe, on_step=ask, progress=False)
@@ -73,10 +57,7 @@ def main() -> None:
         runs = list(pool.map(run, SEEDS))
     for one in runs:
         print(one)
-    text = json.dumps({"every": EVERY, "runs": runs}, indent=1) + "\n"
-    part = RESULT.with_name(RESULT.name + ".part")
-    part.write_text(text)
-    os.replace(part, RESULT)
+    store("seeds", {"every": EVERY, "runs": runs})
 
 
 if __name__ == "__main__":

@@ -21,12 +21,13 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from attnbook import checkpoints, training
+from attnbook import checkpoints, language, training
 from attnbook import command as program
 from attnbook.gpt import GPT, GPTConfig
 from attnbook.text import Vocabulary
 from attnbook.training import (
     Recipe,
+    accuracy,
     check_free,
     decay_groups,
     learning_rate,
@@ -191,6 +192,67 @@ def test_the_mean_loss_is_that_of_all_targets_without_dropout():
     assert model.training
     mean_loss(model.eval(), tokens, targets)
     assert not model.training
+
+
+class Biased(nn.Module):
+    """Always the same logits, a number for each word of the town; other
+    ones in training mode."""
+
+    def __init__(self, likes) -> None:
+        super().__init__()
+        logits = torch.zeros(len(language.WORDS))
+        for word, logit in likes.items():
+            logits[language.WORDS.index(word)] = logit
+        self.logits = nn.Parameter(logits)
+
+    def forward(self, tokens):
+        sign = -1 if self.training else 1
+        return (sign * self.logits).expand(*tokens.shape, -1)
+
+
+def test_accuracy_counts_answers_that_beat_their_candidates():
+    questions = language.Town().questions("agreement", 40, seed=1)
+    plural = sum(q.answer == "are" for q in questions) / len(questions)
+    assert 0 < plural < 1
+    # The likeliest word of all is no candidate, and does not count.
+    assert accuracy(Biased({"are": 2, "mira": 9}), questions) == plural
+    assert accuracy(Biased({"is": 2}), questions) == 1 - plural
+
+
+def test_accuracy_looks_at_the_word_after_the_prompt():
+    questions = language.Town().questions("bank", 20, seed=2)
+    words = language.vocabulary()
+
+    class Oracle(Biased):
+        """Right after each prompt, and wrong everywhere else."""
+
+        def forward(self, tokens):
+            logits = super().forward(tokens).clone()
+            for row, q in zip(logits, questions):
+                wrong = [w for w in q.candidates if w != q.answer]
+                row[:, [words.number(w) for w in wrong]] = 1.0
+                row[len(q.prompt) - 1, words.number(q.answer)] = 2.0
+            return logits
+
+    assert accuracy(Oracle({}), questions) == 1
+    one_longer = [
+        dataclasses.replace(q, prompt=[*q.prompt, q.answer]) for q in questions
+    ]
+    assert accuracy(Oracle({}), one_longer) == 0
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_accuracy_leaves_the_model_as_it_was(training):
+    questions = language.Town().questions("agreement", 5, seed=3)
+    model = Biased({"are": 2}).train(training)
+    accuracy(model, questions)
+    assert model.training == training
+
+
+def test_accuracy_of_no_questions_is_an_error():
+    message = "nothing to ask; expected at least one question; got none"
+    with pytest.raises(ValueError, match=message):
+        accuracy(small(), [])
 
 
 # The loop

@@ -199,9 +199,7 @@ def mean_loss(
     device = next(model.parameters()).device
     total = _count_targets(tokens, targets)
     loss = torch.zeros((), dtype=torch.float64, device=device)
-    was_training = model.training
-    model.eval()
-    with torch.no_grad():
+    with _measuring(model):
         pairs = zip(
             tokens[rank::processes].split(batch_size),
             targets[rank::processes].split(batch_size),
@@ -211,8 +209,45 @@ def mean_loss(
             if len(some):
                 logits = model(some.to(device))
                 loss += loss_share(logits, their_targets.to(device), total)
-    model.train(was_training)
     return _sum_over_processes(loss).item()
+
+
+def accuracy(model: nn.Module, questions: list[language.Question]) -> float:
+    """How often the answer to a question of the town beats its candidates.
+
+    The model's answer is the candidate with the highest logit after the
+    prompt, without dropout.
+
+    Raises:
+        ValueError: no questions.
+    """
+    if not questions:
+        raise ValueError(
+            "there is nothing to ask; expected at least one question; got none"
+        )
+    words = language.vocabulary()
+    device = next(model.parameters()).device
+    tokens, _ = language.encode([[*q.prompt, q.answer] for q in questions])
+    with _measuring(model):
+        logits = model(tokens.to(device)).cpu()  # (N, T, V)
+    right = 0
+    for row, q in zip(logits, questions):
+        last = row[len(q.prompt) - 1]  # (V,): of the word after the prompt
+        score = {word: last[words.number(word)] for word in q.candidates}
+        right += max(score, key=score.get) == q.answer
+    return right / len(questions)
+
+
+@contextmanager
+def _measuring(model):
+    """In `eval` mode and without gradients; the mode is restored."""
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        model.train(was_training)
 
 
 def train(
