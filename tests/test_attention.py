@@ -11,11 +11,16 @@ from hypothesis import strategies as st
 from scipy.special import softmax as scipy_softmax
 
 from attnbook.attention import (
+    attend,
     fused_attention,
+    merge_causal,
+    repeat_heads,
     scaled_dot_product_attention,
     softmax,
     split_heads,
+    weigh,
 )
+from attnbook.masks import padding_mask
 from attnbook.proof import Case, agrees
 from attnbook.tasks import draw
 
@@ -176,6 +181,87 @@ def test_split_heads_and_the_errors_of_heads():
             "that divides it; got x (2, 10, 64)"
         )):
             split_heads(x, n)
+
+
+def test_repeated_heads_stand_in_groups():
+    x = draw(2, 3, 4, 5, seed=1)
+    heads = repeat_heads(x, 6)
+    assert heads.shape == (2, 6, 4, 5)
+    for h in range(6):
+        agrees(heads[:, h], x[:, h // 2], name="its group's", within=0)
+    agrees(repeat_heads(x, 3), x, name="x", within=0)
+    for n, x in ((4, x), (0, x), (2, torch.ones(4, 5))):
+        with pytest.raises(ValueError, match=re.escape(
+            "the heads cannot be shared out; expected (..., H_kv, S, d) with "
+            f"H_kv a divisor of {n}; got {tuple(x.shape)}"
+        )):
+            repeat_heads(x, n)
+
+
+def _repeated(q, k, v, mask=None, causal=False, scale=None, dropout=0.0):
+    """What `attend` stands for: heads repeated, the plain path."""
+    k, v = (repeat_heads(x, q.shape[-3]) for x in (k, v))
+    if causal:
+        mask = merge_causal(mask, q.shape[-2], k.shape[-2])
+    return scaled_dot_product_attention(
+        q, k, v, mask=mask, scale=scale
+    ).context
+
+
+@pytest.mark.parametrize("options", [
+    {}, {"causal": True}, {"scale": 0.3}, {"dropout": 0.0},
+    {"mask": padding_mask([5, 2])[:, None, None, :]},
+    {"mask": padding_mask([5, 2], side="left")[:, None, None, :],
+     "causal": True},
+    {"mask": draw(2, 6, 3, 5, seed=9)},
+    {"mask": draw(6, 3, 5, seed=9), "causal": True},
+    {"mask": (draw(2, 6, 3, 5, seed=8) > 0.5)},  # some rows have no key
+])
+@pytest.mark.parametrize("n_kv_heads", [1, 2, 3, 6])
+def test_fewer_heads_of_keys_are_repeated_gradients_too(n_kv_heads, options):
+    q = draw(2, 6, 3, 4, seed=1)  # (B, H, T, d_k)
+    k = draw(2, n_kv_heads, 5, 4, seed=2)  # (B, H_kv, S, d_k)
+    v = draw(2, n_kv_heads, 5, 7, seed=3)
+    cases = [Case("a batch", (q, k, v), options)]
+    if "mask" not in options or options["mask"].ndim == 3:
+        cases.append(Case("no batch", (q[0], k[0], v[0]), options))
+    if set(options) <= {"causal", "scale"}:
+        cases.append(Case("one query", (q[:, :, :1], k, v), options))
+        square = q, k.repeat(1, 1, 2, 1)[:, :, :3], v[:, :, :3]
+        cases.append(Case("as many queries", square, options))
+    agrees(
+        attend, _repeated, name="repeated heads", cases=cases, gradients=True
+    )
+
+
+@pytest.mark.parametrize("attention", [
+    lambda *a: scaled_dot_product_attention(*a).context, fused_attention,
+])
+@pytest.mark.parametrize("batches", [
+    [(2,), (), ()], [(2, 6), (), (6,)], [(), (6,), (2, 6)],
+    [(1,), (6,), (6,)], [(2, 1), (6,), (6,)], [(6,), (1,), (1,)],
+])
+def test_leading_axes_broadcast_in_all_ways(attention, batches):
+    q, k, v = (
+        draw(*batch, *size, seed=seed)
+        for seed, (batch, size) in enumerate(
+            zip(batches, [(3, 2), (4, 2), (4, 5)])
+        )
+    )
+    batch = torch.broadcast_shapes(*batches)
+    wide = (x.expand(*batch, *x.shape[-2:]) for x in (q, k, v))
+    expected = F.scaled_dot_product_attention(*wide)
+    agrees(attention(q, k, v), expected, name="expanded")
+
+
+def test_the_weights_alone_are_those_of_the_plain_path():
+    for case in _cases():
+        q, k, v = case.args
+        expected = scaled_dot_product_attention(q, k, v, **case.kwargs)
+        agrees(
+            weigh(q, k, **case.kwargs), expected.weights, name=case.label,
+            within=0,
+        )
 
 
 Q, K, V = torch.ones(3, 2), torch.ones(4, 2), torch.ones(4, 5)

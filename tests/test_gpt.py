@@ -7,12 +7,21 @@ import re
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from torch import nn
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+)
 
-from attnbook.gpt import GPT, POSITIONS, GPTConfig
+from attnbook.gpt import GPT, POSITIONS, GPTConfig, last_real
+from attnbook.layers import RMSNorm, SwiGLU
 from attnbook.masks import padding_mask
 from attnbook.proof import agrees
+from attnbook.tasks import draw
 
 SMALL = GPTConfig(
     vocab_size=30, context=12, d_model=16, n_heads=4, n_layers=3
@@ -104,6 +113,75 @@ def test_left_padding_agrees_with_gpt2():
     )
 
 
+LLAMA = dict(
+    positions="rotary", activation="swiglu", norm="rms", n_kv_heads=2,
+    bias=False, tied=False, d_ff=20,
+)
+
+
+@pytest.mark.parametrize("base, eps", [(10_000.0, 1e-5), (40.0, 0.1)])
+def test_logits_agree_with_llama(base, eps):
+    model = small(**LLAMA, rotary_base=base, norm_eps=eps)
+    c = model.config
+    config = LlamaConfig(
+        vocab_size=c.vocab_size, hidden_size=c.d_model,
+        intermediate_size=c.d_ff, num_hidden_layers=c.n_layers,
+        num_attention_heads=c.n_heads, num_key_value_heads=c.n_kv_heads,
+        rms_norm_eps=eps, tie_word_embeddings=False,
+        max_position_embeddings=c.context, attn_implementation="sdpa",
+        rope_parameters={"rope_type": "default", "rope_theta": base},
+    )
+    theirs = LlamaForCausalLM(config).double().eval()
+    state = {
+        "lm_head.weight": model.head.weight,
+        "model.embed_tokens.weight": model.token_embedding.weight,
+        "model.norm.weight": model.norm.weight,
+    }
+    for n, block in enumerate(model.blocks):
+        ours, inner = block.attention, block.feed_forward
+        k, v = ours.key_value.weight.chunk(2)
+        state |= {
+            f"model.layers.{n}.{name}.weight": weight for name, weight in {
+                "self_attn.q_proj": ours.query.weight,
+                "self_attn.k_proj": k, "self_attn.v_proj": v,
+                "self_attn.o_proj": ours.out.weight,
+                "mlp.gate_proj": inner.gate.weight,
+                "mlp.up_proj": inner.up.weight,
+                "mlp.down_proj": inner.down.weight,
+                "input_layernorm": block.attention_norm.weight,
+                "post_attention_layernorm": block.feed_forward_norm.weight,
+            }.items()
+        }
+    theirs.load_state_dict(state)
+    tokens = tokens_of(2, 9)
+    expected = theirs(tokens).logits  # its norms and angles are in float32
+    agrees(model(tokens), expected, name="Llama", within=1e-4)
+
+
+@pytest.mark.parametrize("n_kv_heads", [1, 2])
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_grouped_heads_are_a_whole_model_with_rows_repeated(
+    positions, n_kv_heads
+):
+    grouped = small(positions=positions, n_kv_heads=n_kv_heads)
+    whole = small(positions=positions)
+
+    def repeated(rows):
+        halves = rows.unflatten(0, (2, n_kv_heads, 4))
+        return halves.repeat_interleave(4 // n_kv_heads, 1).flatten(0, 2)
+
+    whole.load_state_dict({
+        name: repeated(a) if "key_value" in name else a
+        for name, a in grouped.state_dict().items()
+    })
+    tokens, real = tokens_of(2, 7), padding_mask([7, 4], side="left")
+    for options in ({}, {"real": real}):
+        agrees(
+            grouped(tokens, **options), whole(tokens, **options),
+            name="rows repeated", within=1e-11,
+        )
+
+
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("positions", POSITIONS)
 def test_batched_equals_alone(positions, side):
@@ -149,6 +227,31 @@ def test_parameters_by_formula(positions, bias):
     assert config.parameter_count() == count
 
 
+@settings(deadline=None, derandomize=True, max_examples=100)
+@given(
+    vocab_size=st.integers(1, 9), context=st.integers(1, 9),
+    heads=st.sampled_from([(1, 1), (2, 1), (4, 2), (3, None), (6, 3)]),
+    d_k=st.sampled_from([2, 4]), n_layers=st.integers(1, 3),
+    d_ff=st.none() | st.integers(1, 9), bias=st.booleans(),
+    tied=st.booleans(), positions=st.sampled_from(POSITIONS),
+    norm=st.sampled_from(["layer", "rms"]),
+    activation=st.sampled_from(["gelu_tanh", "relu", "swiglu"]),
+)
+@example(  # ⅔ · 4 · 4 is rounded up
+    vocab_size=5, context=6, heads=(2, 1), d_k=2, n_layers=1, d_ff=None,
+    bias=True, tied=True, positions="rotary", norm="rms",
+    activation="swiglu",
+)
+def test_parameters_of_any_model_by_formula(heads, d_k, **sizes):
+    n_heads, n_kv_heads = heads
+    config = GPTConfig(
+        n_heads=n_heads, n_kv_heads=n_kv_heads, d_model=n_heads * d_k,
+        **sizes,
+    )
+    count = sum(p.numel() for p in GPT(config).parameters())
+    assert config.parameter_count() == count
+
+
 def test_gpt2_small_has_124_million():
     assert GPTConfig().parameter_count() == 124_439_808
 
@@ -160,6 +263,60 @@ def test_the_head_is_tied():
         stream = block(stream, causal=True)
     expected = model.norm(stream) @ model.token_embedding.weight.T
     agrees(model(tokens), expected, name="the embeddings, transposed")
+
+
+def test_a_head_of_its_own():
+    model, tokens = small(tied=False), tokens_of(2, 5)
+    before = model(tokens)
+    stream = model.embed(tokens, torch.arange(5))
+    for block in model.blocks:
+        stream = block(stream, causal=True)
+    expected = model.norm(stream) @ model.head.weight.T
+    agrees(before, expected, name="the head's rows")
+    names = {name for name, _ in model.named_parameters()}
+    assert "head.weight" in names and "head.bias" not in names
+    assert small().head is None
+    torch.manual_seed(0)
+    new = GPT(GPTConfig(500, 8, 128, 4, 1, initial_std=0.08, tied=False))
+    assert abs(new.head.weight.std() / 0.08 - 1) < 0.05
+
+
+def test_the_options_reach_every_block():
+    model = small(**LLAMA, rotary_base=50.0, norm_eps=0.01)
+    for block in model.blocks:
+        assert block.attention.n_kv_heads == 2
+        assert block.attention.rotary_base == 50.0
+        assert isinstance(block.feed_forward, SwiGLU)
+        assert block.feed_forward.up.out_features == 20
+        for norm in (block.attention_norm, block.feed_forward_norm):
+            assert isinstance(norm, RMSNorm) and norm.eps == 0.01
+    assert isinstance(model.norm, RMSNorm) and model.norm.eps == 0.01
+    other = small(**LLAMA, rotary_base=10_000.0, norm_eps=0.01)
+    other.load_state_dict(model.state_dict())
+    tokens = tokens_of(1, 5)
+    assert not torch.allclose(model(tokens), other(tokens))
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int64])
+def test_the_last_real_vector_of_each_row(dtype):
+    x = draw(3, 4, 2, seed=1)
+    agrees(last_real(x, None), x[:, 3:], name="the last", within=0)
+    real = torch.tensor([[1, 1, 0, 0], [0, 1, 0, 1], [1, 0, 1, 0]])
+    expected = torch.stack([x[0, 1:2], x[1, 3:4], x[2, 2:3]])
+    found = last_real(x, real.to(dtype))
+    agrees(found, expected, name="by hand", within=0)
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_the_last_logits_alone(positions):
+    model, tokens = small(positions=positions), tokens_of(3, 6)
+    last = model(tokens, last=True)
+    agrees(last, model(tokens)[:, -1:], name="the last row", within=1e-12)
+    real = padding_mask([6, 2, 3])
+    whole = model(tokens, real=real)
+    expected = torch.stack([whole[0, 5:6], whole[1, 1:2], whole[2, 2:3]])
+    found = model(tokens, real=real, last=True)
+    agrees(found, expected, name="the last real row", within=1e-12)
 
 
 def test_the_loss_is_the_mean_over_what_is_asked():
@@ -208,6 +365,23 @@ def test_dropout_is_on_in_training_only():
          "a size is below 1; expected positive sizes; got {'vocab_size': "
          "50257, 'context': 1024, 'd_model': 768, 'n_heads': 12, "
          "'n_layers': 0}"),
+        (lambda: GPTConfig(5, 6, 8, 4, 1, n_kv_heads=0), ValueError,
+         "a size is below 1; expected positive sizes; got {'vocab_size': 5, "
+         "'context': 6, 'd_model': 8, 'n_heads': 4, 'n_layers': 1, "
+         "'n_kv_heads': 0}"),
+        (lambda: GPTConfig(5, 6, 8, 4, 1, d_ff=0), ValueError,
+         "a size is below 1; expected positive sizes; got {'vocab_size': 5, "
+         "'context': 6, 'd_model': 8, 'n_heads': 4, 'n_layers': 1, "
+         "'d_ff': 0}"),
+        (lambda: GPTConfig(n_kv_heads=2.0), TypeError,
+         "n_kv_heads is no whole number; expected an int; got 2.0"),
+        (lambda: GPTConfig(d_ff=True), TypeError,
+         "d_ff is no whole number; expected an int; got True"),
+        (lambda: small(n_kv_heads=3), ValueError,
+         "the heads cannot share keys and values; expected n_kv_heads a "
+         "divisor of n_heads; got 3 and 4"),
+        (lambda: small(norm="batch"), ValueError,
+         "there is no norm 'batch'; expected one of layer, rms"),
         (lambda: GPTConfig(context=32.0), TypeError,
          "context is no whole number; expected an int; got 32.0"),
         (lambda: GPTConfig(positions="relative"), ValueError,

@@ -23,8 +23,10 @@ from attnbook.layers import (
     SwiGLU,
     TransformerBlock,
     attention_weights,
+    make_norm,
 )
 from attnbook.masks import causal_mask, combine, padding_mask
+from attnbook.positions import rotary_angles, rotate
 from attnbook.proof import agrees
 from attnbook.tasks import draw
 
@@ -159,6 +161,7 @@ def test_the_gradients_of_many_heads_agree_with_torch():
     agrees(ours.out.weight.grad, theirs.out_proj.weight.grad, name="torch")
 
 
+@pytest.mark.parametrize("n_kv_heads", [3, 1])
 @pytest.mark.parametrize("d_in", [12, 7])
 @pytest.mark.parametrize(
     "options",
@@ -171,8 +174,8 @@ def test_the_gradients_of_many_heads_agree_with_torch():
         {"mask": draw(3, T, T, seed=9), "causal": True},
     ],
 )
-def test_the_fast_path_is_the_plain_one(d_in, options):
-    layer = _many_heads(12, 3, d_in=d_in)
+def test_the_fast_path_is_the_plain_one(d_in, n_kv_heads, options):
+    layer = _many_heads(12, 3, d_in=d_in, n_kv_heads=n_kv_heads)
     agrees(
         lambda x: layer(x, **options),
         lambda x: layer.with_weights(x, **options).context,
@@ -197,6 +200,97 @@ def test_a_head_is_an_attention_of_its_own():
         parts.append(F.scaled_dot_product_attention(q, k, v))
     theirs = layer.out(torch.cat(parts, -1))
     agrees(layer(x, memory), theirs, name="head by head")
+
+
+def test_as_many_heads_of_keys_change_nothing():
+    plain = _many_heads(12, 3)
+    grouped = _many_heads(12, 3, n_kv_heads=3)
+    shapes = {name: tuple(p.shape) for name, p in grouped.named_parameters()}
+    assert shapes == {
+        "query.weight": (12, 12), "query.bias": (12,),
+        "key_value.weight": (24, 12), "key_value.bias": (24,),
+        "out.weight": (12, 12), "out.bias": (12,),
+    }
+    grouped.load_state_dict(plain.state_dict())
+    x = draw(B, T, 12, seed=50)
+    for path in ("forward", "with_weights"):
+        found = getattr(grouped, path)(x, causal=True)
+        expected = getattr(plain, path)(x, causal=True)
+        agrees(found, expected, name="without the option", within=0)
+
+
+def _repeat_rows(grouped, n_heads):
+    """The rows of W_K and W_V (or their biases) of a grouped layer, each
+    head's as often as it is read."""
+    n = n_heads // grouped.n_kv_heads
+
+    def repeated(rows):
+        halves = rows.unflatten(0, (2, grouped.n_kv_heads, -1))
+        return halves.repeat_interleave(n, 1).flatten(0, 2)
+
+    state = grouped.state_dict()
+    return {
+        name: repeated(a) if name.startswith("key_value") else a
+        for name, a in state.items()
+    }
+
+
+@pytest.mark.parametrize("path", ["forward", "with_weights"])
+@pytest.mark.parametrize("n_kv_heads", [1, 2])
+@pytest.mark.parametrize("given", [
+    {}, {"rotary": True, "rotary_base": 50.0}, {"d_memory": 5},
+    {"bias": False},
+])
+def test_grouped_heads_are_a_whole_layer_with_rows_repeated(
+    path, n_kv_heads, given
+):
+    grouped = _many_heads(16, 4, n_kv_heads=n_kv_heads, **given)
+    whole = _many_heads(16, 4, **given)
+    whole.load_state_dict(_repeat_rows(grouped, 4))
+    assert len(grouped.key_value.weight) == 2 * n_kv_heads * 4
+    args = (draw(B, T, 16, seed=51),)
+    if "d_memory" in given:
+        args += (draw(B, 9, 5, seed=52),)
+    S = args[-1].shape[1]
+    for options in (
+        {}, {"mask": draw(B, 4, T, S, seed=53) > -1},
+        {"mask": padding_mask([S, 3])[:, None, None, :]},
+        {"causal": True},
+    ):
+        ours, theirs = (
+            lambda *a, layer=layer: getattr(layer, path)(*a, **options)
+            for layer in (grouped, whole)
+        )
+        if path == "forward":
+            agrees(
+                ours, theirs, name="rows repeated", cases=[args],
+                gradients=True,
+            )
+            continue
+        found, expected = ours(*args), theirs(*args)
+        agrees(tuple(found), tuple(expected), name="rows repeated")
+        assert found.weights.shape == (B, 4, T, S)
+
+
+def test_grouped_heads_without_a_batch():
+    layer = _many_heads(16, 4, n_kv_heads=2)
+    x = draw(B, T, 16, seed=54)
+    for path in (layer, lambda x: layer.with_weights(x).context):
+        agrees(path(x)[1], path(x[1]), name="the row alone")
+
+
+def test_the_gradients_of_shared_keys_are_summed_over_their_readers():
+    grouped = _many_heads(16, 4, n_kv_heads=2)
+    whole = _many_heads(16, 4)
+    whole.load_state_dict(_repeat_rows(grouped, 4))
+    x = draw(B, T, 16, seed=55)
+    for layer in (grouped, whole):
+        layer(x, causal=True).pow(2).sum().backward()
+    theirs = whole.key_value.weight.grad.unflatten(0, (2, 2, 2, 4)).sum(2)
+    agrees(
+        grouped.key_value.weight.grad, theirs.flatten(0, 2), name="the sum",
+        within=1e-11,
+    )
 
 
 def test_heads_split_and_merge():
@@ -262,13 +356,18 @@ def test_attention_weights_of_a_model():
     assert not block.attention._forward_pre_hooks
 
 
-def test_rotary_attention_agrees_with_transformers():
+@pytest.mark.parametrize("n_kv_heads, base", [(3, 10_000), (1, 300.0)])
+def test_rotary_attention_agrees_with_transformers(n_kv_heads, base):
     config = LlamaConfig(
-        hidden_size=24, num_attention_heads=3, num_key_value_heads=3,
+        hidden_size=24, num_attention_heads=3,
+        num_key_value_heads=n_kv_heads,
         attn_implementation="sdpa",  # the eager one softens in float32
     )
     theirs = LlamaAttention(config, layer_idx=0).double()
-    ours = MultiHeadAttention(24, 3, bias=False, rotary=True).double()
+    ours = MultiHeadAttention(
+        24, 3, bias=False, rotary=True, rotary_base=base,
+        n_kv_heads=n_kv_heads,
+    ).double()
     with torch.no_grad():
         ours.query.weight.copy_(theirs.q_proj.weight)
         ours.key_value.weight.copy_(
@@ -276,7 +375,7 @@ def test_rotary_attention_agrees_with_transformers():
         )
         ours.out.weight.copy_(theirs.o_proj.weight)
     positions = torch.tensor([[0, 1, 2, 3, 4], [7, 8, 9, 20, 21]])
-    angles = positions[..., None] * 10_000 ** (
+    angles = positions[..., None] * base ** (
         -torch.arange(0, 8, 2, dtype=torch.float64) / 8
     )
     angles = torch.cat([angles, angles], -1)  # (B, T, d_k)
@@ -297,6 +396,81 @@ def test_a_block_hands_positions_to_its_attention():
     expected = stream + block.feed_forward(block.feed_forward_norm(stream))
     agrees(block(x, positions=positions), expected, name="by hand")
     assert not torch.allclose(block(x), expected)
+
+
+def test_a_block_hands_the_base_to_its_attention():
+    block = TransformerBlock(12, 3, rotary=True, rotary_base=30.0).double()
+    plain = TransformerBlock(12, 3).double()
+    plain.load_state_dict(block.state_dict())
+    x = draw(B, 4, 12, seed=56)
+    angles = rotary_angles(torch.arange(4), 4, base=30.0)
+    q, k, v = plain.attention.project(x)
+    agrees(
+        block.attention.project(x), (rotate(q, angles), rotate(k, angles), v),
+        name="by hand",
+    )
+    assert not torch.allclose(block(x), plain(x))
+
+
+def _swish(x):
+    return x / (1 + (-x).exp())
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("norm_first", [True, False])
+@pytest.mark.parametrize("cross", [False, True])
+def test_a_block_of_the_newer_kind_is_its_formula(cross, norm_first, bias):
+    """RMS norms, a gate, grouped heads, written out."""
+    torch.manual_seed(3)
+    block = TransformerBlock(
+        12, 6, d_ff=10, norm="rms", norm_eps=0.3, activation="swiglu",
+        n_kv_heads=2, norm_first=norm_first, cross=cross, bias=bias,
+    ).double()
+    for parameter in block.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    names = {name for name, _ in block.named_parameters()}
+    assert ("feed_forward.gate.bias" in names) == bias
+    assert not any("norm.bias" in name for name in names)
+
+    def norm(layer, x):
+        mean = x.pow(2).mean(-1, keepdim=True)
+        return x / (mean + 0.3).sqrt() * layer.weight
+
+    def gated(x):
+        f = block.feed_forward
+        return f.down(_swish(f.gate(x)) * f.up(x))
+
+    def attended(x):
+        return block.attention.with_weights(x, causal=True).context
+
+    parts = [(block.attention_norm, attended)]
+    x, memory = draw(B, T, 12, seed=57), draw(B, 4, 12, seed=58)
+    if cross:
+        parts.append((
+            block.cross_norm,
+            lambda x: block.cross_attention.with_weights(x, memory).context,
+        ))
+    parts.append((block.feed_forward_norm, gated))
+    expected = x
+    for layer, part in parts:
+        expected = (
+            expected + part(norm(layer, expected)) if norm_first
+            else norm(layer, expected + part(expected))
+        )
+    found = block(x, memory if cross else None, causal=True)
+    agrees(found, expected, name="the formula", within=1e-11)
+
+
+def test_norms_by_name():
+    layer = make_norm("layer", 5, eps=0.2)
+    assert isinstance(layer, LayerNorm) and layer.eps == 0.2
+    assert layer.bias.shape == (5,)
+    assert make_norm("layer", 5, bias=False).bias is None
+    for bias in (True, False):
+        layer = make_norm("rms", 5, eps=0.2, bias=bias)
+        assert isinstance(layer, RMSNorm) and layer.eps == 0.2
+        assert [name for name, _ in layer.named_parameters()] == ["weight"]
+    assert make_norm("rms", 5).eps == make_norm("layer", 5).eps == 1e-5
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -491,6 +665,25 @@ def test_a_layer_may_have_biases_and_one_width():
             torch.ones(4, 12), torch.ones(4, 12)),
          "rotary positions are for self-attention; expected no memory; "
          "got one"),
+        (lambda: MultiHeadAttention(12, 6, n_kv_heads=4),
+         "the heads cannot share keys and values; expected n_kv_heads a "
+         "divisor of n_heads; got 4 and 6"),
+        (lambda: MultiHeadAttention(12, 6, n_kv_heads=0),
+         "the heads cannot share keys and values; expected n_kv_heads a "
+         "divisor of n_heads; got 0 and 6"),
+        (lambda: TransformerBlock(12, 2, n_kv_heads=4),
+         "the heads cannot share keys and values; expected n_kv_heads a "
+         "divisor of n_heads; got 4 and 2"),
+        (lambda: MultiHeadAttention(12, 6, n_kv_heads=2)(
+            torch.ones(2, 4, 12), mask=torch.ones(2, 2, 4, 4) > 0),
+         "the mask does not fit the scores; expected a shape that "
+         "broadcasts to (2, 6, 4, 4); got (2, 2, 4, 4)"),
+        (lambda: make_norm("batch", 4),
+         "there is no norm 'batch'; expected one of layer, rms"),
+        (lambda: TransformerBlock(12, 3, norm="batch"),
+         "there is no norm 'batch'; expected one of layer, rms"),
+        (lambda: make_norm("rms", 0),
+         "a width is below 1; expected positive widths; got 0"),
         (lambda: LayerNorm(0),
          "a width is below 1; expected positive widths; got 0"),
         (lambda: LayerNorm(3)(torch.ones(2, 4)),

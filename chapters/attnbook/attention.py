@@ -85,6 +85,18 @@ def scaled_dot_product_attention(
     Source: Vaswani et al. (2017), arXiv:1706.03762, equation 1.
     """
     check_inputs(q, k, v, mask)
+    weights = weigh(q, k, mask=mask, scale=scale)  # (..., T, S)
+    return Attention(weights @ v, weights)  # (..., T, d_v)
+
+
+def weigh(
+    q: Tensor,
+    k: Tensor,
+    *,
+    mask: Tensor | None = None,
+    scale: float | None = None,
+) -> Tensor:
+    """The weights alone, for inputs known to be good: (..., T, S)."""
     if scale is None:
         scale = 1 / math.sqrt(q.shape[-1])
     # Scaled before the product, which half precision might not hold.
@@ -93,8 +105,7 @@ def scaled_dot_product_attention(
         scores = scores.masked_fill(~mask, -torch.inf)
     elif mask is not None:
         scores = scores + mask.to(scores.dtype)
-    weights = softmax(scores)  # (..., T, S)
-    return Attention(weights @ v, weights)  # (..., T, d_v)
+    return softmax(scores)
 
 
 def fused_attention(
@@ -134,8 +145,14 @@ def attend(
             positions. A kernel knows this pattern without a mask where there
             is no other one and T = S.
         dropout: probability that a weight is set to zero.
+
+    Keys and values may have fewer heads than the queries: head h of q then
+    reads head h // (H / H_kv) of k and v, as if `repeat_heads` had been
+    called.
     """
     options = {"scale": scale, "dropout_p": dropout}
+    if min(q.ndim, k.ndim) > 2 and 1 < k.shape[-3] < q.shape[-3]:
+        options["enable_gqa"] = True
     T, S = q.shape[-2], k.shape[-2]
     if causal and (mask is not None or T not in (1, S)):
         mask = merge_causal(mask, T, S, device=q.device)
@@ -144,13 +161,14 @@ def attend(
         return F.scaled_dot_product_attention(
             q, k, v, is_causal=causal and T > 1, **options
         )
-    mask = torch.atleast_2d(mask)
+    # As many axes as q has: the fused kernels take no mask of three.
+    mask = mask[(None,) * (max(q.ndim, 2) - mask.ndim)]
     if mask.dtype == torch.bool:
         lost = ~mask.any(-1, keepdim=True)  # (..., T, 1)
         mask = mask | lost
     else:
         mask = mask.to(q.dtype)
-        lost = (mask == -torch.inf).all(-1, keepdim=True)  # (..., T, 1)
+        lost = mask.amax(-1, keepdim=True) == -torch.inf  # (..., T, 1)
         mask = mask.masked_fill(lost, 0)
     context = F.scaled_dot_product_attention(
         q, k, v, attn_mask=mask, **options
@@ -193,6 +211,22 @@ def split_heads(x: Tensor, n_heads: int) -> Tensor:
         )
     x = x.unflatten(-1, (n_heads, width // n_heads))  # (..., T, H, d)
     return x.transpose(-3, -2)  # (..., H, T, d)
+
+
+def repeat_heads(x: Tensor, n_heads: int) -> Tensor:
+    """Each head several times in a row: (..., H_kv, S, d) → (..., H, S, d).
+
+    Raises:
+        ValueError: if n_heads is no multiple of the heads of x.
+
+    Source: Ainslie et al. (2023), arXiv:2305.13245, section 2.2.
+    """
+    if x.ndim < 3 or n_heads < 1 or n_heads % x.shape[-3]:
+        raise ValueError(
+            "the heads cannot be shared out; expected (..., H_kv, S, d) with "
+            f"H_kv a divisor of {n_heads}; got {tuple(x.shape)}"
+        )
+    return x.repeat_interleave(n_heads // x.shape[-3], -3)
 
 
 def merge_heads(x: Tensor) -> Tensor:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attnbook.attention import merge_causal
-from attnbook.layers import LayerNorm, TransformerBlock
+from attnbook.cache import GrowingCache, KVCache, Places
+from attnbook.layers import NORMS, TransformerBlock, make_norm
 from attnbook.masks import positions as positions_of
 from attnbook.positions import alibi_bias, sinusoidal
 
@@ -23,8 +26,10 @@ class GPTConfig:
     """The sizes of a model. The defaults are those of GPT-2 small.
 
     Raises:
+        TypeError: sizes that are not whole numbers.
         ValueError: sizes below 1, heads that do not divide the width, an
-            unknown kind of positions, a dropout that is no probability.
+            unknown kind of positions or of norm, a dropout that is no
+            probability.
     """
 
     vocab_size: int = 50_257
@@ -36,14 +41,22 @@ class GPTConfig:
     bias: bool = True
     positions: str = "learned"  # one of POSITIONS
     activation: str = "gelu_tanh"  # what GPT-2 was trained with
-    initial_std: float = 0.02  # of a matrix; 1/√d_model learns sooner if small
+    initial_std: float = 0.02  # of a new matrix; 1/√d_model keeps sizes
+    n_kv_heads: int | None = None  # fewer: queries share keys and values
+    d_ff: int | None = None  # inside the feed-forward; 4 · d_model
+    norm: str = "layer"  # or "rms"
+    norm_eps: float = 1e-5
+    rotary_base: float = 10_000.0
+    tied: bool = True  # whether the head is the token embedding
 
     def __post_init__(self) -> None:
         sizes = {
             name: getattr(self, name)
             for name in (
-                "vocab_size", "context", "d_model", "n_heads", "n_layers"
+                "vocab_size", "context", "d_model", "n_heads", "n_layers",
+                "n_kv_heads", "d_ff",
             )
+            if getattr(self, name) is not None
         }
         for name, size in sizes.items():
             if isinstance(size, bool) or not isinstance(size, int):
@@ -58,6 +71,17 @@ class GPTConfig:
             raise ValueError(
                 "the heads do not divide the width; expected d_model a "
                 f"multiple of n_heads; got {self.d_model} and {self.n_heads}"
+            )
+        if self.n_heads % (self.n_kv_heads or self.n_heads):
+            raise ValueError(
+                "the heads cannot share keys and values; expected n_kv_heads "
+                f"a divisor of n_heads; got {self.n_kv_heads} and "
+                f"{self.n_heads}"
+            )
+        if self.norm not in NORMS:
+            raise ValueError(
+                f"there is no norm {self.norm!r}; expected one of "
+                f"{', '.join(NORMS)}"
             )
         if self.positions not in POSITIONS:
             raise ValueError(
@@ -78,12 +102,29 @@ class GPTConfig:
     def parameter_count(self) -> int:
         """How many numbers a `GPT` of these sizes learns, by formula."""
         d, b = self.d_model, int(self.bias)
-        attention = 4 * d * d + 4 * d * b  # query, key_value, out
-        feed_forward = 8 * d * d + 5 * d * b  # up, down
-        norm = d + d * b
+        shared = d * (self.n_kv_heads or self.n_heads) // self.n_heads
+        attention = (2 * d + 2 * shared) * (d + b)  # query, key_value, out
+        gated = self.activation == "swiglu"
+        d_ff = self.d_ff or (round(8 * d / 3) if gated else 4 * d)
+        feed_forward = (2 if gated else 1) * d_ff * (d + b) + d * (d_ff + b)
+        norm = d if self.norm == "rms" else d + d * b
         table = self.context * d if self.positions == "learned" else 0
         blocks = self.n_layers * (attention + feed_forward + 2 * norm)
-        return self.vocab_size * d + table + blocks + norm
+        vocabulary = self.vocab_size * d * (1 if self.tied else 2)
+        return vocabulary + table + blocks + norm
+
+
+class Plan(NamedTuple):
+    """What the blocks are told: who stands where, who may look at whom.
+
+    `positions` (T,) or (B, T); `mask` as in `attend`, or None; `causal`;
+    `places` of the new tokens in the cache, if there is one.
+    """
+
+    positions: Tensor
+    mask: Tensor | None
+    causal: bool
+    places: Places | None
 
 
 class GPT(nn.Module):
@@ -105,13 +146,20 @@ class GPT(nn.Module):
             self.position_embedding = nn.Embedding(config.context, d_model)
         self.blocks = nn.ModuleList(
             TransformerBlock(
-                d_model, config.n_heads, bias=config.bias,
-                dropout=config.dropout, activation=config.activation,
-                rotary=config.positions == "rotary",
+                d_model, config.n_heads, d_ff=config.d_ff,
+                activation=config.activation, norm=config.norm,
+                norm_eps=config.norm_eps, bias=config.bias,
+                dropout=config.dropout, rotary=config.positions == "rotary",
+                rotary_base=config.rotary_base, n_kv_heads=config.n_kv_heads,
             )
             for _ in range(config.n_layers)
         )
-        self.norm = LayerNorm(d_model, bias=config.bias)
+        self.norm = make_norm(
+            config.norm, d_model, eps=config.norm_eps, bias=config.bias
+        )
+        self.head = None  # the token embedding serves
+        if not config.tied:
+            self.head = nn.Linear(d_model, config.vocab_size, bias=False)
         self._initialise()
 
     def _initialise(self) -> None:
@@ -130,37 +178,93 @@ class GPT(nn.Module):
             elif name.endswith("bias"):
                 nn.init.zeros_(parameter)
 
-    def forward(self, tokens: Tensor, *, real: Tensor | None = None) -> Tensor:
+    @classmethod
+    def from_pretrained(cls, name_or_path: str | Path, **options) -> GPT:
+        """A model with published weights; see `pretrained.load`."""
+        from attnbook.pretrained import load  # it needs this module
+
+        return load(name_or_path, **options)
+
+    def new_cache(self, batch: int, capacity: int | None = None) -> KVCache:
+        """An empty cache for `batch` sequences; `context` tokens each if no
+        capacity is given.
+        """
+        config, weight = self.config, self.token_embedding.weight
+        return KVCache(
+            batch, config.context if capacity is None else capacity,
+            n_layers=config.n_layers,
+            n_heads=config.n_kv_heads or config.n_heads,
+            d_k=config.d_model // config.n_heads,
+            dtype=weight.dtype, device=weight.device,
+        )
+
+    def forward(
+        self, tokens: Tensor, *, real: Tensor | None = None,
+        cache: KVCache | GrowingCache | None = None, last: bool = False,
+    ) -> Tensor:
         """Logits of the token after each: (B, T, vocab_size).
 
         Args:
             real: True at real tokens, False at padding, shape (B, T). The
                 positions count real tokens only. What comes out at padding
                 means nothing.
+            cache: the keys and values of earlier tokens; the new ones are
+                put in. The tokens go on where each row of it ends.
+            last: give the logits after each row's last real token only:
+                (B, 1, vocab_size).
 
         Raises:
-            TypeError: tokens that are not integers.
+            TypeError: tokens that are not integers; a cache of another type.
             ValueError: a shape other than (B, T), a token that is not in the
-                vocabulary, a sequence longer than the context.
+                vocabulary, a sequence longer than the context, a cache that
+                does not match or is full. It is as before then.
         """
         self._check(tokens, real)
-        T, mask = tokens.shape[1], None
-        positions = torch.arange(T, device=tokens.device)  # (T,)
-        if real is not None:
-            positions = positions_of(real)  # (B, T)
+        plan = self._plan(tokens, real, cache)
+        self._check_length(plan.positions)
+        x = self.embed(tokens, plan.positions)  # (B, T, d_model)
+        for index, block in enumerate(self.blocks):
+            x = block(
+                x, mask=plan.mask, causal=plan.causal,
+                positions=plan.positions,
+                cache=cache and cache.layer(index, plan.places),
+            )
+        if last:
+            x = last_real(x, real)  # (B, 1, d_model)
+        logits = self.unembed(x)  # (B, T, vocab_size)
+        if cache is not None:
+            cache.commit(plan.places)
+        return logits
+
+    def _plan(self, tokens, real, cache) -> Plan:
+        B, T = tokens.shape
+        mask, causal, places = None, True, None
+        if cache is not None:
+            places = cache.place(B, T, real)
+            positions = places.positions.to(tokens.device)
+            keys = torch.arange(places.n_keys, device=tokens.device)  # (S,)
+            if places.start is None:
+                # A slot is a position: whoever stands later is not seen,
+                # and neither is a slot that another row alone has filled.
+                mask = keys <= positions[:, None, :, None]  # (B, 1, T, S)
+                causal = False
+        elif real is not None:
+            keys = positions = positions_of(real)  # (B, T)
             mask = real.bool()[:, None, None, :]  # (B, 1, 1, S)
-        x = self.embed(tokens, positions)  # (B, T, d_model)
-        causal = True
+        else:
+            keys = positions = torch.arange(T, device=tokens.device)  # (T,)
         if self.config.positions == "alibi":
             # One mask for all blocks: the bias, and −∞ where none may look.
-            bias = alibi_bias(self.config.n_heads, positions, positions)
+            bias = alibi_bias(self.config.n_heads, positions, keys)
             if mask is not None:
                 bias = bias.masked_fill(~mask, -math.inf)
-            mask = merge_causal(bias, T, T, device=x.device).to(x.dtype)
+            if causal:
+                bias = merge_causal(
+                    bias, T, keys.shape[-1], device=bias.device
+                )
+            mask = bias.to(self.token_embedding.weight.dtype)
             causal = False
-        for block in self.blocks:
-            x = block(x, mask=mask, causal=causal, positions=positions)
-        return self.unembed(x)  # (B, T, vocab_size)
+        return Plan(positions, mask, causal, places)
 
     def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
         """The start of the residual stream: (B, T, d_model).
@@ -177,8 +281,13 @@ class GPT(nn.Module):
         return F.dropout(x, self.config.dropout, self.training)
 
     def unembed(self, x: Tensor) -> Tensor:
-        """Logits: how well the stream matches each token's embedding."""
-        return F.linear(self.norm(x), self.token_embedding.weight)
+        """Logits: how well the stream matches each token's embedding, or
+        the head's row for it where the two are not tied.
+        """
+        x = self.norm(x)
+        if self.head is not None:
+            return self.head(x)
+        return F.linear(x, self.token_embedding.weight)
 
     def loss(
         self, tokens: Tensor, targets: Tensor, *, real: Tensor | None = None
@@ -208,18 +317,29 @@ class GPT(nn.Module):
                 "the padding mask does not fit the tokens; expected "
                 f"{tuple(tokens.shape)}; got {tuple(real.shape)}"
             )
-        config = self.config
-        if (
-            config.positions == "learned" and tokens.shape[1] > config.context
-        ):
-            raise ValueError(
-                "the sequence is longer than the context; expected at most "
-                f"{config.context} tokens; got {tokens.shape[1]}"
-            )
         low, high = tokens.min().item(), tokens.max().item()
-        if low < 0 or high >= config.vocab_size:
+        if low < 0 or high >= self.config.vocab_size:
             wrong = low if low < 0 else high
             raise ValueError(
                 "a token is not in the vocabulary; expected numbers from 0 "
-                f"to {config.vocab_size - 1}; got {wrong}"
+                f"to {self.config.vocab_size - 1}; got {wrong}"
             )
+
+    def _check_length(self, positions):
+        context = self.config.context
+        if self.config.positions != "learned":
+            return
+        if (length := positions.max().item() + 1) > context:
+            raise ValueError(
+                "the sequence is longer than the context; expected at most "
+                f"{context} tokens; got {length}"
+            )
+
+
+def last_real(x: Tensor, real: Tensor | None) -> Tensor:
+    """The vector of each row's last real token: (B, T, d) → (B, 1, d)."""
+    if real is None:
+        return x[:, -1:]
+    # The last column where the count of real tokens has reached its end.
+    columns = real.long().cumsum(-1).argmax(-1)  # (B,)
+    return x[torch.arange(len(x), device=x.device), columns][:, None]

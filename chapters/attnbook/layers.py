@@ -16,9 +16,12 @@ from attnbook.attention import (
     check_mask,
     merge_causal,
     merge_heads,
+    repeat_heads,
     softmax,
     split_heads,
+    weigh,
 )
+from attnbook.cache import LayerCache
 from attnbook.positions import rotary_angles, rotate
 
 
@@ -122,6 +125,9 @@ class MultiHeadAttention(nn.Module):
         dropout: probability that a weight, and then a component of the
             result, is set to zero in training.
         rotary: whether queries and keys are rotated by their positions.
+        rotary_base: of the rotation's angles.
+        n_kv_heads: heads of keys and values, each shared by a group of
+            n_heads / n_kv_heads queries' heads; n_heads if not given.
 
     Shapes: x (..., T, d_in), memory (..., S, d_memory) → (..., T, d_model).
 
@@ -129,42 +135,55 @@ class MultiHeadAttention(nn.Module):
         ValueError: widths or heads that do not fit; inputs of another shape.
         TypeError: an input of another type than the weights.
 
-    Source: Vaswani et al. (2017), arXiv:1706.03762, section 3.2.2.
+    Source: Vaswani et al. (2017), arXiv:1706.03762, section 3.2.2; Ainslie
+    et al. (2023), arXiv:2305.13245, for the shared keys and values.
     """
 
     def __init__(
         self, d_model: int, n_heads: int, *, d_in: int | None = None,
         d_memory: int | None = None, bias: bool = True, dropout: float = 0.0,
-        rotary: bool = False,
+        rotary: bool = False, rotary_base: float = 10_000.0,
+        n_kv_heads: int | None = None,
     ) -> None:
         super().__init__()
         d_in = d_model if d_in is None else d_in
         d_memory = d_in if d_memory is None else d_memory
+        n_kv_heads = n_heads if n_kv_heads is None else n_kv_heads
         if min(d_model, n_heads, d_in, d_memory) < 1 or d_model % n_heads:
             raise ValueError(
                 "the heads do not divide the width; expected positive sizes "
                 f"and d_model a multiple of n_heads; got d_model={d_model}, "
                 f"n_heads={n_heads}, d_in={d_in}, d_memory={d_memory}"
             )
+        if n_kv_heads < 1 or n_heads % n_kv_heads:
+            raise ValueError(
+                "the heads cannot share keys and values; expected n_kv_heads "
+                f"a divisor of n_heads; got {n_kv_heads} and {n_heads}"
+            )
         _check_dropout(dropout)
-        self.n_heads, self.dropout, self.rotary = n_heads, dropout, rotary
+        self.n_heads, self.n_kv_heads = n_heads, n_kv_heads
+        self.dropout = dropout
+        self.rotary, self.rotary_base = rotary, rotary_base
+        d_shared = n_kv_heads * (d_model // n_heads)  # of all keys: H_kv·d_k
         self.query = nn.Linear(d_in, d_model, bias=bias)
-        self.key_value = nn.Linear(d_memory, 2 * d_model, bias=bias)
+        self.key_value = nn.Linear(d_memory, 2 * d_shared, bias=bias)
         self.out = nn.Linear(d_model, d_model, bias=bias)  # W_O
 
     def project(
         self, x: Tensor, memory: Tensor | None = None,
         positions: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """q (..., H, T, d_k), k and v (..., H, S, d_k), rotated if asked."""
+        """q (..., H, T, d_k), k and v (..., H_kv, S, d_k), rotated if asked.
+        """
         _check_tokens(x, self.query)
-        memory = x if memory is None else memory
+        if memory is None:
+            memory = x
+        else:
+            _check_batches(x, memory)
         _check_tokens(memory, self.key_value, "memory")
-        _check_batches(x, memory)
-        k, v = self.key_value(memory).chunk(2, -1)  # (..., S, d_model) each
-        q, k, v = (
-            split_heads(a, self.n_heads) for a in (self.query(x), k, v)
-        )
+        k, v = self.key_value(memory).chunk(2, -1)  # (..., S, H_kv·d_k) each
+        q = split_heads(self.query(x), self.n_heads)
+        k, v = (split_heads(a, self.n_kv_heads) for a in (k, v))
         if self.rotary:
             if memory is not x:
                 raise ValueError(
@@ -173,7 +192,9 @@ class MultiHeadAttention(nn.Module):
                 )
             if positions is None:
                 positions = torch.arange(x.shape[-2], device=x.device)
-            angles = rotary_angles(positions, q.shape[-1])  # (..., T, d_k/2)
+            angles = rotary_angles(
+                positions, q.shape[-1], base=self.rotary_base
+            )  # (..., T, d_k/2)
             angles = angles[..., None, :, :]  # the same for every head
             q, k = rotate(q, angles), rotate(k, angles)
         return q, k, v
@@ -181,7 +202,7 @@ class MultiHeadAttention(nn.Module):
     def forward(
         self, x: Tensor, memory: Tensor | None = None, *,
         mask: Tensor | None = None, causal: bool = False,
-        positions: Tensor | None = None,
+        positions: Tensor | None = None, cache: LayerCache | None = None,
     ) -> Tensor:
         """The fast path, by a fused kernel: (..., T, d_model).
 
@@ -190,8 +211,10 @@ class MultiHeadAttention(nn.Module):
                 (..., H, T, S).
             causal: forbid later keys too.
             positions: integers (..., T), for rotary; 0, 1, … if not given.
+            cache: takes in the new keys and values and gives back all of
+                them, so that S counts the earlier tokens too.
         """
-        q, k, v = self.project(x, memory, positions)
+        q, k, v = self._project_all(x, memory, positions, cache)
         _check_mask(mask, q, k)
         context = attend(
             q, k, v, mask=mask, causal=causal,
@@ -203,27 +226,34 @@ class MultiHeadAttention(nn.Module):
     def with_weights(
         self, x: Tensor, memory: Tensor | None = None, *,
         mask: Tensor | None = None, causal: bool = False,
-        positions: Tensor | None = None,
+        positions: Tensor | None = None, cache: LayerCache | None = None,
     ) -> Attention:
         """The plain path, every step in the open: the same result as
         `context` (..., T, d_model), and the `weights` (..., H, T, S), as
         they are before dropout.
         """
-        q, k, v = self.project(x, memory, positions)
+        q, k, v = self._project_all(x, memory, positions, cache)
         _check_mask(mask, q, k)
+        k, v = (repeat_heads(a, self.n_heads) for a in (k, v))
         if causal:
             mask = merge_causal(
                 mask, q.shape[-2], k.shape[-2], device=q.device
             )
-        scores = (q / math.sqrt(q.shape[-1])) @ k.transpose(-2, -1)
-        if mask is not None and mask.dtype == torch.bool:
-            scores = scores.masked_fill(~mask, -torch.inf)
-        elif mask is not None:
-            scores = scores + mask.to(scores.dtype)
-        weights = softmax(scores)  # (..., H, T, S)
+        weights = weigh(q, k, mask=mask)  # (..., H, T, S)
         kept = F.dropout(weights, self.dropout, self.training)
         out = self.out(merge_heads(kept @ v))  # (..., T, d_model)
         return Attention(F.dropout(out, self.dropout, self.training), weights)
+
+    def _project_all(self, x, memory, positions, cache):
+        """As `project`, with the keys and values of earlier tokens."""
+        q, k, v = self.project(x, memory, positions)
+        if cache is None:
+            return q, k, v
+        if memory is not None:
+            raise ValueError(
+                "the cache is for self-attention; expected no memory; got one"
+            )
+        return q, *cache.extend(k, v)
 
 
 def attention_weights(
@@ -342,6 +372,27 @@ class RMSNorm(nn.Module):
         return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
 
 
+#: The two kinds of norm, by name.
+NORMS = ("layer", "rms")
+
+
+def make_norm(
+    kind: str, width: int, *, eps: float = 1e-5, bias: bool = True
+) -> nn.Module:
+    """A `LayerNorm` or an `RMSNorm`, which never has a bias.
+
+    Raises:
+        ValueError: an unknown kind; a width below 1.
+    """
+    if kind not in NORMS:
+        raise ValueError(
+            f"there is no norm {kind!r}; expected one of {', '.join(NORMS)}"
+        )
+    if kind == "rms":
+        return RMSNorm(width, eps=eps)
+    return LayerNorm(width, eps=eps, bias=bias)
+
+
 #: What stands between the two matrices of a feed-forward layer, by name.
 ACTIVATIONS = {
     "relu": F.relu,
@@ -447,10 +498,13 @@ class TransformerBlock(nn.Module):
         norm_first: pre-norm (GPT-2) or post-norm (the first transformer).
         cross: whether a cross-attention to a memory of width d_model stands
             between the two, as in the decoder of a translator.
-        activation: of the feed-forward layer.
+        activation: of the feed-forward layer, or "swiglu" for a `SwiGLU`.
+        norm: one of `NORMS`.
+        norm_eps: added inside the root of the norms.
         bias: whether projections and norms have a bias.
         dropout: in attention and feed-forward.
-        rotary: whether self-attention rotates queries and keys.
+        rotary, rotary_base, n_kv_heads: of self-attention, see
+            `MultiHeadAttention`.
 
     Shapes: x (..., T, d_model), memory (..., S, d_model) →
     (..., T, d_model).
@@ -466,36 +520,46 @@ class TransformerBlock(nn.Module):
     def __init__(
         self, d_model: int, n_heads: int, *, d_ff: int | None = None,
         norm_first: bool = True, cross: bool = False,
-        activation: str = "gelu_tanh", bias: bool = True,
-        dropout: float = 0.0, rotary: bool = False,
+        activation: str = "gelu_tanh", norm: str = "layer",
+        norm_eps: float = 1e-5, bias: bool = True, dropout: float = 0.0,
+        rotary: bool = False, rotary_base: float = 10_000.0,
+        n_kv_heads: int | None = None,
     ) -> None:
         super().__init__()
         options = {"bias": bias, "dropout": dropout}
         self.norm_first = norm_first
         self.attention = MultiHeadAttention(
-            d_model, n_heads, rotary=rotary, **options
+            d_model, n_heads, rotary=rotary, rotary_base=rotary_base,
+            n_kv_heads=n_kv_heads, **options,
         )
-        self.attention_norm = LayerNorm(d_model, bias=bias)
+        self.attention_norm = make_norm(norm, d_model, eps=norm_eps, bias=bias)
         self.cross_attention = self.cross_norm = None
         if cross:
             self.cross_attention = MultiHeadAttention(
                 d_model, n_heads, **options
             )
-            self.cross_norm = LayerNorm(d_model, bias=bias)
-        self.feed_forward = FeedForward(
-            d_model, d_ff, activation=activation, **options
+            self.cross_norm = make_norm(
+                norm, d_model, eps=norm_eps, bias=bias
+            )
+        self.feed_forward = (
+            SwiGLU(d_model, d_ff, **options)
+            if activation == "swiglu"
+            else FeedForward(d_model, d_ff, activation=activation, **options)
         )
-        self.feed_forward_norm = LayerNorm(d_model, bias=bias)
+        self.feed_forward_norm = make_norm(
+            norm, d_model, eps=norm_eps, bias=bias
+        )
 
     def forward(
         self, x: Tensor, memory: Tensor | None = None, *,
         mask: Tensor | None = None, causal: bool = False,
         memory_mask: Tensor | None = None, positions: Tensor | None = None,
+        cache: LayerCache | None = None,
     ) -> Tensor:
         """The stream after the block: (..., T, d_model).
 
-        `mask`, `causal` and `positions` go to self-attention, `memory_mask`
-        to cross-attention; see `MultiHeadAttention`.
+        `mask`, `causal`, `positions` and `cache` go to self-attention,
+        `memory_mask` to cross-attention; see `MultiHeadAttention`.
         """
         if (memory is None) != (self.cross_attention is None):
             raise ValueError(
@@ -505,7 +569,7 @@ class TransformerBlock(nn.Module):
             )
         x = self._add(
             x, self.attention, self.attention_norm,
-            mask=mask, causal=causal, positions=positions,
+            mask=mask, causal=causal, positions=positions, cache=cache,
         )
         if memory is not None:
             x = self._add(
@@ -552,8 +616,8 @@ def _check_batches(x: Tensor, memory: Tensor) -> None:
 
 def _check_mask(mask, q, k):
     if mask is not None:
-        batch = torch.broadcast_shapes(q.shape[:-2], k.shape[:-2])
-        check_mask(mask, (*batch, q.shape[-2], k.shape[-2]))
+        batch = torch.broadcast_shapes(q.shape[:-3], k.shape[:-3])
+        check_mask(mask, (*batch, *q.shape[-3:-1], k.shape[-2]))
 
 
 def _check_last(x: Tensor, width: int) -> None:

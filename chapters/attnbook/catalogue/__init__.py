@@ -12,3 +12,6 @@ from attnbook.catalogue import positions_taught as positions_taught
 from attnbook.catalogue import block as block
 from attnbook.catalogue import language_model as language_model
 from attnbook.catalogue import families as families
+from attnbook.catalogue import caching as caching
+from attnbook.catalogue import generating as generating
+from attnbook.catalogue import real_model as real_model

@@ -1,0 +1,740 @@
+"""Chapter 15, a real model: tasks and known mistakes."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+
+from attnbook.gpt import GPT, GPTConfig
+from attnbook.mistakes import mistake
+from attnbook.proof import Case
+from attnbook.tasks import draw, task
+
+# ---- one matrix for queries, keys and values
+
+
+def _joint_cases():
+    eye = torch.eye(2, dtype=torch.float64)
+    joint = torch.cat([eye, 10 * eye, 100 * eye], -1)  # (2, 6)
+    token = torch.tensor([[[1.0, 2.0]]], dtype=torch.float64)
+    return [
+        Case("two heads of width one", (token, joint, joint[0] * 0, 2)),
+        Case("one head", _joint(1, 3, 4, 1, seed=1)),
+        Case("three heads", _joint(2, 5, 12, 3, seed=2)),
+        Case("as many heads as components", _joint(3, 1, 5, 5, seed=3)),
+    ]
+
+
+def _joint(B, T, d, n_heads, *, seed):
+    return (
+        draw(B, T, d, seed=seed),
+        draw(d, 3 * d, seed=seed + 10),
+        draw(3 * d, seed=seed + 20),
+        n_heads,
+    )
+
+
+@task(
+    chapter=15,
+    wanted="queries, keys and values, (B, H, T, d_k) each, of tokens x "
+    "(B, T, d) by GPT-2's joint matrix, (d, 3 d): all queries, then all "
+    "keys, then all values",
+    cases=_joint_cases,
+    gradients=True,
+)
+def queries_keys_values(x, weight, bias, n_heads):
+    d = x.shape[-1]
+    found = []
+    for part in range(3):
+        columns = slice(part * d, (part + 1) * d)
+        y = F.linear(x, weight[:, columns].T, bias[columns])
+        heads = y.chunk(n_heads, dim=-1)  # H times (B, T, d_k)
+        found.append(torch.stack(heads, dim=1))
+    return tuple(found)
+
+
+@mistake(
+    task=queries_keys_values,
+    symptom="All shapes are right. The queries of one head are made of "
+    "queries, keys and values of several; with a single head nothing is "
+    "wrong.",
+    cause="The columns are taken to lie head by head, (H, 3, d_k), as in "
+    "GPT-NeoX. In GPT-2 they lie part by part, (3, H, d_k).",
+    fix="Cut into three parts first, then each part into heads.",
+    hint="In which order do the 3 d columns of this matrix lie?",
+    seen="lablup/mlxcel #928 (GPT-NeoX's columns; a cut in three, as here, "
+    "would be the mistake there)",
+)
+def cuts_head_by_head(x, weight, bias, n_heads):
+    y = x @ weight + bias
+    y = y.unflatten(-1, (n_heads, 3, -1))  # (B, T, H, 3, d_k)
+    q, k, v = y.transpose(1, 2).unbind(-2)
+    return q, k, v
+
+
+# ---- a whole checkpoint's matrices
+
+
+def _checkpoint_cases():
+    return [
+        Case("one block", (_checkpoint(17, 3, 1, seed=1),)),
+        Case("as many places as components", (_checkpoint(5, 5, 2, seed=2),)),
+        Case("three blocks", (_checkpoint(4, 7, 3, seed=3),)),
+    ]
+
+
+def _checkpoint(d, context, n_layers, *, seed):
+    """Tensors as GPT2LMHeadModel saves them."""
+    shapes = {"transformer.wte.weight": (11, d)}
+    shapes["transformer.wpe.weight"] = (context, d)
+    for n in range(n_layers):
+        at = f"transformer.h.{n}."
+        shapes |= {
+            at + "ln_1.weight": (d,),
+            at + "ln_1.bias": (d,),
+            at + "attn.c_attn.weight": (d, 3 * d),
+            at + "attn.c_attn.bias": (3 * d,),
+            at + "attn.c_proj.weight": (d, d),
+            at + "attn.c_proj.bias": (d,),
+            at + "ln_2.weight": (d,),
+            at + "ln_2.bias": (d,),
+            at + "mlp.c_fc.weight": (d, 4 * d),
+            at + "mlp.c_fc.bias": (4 * d,),
+            at + "mlp.c_proj.weight": (4 * d, d),
+            at + "mlp.c_proj.bias": (d,),
+        }
+    shapes |= {"transformer.ln_f.weight": (d,), "transformer.ln_f.bias": (d,)}
+    return {
+        name: draw(*shape, seed=100 * seed + n)
+        for n, (name, shape) in enumerate(shapes.items())
+    }
+
+
+@task(
+    chapter=15,
+    wanted="the tensors of a GPT-2 checkpoint under their own names, with "
+    "every Conv1D's matrix as nn.Linear keeps it, (out, in); the rest as "
+    "it is",
+    cases=_checkpoint_cases,
+)
+def to_linear(tensors):
+    found = {}
+    for name, tensor in tensors.items():
+        in_block, matrix = ".h." in name, tensor.ndim == 2
+        found[name] = (
+            torch.einsum("io->oi", tensor) if in_block and matrix else tensor
+        )
+    return found
+
+
+@mistake(
+    task=to_linear,
+    symptom="The weights load without an error and the logits are wrong.",
+    cause="Only matrices that would not fit are transposed. Attention's "
+    "output, (d_model, d_model), fits either way.",
+    fix="Transpose by the kind of layer, not by the shape: all four "
+    "Conv1Ds of every block.",
+    hint="Which of the four matrices of a block has a shape that tells you "
+    "nothing?",
+    seen="nntile/nntile #370 (a review there: a shape that happens to match)",
+)
+def leaves_the_square_ones(tensors):
+    return {
+        name: p.T if ".h." in name and p.shape != p.shape[::-1] else p
+        for name, p in tensors.items()
+    }
+
+
+@mistake(
+    task=to_linear,
+    symptom="An error about the shape of the token embedding; and where the "
+    "context is as long as a token is wide, positions that are wrong "
+    "without a word.",
+    cause="Everything with two axes is transposed. The two embeddings are "
+    "tables with one row a token or a position, and no Conv1Ds.",
+    fix="Transpose the matrices inside the blocks only.",
+    hint="Which tensors with two axes are looked up by rows and not "
+    "multiplied?",
+    seen="S0.1 (unequal sizes there, so that a wrong transpose cannot hide)",
+)
+def transposes_the_embeddings_too(tensors):
+    return {name: p.T if p.ndim == 2 else p for name, p in tensors.items()}
+
+
+# ---- what a model wants and what a file has
+
+
+def _name_cases():
+    return [
+        Case("one missing", ({"a": (2,), "b": (3,)}, {"a": (2,)})),
+        Case("one too many", ({"a": (2,)}, {"a": (2,), "b": (3,)})),
+        Case("transposed", ({"a": (2, 3)}, {"a": (3, 2)})),
+        Case("all there", ({"b": (4,), "a": (2,)}, {"a": (2,), "b": (4,)})),
+        Case(
+            "renamed, and another of a wrong shape",
+            (
+                {"a": (2,), "b": (5,), "c": (1,)},
+                {"x": (2,), "b": (4,), "c": (1,)},
+            ),
+        ),
+        Case("an empty file", ({"a": (2,)}, {})),
+    ]
+
+
+@task(
+    chapter=15,
+    wanted="a dictionary with an entry for every tensor that is missing, left "
+    "over or of another shape: its name, and the pair (shape expected, shape "
+    "found), None for a shape that there is not",
+    cases=_name_cases,
+)
+def what_differs(expected, found):
+    wrong = {}
+    for name in sorted({*expected, *found}):
+        pair = expected.get(name), found.get(name)
+        if pair[0] != pair[1]:
+            wrong[name] = pair
+    return wrong
+
+
+@mistake(
+    task=what_differs,
+    symptom="Nothing is reported for a file whose names are all wrong. The "
+    "model keeps the random numbers that it began with, and runs.",
+    cause="Only names on both sides are looked at, which is what "
+    "load_state_dict does with strict=False.",
+    fix="Look at every name that stands on one side or on the other.",
+    hint="What does your function say of an empty file?",
+    seen="pytorch/examples #1029",
+)
+def looks_at_common_names_alone(expected, found):
+    return {
+        name: (expected[name], found[name])
+        for name in expected
+        if name in found and expected[name] != found[name]
+    }
+
+
+@mistake(
+    task=what_differs,
+    symptom="A tensor that the model has no place for is dropped without a "
+    "word: a bias, or an output head that is not tied.",
+    cause="Only what the model asks for is looked up; what the file has "
+    "beyond that is never seen.",
+    fix="Report what is left over as well.",
+    hint="Could the file hold something that the model does not ask for?",
+    seen="PIQuIL/QuCumber #18 (there asked for)",
+)
+def forgets_what_is_left_over(expected, found):
+    return {
+        name: (shape, found.get(name))
+        for name, shape in expected.items()
+        if found.get(name) != shape
+    }
+
+
+# ---- from config.json to the book's sizes
+
+
+def _config_cases():
+    gpt2 = {
+        "model_type": "gpt2", "vocab_size": 11, "n_positions": 7,
+        "n_embd": 6, "n_head": 2, "n_layer": 1, "n_inner": None,
+        "layer_norm_epsilon": 1e-5, "activation_function": "gelu_new",
+    }
+    llama = {
+        "model_type": "llama", "vocab_size": 11, "hidden_size": 8,
+        "max_position_embeddings": 7, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 4,
+        "intermediate_size": 9, "hidden_act": "silu", "rms_norm_eps": 1e-5,
+        "rope_theta": 10_000.0, "attention_bias": False,
+        "tie_word_embeddings": False,
+    }
+    return [
+        Case("a GPT-2", (gpt2,)),
+        Case("another epsilon", (gpt2 | {"layer_norm_epsilon": 1e-6},)),
+        Case("exact GELU, 10 inside",
+             (gpt2 | {"activation_function": "gelu", "n_inner": 10},)),
+        Case("a Llama", (llama,)),
+        Case("another epsilon and base",
+             (llama | {"rms_norm_eps": 1e-6, "rope_theta": 500.0},)),
+        Case("two heads of keys, a tied head",
+             (llama | {"num_key_value_heads": 2,
+                       "tie_word_embeddings": True},)),
+    ]
+
+
+@task(
+    chapter=15,
+    wanted="the GPTConfig of a config.json, given as a dictionary",
+    cases=_config_cases,
+    home="pretrained.config_of",
+)
+def config_of(config):
+    return _config(config)
+
+
+def _config(config, **other):
+    """The sizes by name; `other` says what is taken from elsewhere."""
+    names = {
+        "gpt2": {
+            "context": "n_positions", "d_model": "n_embd",
+            "n_heads": "n_head", "n_layers": "n_layer", "d_ff": "n_inner",
+            "norm_eps": "layer_norm_epsilon",
+        },
+        "llama": {
+            "context": "max_position_embeddings", "d_model": "hidden_size",
+            "n_heads": "num_attention_heads",
+            "n_layers": "num_hidden_layers", "d_ff": "intermediate_size",
+            "norm_eps": "rms_norm_eps",
+            "n_kv_heads": "num_key_value_heads",
+        },
+    }[config["model_type"]]
+    found = {ours: config[theirs] for ours, theirs in names.items()}
+    found["vocab_size"] = config["vocab_size"]
+    if config["model_type"] == "llama":
+        found |= {
+            "positions": "rotary", "norm": "rms", "activation": "swiglu",
+            "bias": config["attention_bias"],
+        }
+        rope = config.get("rope_parameters") or config
+        found["rotary_base"] = rope.get("rope_theta", 10_000.0)
+    elif config["activation_function"] != "gelu_new":
+        found["activation"] = config["activation_function"]
+    if "tie_word_embeddings" in config:
+        found["tied"] = config["tie_word_embeddings"]
+    return GPTConfig(**found | other)
+
+
+@mistake(
+    task=config_of,
+    symptom="Everything loads, all shapes are right, and the logits are off "
+    "by a little. On inputs of usual size one does not see it.",
+    cause="The epsilon of the norms is a number in the code and not the one "
+    "of the checkpoint.",
+    fix="Read it from the configuration, like the sizes.",
+    hint="Which numbers of a model are in no tensor and in no shape?",
+    seen="Lightning-AI/lit-llama #322, huggingface/candle #271",
+)
+def keeps_the_books_epsilon(config):
+    return _config(config, norm_eps=1e-5)
+
+
+@mistake(
+    task=config_of,
+    symptom="A model with grouped queries cannot be loaded: the matrices of "
+    "its keys and values are smaller than expected.",
+    cause="num_key_value_heads is not read; the number of queries' heads is "
+    "taken for that of the keys'.",
+    fix="Read it, and give the keys and values that many heads.",
+    hint="How many heads do the keys have, and which entry says so?",
+    seen="huggingface/transformers #29557, hiyouga/LlamaFactory #459",
+)
+def gives_every_head_its_own_keys(config):
+    heads = config.get("num_attention_heads", config.get("n_head"))
+    llama = config["model_type"] == "llama"
+    return _config(config, **({"n_kv_heads": heads} if llama else {}))
+
+
+# ---- exercises: how many numbers
+
+
+def _count_cases():
+    sizes = [
+        ("two queries' heads, one of keys", (5, 4, 6, 1, 2, 1)),
+        ("all heads of their own", (7, 6, 10, 2, 3, 3)),
+        ("four groups of two", (11, 16, 24, 3, 8, 4)),
+        ("as large as Llama 2 70B", (32_000, 8192, 28_672, 80, 64, 8)),
+    ]
+    return [Case(label, args) for label, args in sizes]
+
+
+@task(
+    chapter=15,
+    wanted="the number of parameters of a Llama-style model whose output "
+    "head is not tied, a whole number",
+    cases=_count_cases,
+)
+def llama_parameters(
+    vocab_size, d_model, d_ff, n_layers, n_heads, n_kv_heads
+):
+    d_k = d_model // n_heads
+    shared = (n_kv_heads * d_k, d_model)
+    block = [
+        (n_heads * d_k, d_model), shared, shared, (d_model, n_heads * d_k),
+        (d_ff, d_model), (d_ff, d_model), (d_model, d_ff),
+        (d_model,), (d_model,),
+    ]  # query, key, value, out; gate, up, down; two norms
+    table = (vocab_size, d_model)
+    return sum(
+        math.prod(shape)
+        for shape in [table, *block * n_layers, (d_model,), table]
+    )
+
+
+def _count(V, d, d_ff, L, *, shared, matrices):
+    return 2 * V * d + L * (2 * d * d + 2 * d * shared) + L * (
+        matrices * d * d_ff + 2 * d
+    ) + d
+
+
+@mistake(
+    task=llama_parameters,
+    symptom="Right without groups; a model of 70 billion parameters comes "
+    "out at 78.",
+    cause="Keys and values are counted as d_model by d_model each. With "
+    "grouped queries they have n_kv_heads heads, not n_heads.",
+    fix="Count d_model · n_kv_heads · d_k for each of the two.",
+    hint="How wide are all keys of one token together?",
+    seen="meta-llama/llama #1111, whittle-org/whittle #123",
+)
+def counts_keys_for_every_head(
+    vocab_size, d_model, d_ff, n_layers, n_heads, n_kv_heads
+):
+    return _count(
+        vocab_size, d_model, d_ff, n_layers, shared=d_model, matrices=3
+    )
+
+
+@mistake(
+    task=llama_parameters,
+    symptom="The count is too small by a third of the feed-forward layers.",
+    cause="SwiGLU is counted like a feed-forward layer with two matrices; "
+    "the gate is a third.",
+    fix="Count 3 · d_model · d_ff.",
+    hint="How many matrices does the feed-forward layer have now?",
+    seen="TransformerLensOrg/TransformerLens #448",
+)
+def forgets_the_gate(
+    vocab_size, d_model, d_ff, n_layers, n_heads, n_kv_heads
+):
+    shared = d_model // n_heads * n_kv_heads
+    return _count(
+        vocab_size, d_model, d_ff, n_layers, shared=shared, matrices=2
+    )
+
+
+# ---- back to GPT-2's layout
+
+
+def _attention_cases():
+    def case(label, d, seed):
+        key_value = draw(2 * d, d, seed=seed + 1)
+        return Case(label, (draw(d, d, seed=seed), key_value))
+
+    return [
+        case("width one", 1, 1),
+        case("width two", 2, 3),
+        case("width six", 6, 5),
+    ]
+
+
+@task(
+    chapter=15,
+    wanted="GPT-2's joint matrix, (d, 3 d), of the book's query, (d, d), and "
+    "key_value, (2 d, d)",
+    cases=_attention_cases,
+)
+def to_c_attn(query, key_value):
+    d = query.shape[1]
+    eye = torch.eye(d, dtype=query.dtype, device=query.device)
+    return torch.cat([F.linear(eye, query), F.linear(eye, key_value)], -1)
+
+
+@mistake(
+    task=to_c_attn,
+    symptom="A shape of (3 d, d), which GPT-2 refuses.",
+    cause="The matrices are stacked as nn.Linear keeps them, (out, in). A "
+    "Conv1D keeps (in, out).",
+    fix="Transpose what has been stacked.",
+    hint="Which axis of a Conv1D's matrix is multiplied with the token?",
+    seen="ggml-org/ggml #371 (the error there, the other way round)",
+)
+def stacks_and_forgets_to_transpose(query, key_value):
+    return torch.cat([query, key_value])
+
+
+@mistake(
+    task=to_c_attn,
+    symptom="The shape is right and the numbers are in wrong places.",
+    cause="reshape keeps the order of the numbers in memory and cuts the "
+    "rows anew; it does not turn rows into columns.",
+    fix="Use .T, which exchanges the axes.",
+    hint="Where should the number in row 0, column 1 of query stand?",
+    seen="S0.4 (an axis taken for another)",
+)
+def reshapes_where_it_should_transpose(query, key_value):
+    return torch.cat([query, key_value]).reshape(len(query), -1)
+
+
+# ---- keys and values in the original layout of Llama
+
+
+def _llama_cases():
+    def case(label, n_kv_heads, d_k, d, seed):
+        k, v = (draw(n_kv_heads * d_k, d, seed=seed + n) for n in (0, 1))
+        return Case(label, (k, v, n_kv_heads))
+
+    column = torch.arange(4.0, dtype=torch.float64)[:, None]  # (4, 1)
+    return [
+        Case("one head of four rows", (column, column + 10, 1)),
+        case("two heads of four", 2, 4, 3, seed=1),
+        case("four heads of six", 4, 6, 5, seed=3),
+    ]
+
+
+@task(
+    chapter=15,
+    wanted="the book's key_value matrix, (2 · H_kv · d_k, d), of the two "
+    "matrices (H_kv · d_k, d) of a checkpoint whose keys are made for the "
+    "interleaved rotation",
+    cases=_llama_cases,
+)
+def stack_key_value(k_proj, v_proj, n_kv_heads):
+    pairs = k_proj.unflatten(0, (n_kv_heads, -1, 2))  # (H_kv, d_k/2, 2, d)
+    return torch.cat([pairs.transpose(1, 2).flatten(0, 2), v_proj])
+
+
+@mistake(
+    task=stack_key_value,
+    symptom="The first token comes out right and the later ones wrong, "
+    "without an error.",
+    cause="The matrices are made for the interleaved rotation and are used "
+    "with the half one.",
+    fix="Reorder the rows of each head of the keys (and of the queries).",
+    hint="Which components does the rotation take together, in the "
+    "checkpoint's model and in ours?",
+    seen="rasbt/LLMs-from-scratch #747, jzhang38/TinyLlama #24",
+)
+def stacks_them_as_they_are(k_proj, v_proj, n_kv_heads):
+    return torch.cat([k_proj, v_proj])
+
+
+@mistake(
+    task=stack_key_value,
+    symptom="Scores and weights are right, and the context has its "
+    "components in the wrong order.",
+    cause="The values are reordered like the keys. They are not rotated, "
+    "and W_O expects them as they were.",
+    fix="Reorder the rows of queries and keys alone.",
+    hint="What is rotated, and what is not?",
+    seen="InternLM/lmdeploy #2639 (there asked why the values are left)",
+)
+def reorders_the_values_too(k_proj, v_proj, n_kv_heads):
+    both = torch.cat([k_proj, v_proj]).unflatten(0, (2 * n_kv_heads, -1, 2))
+    return both.transpose(1, 2).flatten(0, 2)
+
+
+# ---- the first tensor that differs
+
+
+def _recorded_cases():
+    x = torch.tensor([1.0, 2.0], dtype=torch.float64)
+    nan = torch.tensor([1.0, torch.nan], dtype=torch.float64)
+    deep = {f"layer {n}": draw(2, 3, seed=n) for n in range(4)}
+    noisy = {name: y + 1e-7 for name, y in deep.items()}
+    off = {
+        name: y * (1 + (n > 1) * 10**n)
+        for n, (name, y) in enumerate(noisy.items())
+    }
+    return [
+        Case("the second", ({"a": x, "b": x}, {"a": x, "b": x + 1}, 1e-4)),
+        Case("a NaN", ({"a": x, "b": nan}, {"a": x, "b": x}, 1e-4)),
+        Case(
+            "two, the later one worse",
+            ({"a": x, "b": x, "c": x}, {"a": x, "b": x + 1, "c": x + 9}, 1e-4),
+        ),
+        Case("rounding alone", (deep, noisy, 1e-4)),
+        Case("rounding, then more", (deep, off, 1e-4)),
+        Case("a stricter bound", (deep, noisy, 1e-9)),
+    ]
+
+
+@task(
+    chapter=15,
+    wanted="the name of the first tensor that is further from the reference's "
+    "than the bound in any place, or None; a NaN is far from everything",
+    cases=_recorded_cases,
+)
+def find_first(ours, theirs, bound):
+    for name, x in ours.items():
+        gap = (x - theirs[name]).abs().nan_to_num(nan=torch.inf)
+        if gap.max() > bound:
+            return name
+    return None
+
+
+@mistake(
+    task=find_first,
+    symptom="A layer full of NaN counts as equal, and the name is that of a "
+    "later layer or None.",
+    cause="Every comparison with NaN is False, so NaN > bound is False too.",
+    fix="Ask whether the difference is within the bound, and deny it: "
+    "not (gap <= bound).all().",
+    hint="What is `float('nan') > 1e-4`?",
+    seen="ralna/RALFit #138, OpenFAST/openfast #1156",
+)
+def lets_a_nan_pass(ours, theirs, bound):
+    for name, x in ours.items():
+        if (x - theirs[name]).abs().max() > bound:
+            return name
+    return None
+
+
+@mistake(
+    task=find_first,
+    symptom="A late layer is named, and the fault is not in it.",
+    cause="The largest difference is looked for. An error grows on its way "
+    "through the layers; it begins where it is still small.",
+    fix="Go through the layers in the order in which they run, and stop at "
+    "the first beyond the bound.",
+    hint="Is the layer with the largest difference the one where it began?",
+    seen="huggingface/transformers #18559 (the last layer suspected there, "
+    "the first one off)",
+)
+def names_the_largest(ours, theirs, bound):
+    gaps = {
+        name: (x - theirs[name]).abs().nan_to_num(nan=torch.inf).max().item()
+        for name, x in ours.items()
+    }
+    worst = max(gaps, key=gaps.get)
+    return worst if gaps[worst] > bound else None
+
+
+# ---- the hunt
+
+
+class Labelled(GPT):
+    """A model that is printed as its label."""
+
+    def __init__(self, config, label):
+        super().__init__(config)
+        self.label = label
+
+    def __repr__(self):
+        return self.label
+
+
+_SIZES = {
+    "vocab_size": 7, "context": 6, "d_model": 8, "n_heads": 2, "n_layers": 2
+}
+_LLAMA = {
+    "positions": "rotary", "norm": "rms", "activation": "swiglu",
+    "bias": False, "tied": False, "n_kv_heads": 1,
+}
+
+
+def _hunt(label, *, seed, plant=None, sizes=_SIZES, **other):
+    """Two models with equal parameters, one with a bug."""
+    theirs = Labelled(GPTConfig(**sizes), "the reference").double()
+    for n, (name, p) in enumerate(theirs.named_parameters()):
+        values = draw(*p.shape, seed=100 * seed + n) / 2
+        is_scale = p.ndim == 1 and name.endswith("weight")
+        p.data = values + 1 if is_scale else values
+    ours = Labelled(GPTConfig(**sizes | other), "the suspect").double()
+    ours.load_state_dict(theirs.state_dict())
+    if plant:
+        with torch.no_grad():
+            plant(ours)
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(7, (2, 5), generator=generator)
+    return Case(label, (ours.eval(), theirs.eval(), tokens))
+
+
+def _hunt_cases():
+    def loose_norm(model):
+        model.blocks[1].attention_norm.eps = 1e-2
+
+    def untransposed(model):
+        model.blocks[1].attention.out.weight.copy_(
+            model.blocks[1].attention.out.weight.T.clone()
+        )
+
+    def one_place_on(model):
+        weight = model.position_embedding.weight
+        weight.copy_(weight.roll(1, 0))
+
+    def nothing_to_hear(model):
+        model.blocks[0].attention.key_value.weight[-1] = torch.nan
+
+    return [
+        _hunt("a matrix", seed=1, plant=untransposed),
+        _hunt("a norm", seed=2, plant=loose_norm),
+        _hunt("between two matrices", seed=3, activation="gelu"),
+        _hunt("the positions", seed=4, plant=one_place_on),
+        _hunt("no bug", seed=5),
+        _hunt("NaN", seed=6, plant=nothing_to_hear),
+        _hunt(
+            "a Llama's rotation", seed=7, sizes=_SIZES | _LLAMA,
+            rotary_base=100.0,
+        ),
+    ]
+
+
+def _outputs(model, tokens):
+    """What each part of the model gives, in the order of finishing."""
+    found = {}
+
+    def keep(name):
+        return lambda module, args, out: found.setdefault(name, out)
+
+    hooks = [
+        module.register_forward_hook(keep(name))
+        for name, module in model.named_modules()
+        if name
+    ]
+    try:
+        with torch.no_grad():
+            model(tokens)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return found
+
+
+@task(
+    chapter=15,
+    wanted="the name, as in named_modules(), of the part of the model that is "
+    "the first to give something else than the reference's (by more than "
+    "1e-9); None if no part does",
+    cases=_hunt_cases,
+)
+def first_wrong(ours, theirs, tokens):
+    return find_first(_outputs(ours, tokens), _outputs(theirs, tokens), 1e-9)
+
+
+@mistake(
+    task=first_wrong,
+    symptom="A fault in a number that is not a parameter is not found: an "
+    "epsilon, an activation, the base of a rotation.",
+    cause="The parameters are compared. Equal parameters do not make equal "
+    "models.",
+    fix="Compare what the parts give when the model runs.",
+    hint="What could differ between two models whose parameters are equal?",
+    seen="alibaba/Pai-Megatron-Patch #605 (equal weights in its table, "
+    "unequal outputs)",
+)
+def compares_the_parameters(ours, theirs, tokens):
+    theirs = dict(theirs.named_parameters())
+    for name, p in ours.named_parameters():
+        if not ((p - theirs[name]).abs() <= 1e-9).all():
+            return name.rpartition(".")[0]
+    return None
+
+
+@mistake(
+    task=first_wrong,
+    symptom="A whole block is named where one norm in it is wrong.",
+    cause="The parts are visited in the order of their definition, in which "
+    "a block comes before what is in it, and attention before the norm that "
+    "runs first.",
+    fix="Take the order in which the parts finish: that in which their "
+    "forward hooks are called.",
+    hint="In which order do the parts finish when the model runs?",
+    seen="Lightning-AI/pytorch-lightning #1556 (there in a summary)",
+)
+def goes_by_the_order_of_definition(ours, theirs, tokens):
+    mine, reference = _outputs(ours, tokens), _outputs(theirs, tokens)
+    names = [name for name, _ in ours.named_modules() if name in mine]
+    mine = {name: mine[name] for name in names}
+    return find_first(mine, reference, 1e-9)

@@ -1,0 +1,233 @@
+"""Where two models part: the first tensor on the way that differs.
+
+Two models that should be one give different results. The results say that
+something is wrong, and not where, as one wrong tensor spoils all after it.
+So both models are run on the same input, what their modules give is kept,
+and the two are compared in the order of computation.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+
+def record(
+    model: nn.Module, names: Sequence[str], *args: object, **kwargs: object
+) -> dict[str, Tensor]:
+    """What modules give in one call, by name, without gradients.
+
+    Args:
+        model: any module; in evaluation mode, or dropout makes it differ
+            from itself.
+        names: of submodules, such as "blocks.0.attention", as
+            `named_modules` has them; with ":input" behind, such as
+            "blocks.0:input", what the module is given is kept instead.
+            ":output" alone is what the model itself gives.
+        args, kwargs: the call's.
+
+    Where a module gives several things, the first tensor is kept; where it
+    runs more than once, the first run.
+
+    Raises:
+        ValueError: a name that no module has; a module that does not run,
+            or neither gives nor is given a tensor.
+    """
+    modules = dict(model.named_modules())
+    found, hooks = {}, []
+
+    def keep(name, things):
+        tensor = _first_tensor(things)
+        if tensor is not None:
+            found.setdefault(name, tensor.detach().clone())
+
+    for name in names:
+        module, _, what = name.partition(":")
+        if module not in modules or what not in ("", "input", "output"):
+            near = difflib.get_close_matches(module, modules, cutoff=0)
+            raise ValueError(
+                "there is no such module; expected a name such as "
+                f"{' or '.join(near)}, or one with ':input' behind; "
+                f"got {name!r}"
+            )
+    try:
+        for name in names:
+            module, _, what = name.partition(":")
+            if what == "input":
+                hook = modules[module].register_forward_pre_hook(
+                    lambda _, args, kwargs, name=name: keep(
+                        name, (args, kwargs)
+                    ),
+                    with_kwargs=True,
+                )
+            else:
+                hook = modules[module].register_forward_hook(
+                    lambda _, args, output, name=name: keep(name, output)
+                )
+            hooks.append(hook)
+        with torch.no_grad():
+            model(*args, **kwargs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    for name in names:
+        if name not in found:
+            raise ValueError(
+                f"nothing was kept of {name!r}; expected a module that runs "
+                "in this call and gives a tensor; got none"
+            )
+    return {name: found[name] for name in names}
+
+
+def _first_tensor(things):
+    if isinstance(things, Tensor):
+        return things
+    if isinstance(things, Mapping):
+        things = list(things.values())
+    if isinstance(things, (tuple, list)):
+        for thing in things:
+            tensor = _first_tensor(thing)
+            if tensor is not None:
+                return tensor
+    return None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One tensor of two models.
+
+    `shape` is ours, or theirs if ours is missing; `difference` the largest
+    |ours − theirs|, or NaN if there is none to be had, and `problem` says
+    why.
+    """
+
+    label: str
+    shape: tuple[int, ...] | None
+    difference: float
+    agrees: bool
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """The rows of a comparison; printed, a table that points at the first
+    tensor that differs.
+    """
+
+    rows: tuple[Row, ...]
+    bound: float
+
+    @property
+    def first(self) -> str | None:
+        """The label of the first tensor that differs, or None."""
+        return next((r.label for r in self.rows if not r.agrees), None)
+
+    def __str__(self) -> str:
+        cells = [(" ", "tensor", "shape", "largest |Δ|")]
+        first = next((r for r in self.rows if not r.agrees), None)
+        for row in self.rows:
+            # Below the bound no digits: they are another machine's others.
+            size = f"≤ {_short(self.bound, 5)}"
+            if not row.agrees:
+                size = row.problem or _short(row.difference)
+            arrow = "→" if row is first else ""
+            cells.append((arrow, row.label, _sizes(row.shape), size))
+        widths = [max(len(c) for c in column) for column in zip(*cells)]
+        lines = [
+            "  ".join(c.ljust(w) for c, w in zip(line, widths)).rstrip()
+            for line in cells
+        ]
+        if first is None:
+            return "\n".join([*lines, f"All {len(self.rows)} agree."])
+        return "\n".join([*lines, f"The first that differs: {first.label}"])
+
+
+def compare(
+    ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor],
+    pairs: Sequence[tuple[str, str, str]], *, bound: float = 1e-4,
+    real: Tensor | None = None,
+) -> Divergence:
+    """Two records, tensor by tensor.
+
+    Args:
+        ours, theirs: as from `record`.
+        pairs: label, name in ours, name in theirs, in the order of
+            computation; see `pretrained.pairs_of`.
+        bound: the largest |ours − theirs| that is no difference.
+        real: True at real tokens, False at padding, (B, T): what stands at
+            padding is not compared.
+
+    A missing tensor, another shape and a NaN are differences.
+
+    Raises:
+        ValueError: nothing to compare; a bound that is no number from 0 on;
+            a padding mask that does not fit.
+    """
+    pairs = list(pairs)
+    if not pairs:
+        raise ValueError(
+            "there is nothing to compare; expected at least one pair of "
+            "names; got none"
+        )
+    if not 0 <= bound < math.inf:
+        raise ValueError(
+            f"this is no bound; expected a number from 0 on; got {bound}"
+        )
+    rows = tuple(
+        _row(label, ours.get(a), theirs.get(b), bound, real)
+        for label, a, b in pairs
+    )
+    return Divergence(rows, bound)
+
+
+def _row(label, ours, theirs, bound, real):
+    present = theirs if ours is None else ours
+    shape = None if present is None else tuple(present.shape)
+
+    def problem(text):
+        return Row(label, shape, math.nan, False, text)
+
+    if ours is None or theirs is None:
+        sides = (("ours", ours), ("theirs", theirs))
+        lacking = " and ".join(n for n, side in sides if side is None)
+        return problem(f"missing in {lacking}")
+    if ours.shape != theirs.shape:
+        return problem(f"another shape: theirs {_sizes(theirs.shape)}")
+    a, b = (t.detach().cpu().double() for t in (ours, theirs))
+    if real is not None:
+        if a.shape[:2] != real.shape or not real.any():
+            raise ValueError(
+                f"the padding mask does not fit {label}; expected "
+                f"{tuple(a.shape[:2])} with a real token; got "
+                f"{tuple(real.shape)} with {int(real.sum())}"
+            )
+        kept = real.bool().cpu()
+        a, b = a[kept], b[kept]
+    sides = (("ours", a), ("theirs", b))
+    nan = " and ".join(n for n, side in sides if side.isnan().any())
+    if nan:
+        return problem(f"NaN in {nan}")
+    gap = (a - b).abs().masked_fill(a == b, 0)  # equal infinities too
+    largest = gap.max().item() if gap.numel() else 0.0
+    return Row(label, shape, largest, largest <= bound)
+
+
+def _sizes(shape):
+    if shape is None:
+        return ""
+    return "×".join(str(n) for n in shape) or "scalar"
+
+
+def _short(number, digits=0):
+    """1e-4 and not 1e-04 or 0.0001."""
+    if number == 0 or math.isinf(number):
+        return f"{number:g}"
+    mantissa, exponent = f"{number:.{digits}e}".split("e")
+    if "." in mantissa:
+        mantissa = mantissa.rstrip("0").rstrip(".")
+    return f"{mantissa}e{int(exponent)}"

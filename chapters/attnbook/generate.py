@@ -1,0 +1,325 @@
+"""Generating text: logits are bent, a token is drawn, and it goes back in.
+
+Axis names: B rows (sequences), T tokens of a prompt, V size of the
+vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from attnbook.gpt import GPT
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How the next token is chosen. Without options the likeliest is taken.
+
+    Raises:
+        ValueError: a number outside its range.
+    """
+
+    temperature: float = 0.0  # what logits are divided by; 0: no drawing
+    top_k: int | None = None  # keep so many of the likeliest
+    top_p: float | None = None  # keep the likeliest until they make up p
+    min_p: float | None = None  # keep what has this share of the likeliest's
+    repetition_penalty: float = 1.0  # against what has been seen; 1: none
+
+    def __post_init__(self) -> None:
+        ranges = {
+            "temperature": (0 <= self.temperature < math.inf, "0 or above"),
+            "top_k": (
+                self.top_k is None
+                or (isinstance(self.top_k, int) and self.top_k >= 1),
+                "a whole number from 1 on",
+            ),
+            "top_p": (
+                self.top_p is None or 0 < self.top_p <= 1,
+                "above 0, at most 1",
+            ),
+            "min_p": (
+                self.min_p is None or 0 <= self.min_p <= 1, "from 0 to 1"
+            ),
+            "repetition_penalty": (
+                0 < self.repetition_penalty < math.inf, "above 0"
+            ),
+        }
+        for name, (fits, expected) in ranges.items():
+            if not fits:
+                raise ValueError(
+                    f"{name} is out of its range; expected {expected}; "
+                    f"got {getattr(self, name)}"
+                )
+
+    def bend(self, logits: Tensor, seen: Tensor | None = None) -> Tensor:
+        """The logits to draw from: −∞ where a token is out.
+
+        Shapes: logits (B, V), seen (B, V), boolean → (B, V).
+        """
+        if seen is not None:
+            logits = penalise(logits, seen, self.repetition_penalty)
+        if self.temperature == 0:
+            return logits
+        logits = logits / self.temperature
+        if self.top_k is not None:
+            logits = keep_top_k(logits, self.top_k)
+        if self.top_p is not None:
+            logits = keep_top_p(logits, self.top_p)
+        if self.min_p is not None:
+            logits = keep_min_p(logits, self.min_p)
+        return logits
+
+    def choose(
+        self, logits: Tensor, chance: Tensor, seen: Tensor | None = None
+    ) -> Tensor:
+        """The next token of each row, (B,).
+
+        Args:
+            chance: a random number in [0, 1) for each row, (B,).
+            seen: True at tokens that a row has had, (B, V).
+        """
+        logits = self.bend(logits, seen)
+        if self.temperature == 0:
+            return logits.argmax(-1)
+        return draw(logits.softmax(-1), chance)
+
+
+def penalise(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
+    """Lower the logits of tokens that were there already.
+
+    A positive one is divided by the penalty, a negative one multiplied.
+
+    Shapes: logits (..., V), seen (..., V), boolean → (..., V).
+
+    Source: Keskar et al. (2019), arXiv:1909.05858, section 4.1, with the
+    product for negative logits that transformers added.
+    """
+    lowered = torch.where(logits > 0, logits / penalty, logits * penalty)
+    return torch.where(seen, lowered, logits)
+
+
+def keep_top_k(logits: Tensor, k: int) -> Tensor:
+    """−∞ everywhere but at the k largest (and what equals the last of them).
+
+    Shapes: logits (..., V) → (..., V).
+
+    Source: Fan, Lewis and Dauphin (2018), arXiv:1805.04833, section 5.4.
+    """
+    least = logits.topk(min(k, logits.shape[-1])).values[..., -1:]  # (..., 1)
+    return logits.masked_fill(logits < least, -torch.inf)
+
+
+def keep_top_p(logits: Tensor, p: float) -> Tensor:
+    """The smallest set of likeliest tokens whose probabilities reach p.
+
+    Shapes: logits (..., V) → (..., V), −∞ outside the set.
+
+    Source: Holtzman et al. (2020), arXiv:1904.09751, section 3.1.
+    """
+    if p == 1:  # which a rounded sum may reach too early
+        return logits
+    ordered, order = logits.sort(descending=True, stable=True)  # (..., V)
+    probabilities = ordered.softmax(-1, dtype=torch.float64)
+    before = probabilities.cumsum(-1) - probabilities  # of likelier ones
+    out = torch.empty_like(logits, dtype=torch.bool)
+    out.scatter_(-1, order, before >= p)
+    out.scatter_(-1, order[..., :1], False)  # never the likeliest
+    return logits.masked_fill(out, -torch.inf)
+
+
+def keep_min_p(logits: Tensor, p: float) -> Tensor:
+    """Out is what has less than p times the likeliest's probability.
+
+    Shapes: logits (..., V) → (..., V).
+
+    Source: Nguyen et al. (2024), arXiv:2407.01082, section 3.
+    """
+    probabilities = logits.softmax(-1)
+    least = p * probabilities.amax(-1, keepdim=True)  # (..., 1)
+    return logits.masked_fill(probabilities < least, -torch.inf)
+
+
+def draw(probabilities: Tensor, chance: Tensor) -> Tensor:
+    """A token a row: the first at which the running sum is above `chance`.
+
+    Shapes: probabilities (B, V), chance (B,), in [0, 1) → (B,), integers.
+    """
+    reached = probabilities.double().cumsum(-1)  # (B, V)
+    wanted = chance.double()[:, None] * reached[:, -1:]  # (B, 1)
+    return torch.searchsorted(reached, wanted, right=True)[:, 0]
+
+
+def pad_left(
+    sequences: Sequence[Sequence[int]], *, device=None
+) -> tuple[Tensor, Tensor | None]:
+    """Tokens (B, T), short rows filled up from the left, and True at real
+    tokens, (B, T), or None where there is no padding.
+
+    Raises:
+        ValueError: no sequence, or an empty one.
+    """
+    lengths = [len(s) for s in sequences]
+    if not lengths or min(lengths) < 1:
+        raise ValueError(
+            "a prompt is empty; expected at least one prompt, of at least "
+            f"one token each; got lengths {lengths}"
+        )
+    T = max(lengths)
+    rows = [[0] * (T - len(s)) + list(s) for s in sequences]
+    tokens = torch.tensor(rows, device=device)  # (B, T)
+    if min(lengths) == T:
+        return tokens, None
+    start = T - torch.tensor(lengths, device=device)  # (B,)
+    return tokens, torch.arange(T, device=device) >= start[:, None]
+
+
+def generate(
+    model: GPT,
+    prompts: Sequence[Sequence[int]] | Tensor,
+    max_new_tokens: int,
+    *,
+    sampling: Sampling = Sampling(),
+    stop: Sequence[int] = (),
+    seed: int = 0,
+    cached: bool = True,
+) -> Iterator[list[int | None]]:
+    """Continue prompts of any lengths, and give the tokens as they come.
+
+    Each step yields a list with the next token of each prompt, None where it
+    has ended. A prompt is continued as it would be alone: each draws with a
+    generator of its own, on the CPU, prompt r with `seed` + r. A prompt that
+    has ended is taken out of the batch and of the cache.
+
+    Args:
+        prompts: token numbers, at least one a prompt; or a tensor (B, T).
+        max_new_tokens: for each prompt.
+        sampling: how a token is chosen.
+        stop: a prompt ends after one of these tokens.
+        cached: keep keys and values; if not, everything is computed again
+            for each token, with the same result.
+
+    Raises:
+        ValueError: no prompt or an empty one, a number below 1, more tokens
+            than the model has positions for, a token that is not in the
+            vocabulary, a model whose dropout is on.
+        TypeError: prompts that are not integers.
+    """
+    if isinstance(prompts, Tensor):
+        prompts = prompts.tolist()
+    for prompt in prompts:
+        if not isinstance(prompt, Sequence):
+            raise TypeError(
+                "a prompt is no sequence; expected a list of token numbers "
+                f"for each prompt; got {prompt!r}"
+            )
+    sequences = [[*prompt] for prompt in prompts]
+    _check(model, sequences, max_new_tokens, stop)
+    return _steps(
+        model, sequences, max_new_tokens, sampling, set(stop), seed, cached
+    )
+
+
+def complete(
+    model: GPT, prompts: Sequence[Sequence[int]] | Tensor,
+    max_new_tokens: int, **options: object,
+) -> list[list[int]]:
+    """What `generate` gives for each prompt, all at once: new tokens only."""
+    written = [[] for _ in prompts]
+    for step in generate(model, prompts, max_new_tokens, **options):
+        for row, token in zip(written, step):
+            if token is not None:
+                row.append(token)
+    return written
+
+
+def _steps(model, sequences, max_new_tokens, sampling, stop, seed, cached):
+    device = model.token_embedding.weight.device
+    chances = [
+        torch.Generator().manual_seed(seed + row)
+        for row in range(len(sequences))
+    ]
+    open_rows = list(range(len(sequences)))
+    # The last token is never read, so it needs no room.
+    room = max(len(s) for s in sequences) + max_new_tokens - 1
+    cache = model.new_cache(len(sequences), room) if cached else None
+    for step in range(max_new_tokens):
+        # Not around the yield: the mode would be the caller's too.
+        with torch.inference_mode():
+            unread = [sequences[row] for row in open_rows]
+            if cache is not None and step > 0:
+                unread = [tokens[-1:] for tokens in unread]
+            tokens, real = pad_left(unread, device=device)  # (B, T)
+            logits = model(tokens, real=real, cache=cache, last=True)[:, 0]
+            seen = None
+            if sampling.repetition_penalty != 1:
+                seen = _seen([sequences[row] for row in open_rows], logits)
+            chance = torch.stack(
+                [
+                    torch.rand((), generator=chances[r], dtype=torch.float64)
+                    for r in open_rows
+                ]
+            ).to(device)  # (B,)
+            chosen = sampling.choose(logits, chance, seen).tolist()
+        news: list[int | None] = [None] * len(sequences)
+        for row, token in zip(open_rows, chosen):
+            sequences[row].append(token)
+            news[row] = token
+        still = [n for n, token in enumerate(chosen) if token not in stop]
+        if cache is not None and 0 < len(still) < len(open_rows):
+            cache.select(still)
+        open_rows = [open_rows[n] for n in still]
+        yield news
+        if not open_rows:
+            return
+
+
+def _seen(sequences, logits):
+    """True at tokens that a row has had: (B, V)."""
+    seen = torch.zeros_like(logits, dtype=torch.bool)
+    for row, tokens in enumerate(sequences):
+        seen[row, tokens] = True
+    return seen
+
+
+def _check(model, sequences, max_new_tokens, stop):
+    for name, tokens in {
+        **{f"prompt {n}": s for n, s in enumerate(sequences)},
+        "stop": stop,
+    }.items():
+        for token in tokens:
+            if isinstance(token, bool) or not isinstance(token, int):
+                raise TypeError(
+                    f"{name} is of the wrong type; expected integers; "
+                    f"got {token!r}"
+                )
+            if not 0 <= token < model.config.vocab_size:
+                raise ValueError(
+                    f"{name} is not in the vocabulary; expected numbers "
+                    f"from 0 to {model.config.vocab_size - 1}; got {token}"
+                )
+    if max_new_tokens < 1:
+        raise ValueError(
+            "there is nothing to write; expected max_new_tokens of at least "
+            f"1; got {max_new_tokens}"
+        )
+    pad_left(sequences)  # refuses empty ones
+    config, longest = model.config, max(len(s) for s in sequences)
+    if (
+        config.positions == "learned"
+        and longest + max_new_tokens - 1 > config.context
+    ):
+        raise ValueError(
+            "the text would be longer than the context; expected at most "
+            f"{config.context} tokens; got a prompt of {longest} and "
+            f"{max_new_tokens} more"
+        )
+    if model.training and config.dropout:
+        raise ValueError(
+            "the model is in training mode; expected model.eval(), without "
+            f"dropout; got a dropout of {config.dropout}"
+        )
