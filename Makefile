@@ -21,7 +21,7 @@ NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 900 \
 OTHER_CPU := ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE \
 	ONEDNN_MAX_CPU_ISA=SSE41 OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES=
 
-.PHONY: help install book test outputs model repository clean
+.PHONY: help install book test outputs model bench repository clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' \
@@ -60,6 +60,10 @@ model: $(INSTALLED) ## train the book's language model again
 		-m attnbook.training --overwrite \
 		--checkpoint _build/town.checkpoint.safetensors \
 		--out chapters/attnbook/data/town.safetensors
+
+bench: $(INSTALLED) ## measure the speed beside other libraries (ROUNDS=5)
+	$(BIN)/python benchmarks/speed.py $(if $(ROUNDS),--rounds $(ROUNDS))
+	$(BIN)/python tools/outputs.py how_fast
 
 repository: $(INSTALLED) ## stamp the repository's address (URL=... REF=v...)
 	$(BIN)/python tools/repository.py "$(URL)" "$(REF)"

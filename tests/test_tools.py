@@ -258,8 +258,8 @@ def test_make_lists_its_targets():
     ).stdout
     listed = re.findall(r"(?m)^make (\w+) ", text)
     assert listed == [
-        "help", "install", "book", "test", "outputs", "model", "repository",
-        "clean",
+        "help", "install", "book", "test", "outputs", "model", "bench",
+        "repository", "clean",
     ]
 
 

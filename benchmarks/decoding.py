@@ -1,0 +1,144 @@
+"""Time the next token, with and without a KV cache, as the context grows.
+
+A model of moderate size, its weights as they were drawn, gets contexts of 32
+to 2048 tokens and computes the logits of one token more: once from a cache
+that holds the context, once by reading everything again. The steps take
+turns, so that a machine that gets slower for a while slows all of them; what
+is kept is the ratio within a round to a step with the cache at the shortest
+context. Counted is the processor's time on one thread, which other programs
+disturb least. It takes about two minutes.
+
+usage: python benchmarks/decoding.py [ROUNDS]     15 if not given
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable
+
+os.environ["CUDA_VISIBLE_DEVICES"] = ""  # it is timed on a CPU
+
+import torch
+from results import store
+
+from attnbook.gpt import GPT, GPTConfig
+
+SIZES = {"d_model": 256, "n_heads": 8, "n_layers": 4, "vocab_size": 1000}
+CONTEXTS = [32, 64, 128, 256, 512, 1024, 2048]
+#: Each step is repeated in a round until it has taken about this long.
+LEAST_SECONDS = 0.02
+
+Steps = dict[tuple[str, int], Callable[[], None]]
+
+
+def steps(model: GPT) -> Steps:
+    """What is timed, by its kind and the length of its context."""
+    generator = torch.Generator().manual_seed(0)
+    vocabulary = model.config.vocab_size
+    found = {}
+    for context in CONTEXTS:
+        tokens = torch.randint(
+            vocabulary, (1, context + 1), generator=generator
+        )
+        cache = model.new_cache(1, context + 1)
+        model(tokens[:, :-1], cache=cache)
+        _check(model, tokens, cache)
+
+        def cached(new=tokens[:, -1:], cache=cache, context=context):
+            model(new, cache=cache, last=True)
+            cache.trim(context)
+
+        def again(tokens=tokens):
+            model(tokens, last=True)
+
+        found["with", context] = cached
+        found["without", context] = again
+    return found
+
+
+def _check(model, tokens, cache):
+    """Both ways give the same logits, or there is nothing to compare."""
+    a = model(tokens[:, -1:], cache=cache, last=True)
+    b = model(tokens, last=True)
+    cache.trim(tokens.shape[1] - 1)
+    torch.testing.assert_close(a, b, rtol=0, atol=1e-3)
+
+
+def measure(timed: Steps, rounds: int) -> dict[str, list[list[float]]]:
+    """For each kind and context the quartiles of the ratios."""
+    reference = "with", CONTEXTS[0]
+    repeats = {key: _repeats(step) for key, step in timed.items()}
+    ratios = {key: [] for key in timed}
+    keys = list(timed)
+    mixed = random.Random(0)
+    for _ in range(rounds):
+        mixed.shuffle(keys)  # nobody always follows the same step
+        seconds = {key: _time(timed[key], repeats[key]) for key in keys}
+        for key, taken in seconds.items():
+            ratios[key].append(taken / seconds[reference])
+    return {
+        kind: [
+            [
+                float(f"{q:.4g}")
+                for q in statistics.quantiles(ratios[kind, context], n=4)
+            ]
+            for context in CONTEXTS
+        ]
+        for kind in ("with", "without")
+    }
+
+
+def _repeats(step):
+    _time(step, 3)  # warm
+    return max(1, round(LEAST_SECONDS / _time(step, 3)))
+
+
+def _time(step, repeats):
+    if repeats > 1:
+        step()  # what the step before has left in the processor's caches
+    start = time.process_time()
+    for _ in range(repeats):
+        step()
+    return (time.process_time() - start) / repeats
+
+
+def main(arguments: list[str]) -> int:
+    rounds = int(arguments[0]) if arguments else 15
+    if rounds < 2:
+        print("a median needs at least 2 rounds", file=sys.stderr)
+        return 2
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    config = GPTConfig(context=2 * CONTEXTS[-1], positions="rotary", **SIZES)
+    model = GPT(config).eval()
+    with torch.inference_mode():
+        ratio = measure(steps(model), rounds)
+    for kind, rows in ratio.items():
+        for context, quartiles in zip(CONTEXTS, rows):
+            print(f"{kind:8}{context:6}", *(f"{q:10.4g}" for q in quartiles))
+    store(
+        "decoding",
+        {
+            "what": "time of the next token over that of a step with the "
+            "cache at the shortest context: the three quartiles of the "
+            "ratios within one round",
+            "machine": "one core of a CPU",
+            "kind": platform.machine(),
+            "torch": torch.__version__.split("+")[0],
+            "dtype": "float32",
+            "rounds": rounds,
+            "model": SIZES,
+            "contexts": CONTEXTS,
+            "ratio": ratio,
+        },
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
