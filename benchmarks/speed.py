@@ -1,15 +1,15 @@
 """How fast is it? The book's model beside its peers, in one process.
 
-Every comparison runs on the same weights and inputs, the contenders taking
-turns, another first each round; what is kept is the ratio within a round: its
-median and quartiles. The page "How fast is it" shows the result. It takes
-about ten minutes on two cores; on a machine that does other things at the
-same time the spread grows.
+Every comparison runs on the same inputs, and where results are compared on
+the same weights; the contenders take turns, in another order each round. What
+is kept is the ratio within a round: its median and quartiles. The page "How
+fast is it" shows the result. It takes about ten minutes on two cores; on a
+machine that does other things at the same time the spread grows.
 
 usage: python benchmarks/speed.py [--rounds N] [SECTION ...]
 
-SECTION: one or more of decode, uncached, layouts, attention, explicit,
-training, memory, whose results then replace the stored ones of the same
+SECTION: one or more of decode, limit, uncached, layouts, attention,
+explicit, training, memory, whose results then replace the stored ones of the same
 machine; all if none is given.
 """
 
@@ -20,6 +20,7 @@ import dataclasses
 import json
 import os
 import platform
+import random
 import re
 import statistics
 import subprocess
@@ -34,7 +35,7 @@ from results import CHAPTERS, store
 from torch import nn
 
 from attnbook import language
-from attnbook.attention import attend, scaled_dot_product_attention
+from attnbook.attention import attend, weigh
 from attnbook.fast import PackedLinear, pack, replace_linear
 from attnbook.generate import generate
 from attnbook.gpt import GPT, GPTConfig
@@ -66,17 +67,18 @@ def rounds_of(
     for run in contenders.values():
         run()
     found = {name: [] for name in contenders}
-    for number in range(rounds):
-        names = list(contenders)
-        cut = number % len(names)
-        for name in names[cut:] + names[:cut]:
+    names, shuffle = list(contenders), random.Random(0).shuffle
+    for _ in range(rounds):
+        shuffle(names)  # nobody always follows the same one
+        for name in names:
             found[name].append(contenders[name]())
     return found
 
 
 def quartiles(numbers: list[float]) -> list[float]:
     """The three quartiles, to four digits."""
-    return [float(f"{q:.4g}") for q in statistics.quantiles(numbers, n=4)]
+    cuts = statistics.quantiles(numbers, n=4, method="inclusive")
+    return [float(f"{q:.4g}") for q in cuts]
 
 
 def against(found: dict[str, list[float]], peer: str, name: str) -> list:
@@ -132,8 +134,7 @@ def theirs(model: nn.Module, prompts: list[list[int]]) -> Callable:
         clock = Clock()
         model.generate(
             tokens, attention_mask=real, max_new_tokens=NEW_TOKENS,
-            min_new_tokens=NEW_TOKENS, do_sample=False, use_cache=True,
-            stopping_criteria=[clock],
+            do_sample=False, use_cache=True, stopping_criteria=[clock],
         )
         return a_token(clock.times)
 
@@ -150,6 +151,7 @@ def pair() -> tuple[GPT, nn.Module]:
     peer = GPT2LMHeadModel(
         GPT2Config(bos_token_id=0, eos_token_id=0, pad_token_id=0)
     ).eval()
+    peer.generation_config.eos_token_id = None  # nobody stops early
     model = GPT(GPTConfig()).eval()
     model.load_state_dict(rename(peer.state_dict(), model.config, "gpt2"))
     return model, peer
@@ -165,14 +167,12 @@ def draw_prompts(*lengths: int) -> list[list[int]]:
 
 
 def read_bandwidth() -> float:
-    """Bytes a second at which this process reads memory: the best of three
-    ways, each the median of five times.
-    """
+    """Bytes a second at which this process reads memory, at its best."""
     much = torch.ones(1 << 28)  # 1 GiB, far beyond the processor's caches
     a, b = much.chunk(2)
     fastest = min(
-        statistics.median(seconds(read) for _ in range(5))
-        for read in (much.sum, much.amax, lambda: torch.dot(a, b))
+        seconds(read)
+        for read in (much.sum, much.amax, lambda: torch.dot(a, b)) * 5
     )
     return much.nbytes / fastest
 
@@ -188,7 +188,7 @@ def decode(rounds: int) -> dict:
         "8 × 512": draw_prompts(*[512] * 8),
         "8 × 64…512, padded": draw_prompts(*UNEQUAL),
     }
-    rows, shares = {}, {}
+    rows = {}
     for name, prompts in cases.items():
         runs = {
             "transformers": theirs(peer, prompts),
@@ -196,14 +196,6 @@ def decode(rounds: int) -> dict:
             "packed": ours(packed, prompts),
             "int8": ours(int8, prompts),
         }
-        bandwidth = []
-
-        def read() -> float:
-            bandwidth.append(read_bandwidth())
-            return bandwidth[-1]
-
-        if len(prompts) == 1:
-            runs["read"] = read
         found = rounds_of(runs, rounds)
         rows[name] = {
             "tokens_per_second": {
@@ -215,26 +207,48 @@ def decode(rounds: int) -> dict:
                 for who in ("plain", "packed", "int8")
             },
         }
-        if len(prompts) == 1:
-            moved = moved_bytes(model, len(prompts[0]))
-            shares[name] = {
-                "bytes": moved,
-                "read_bandwidth": quartiles(found["read"]),
-                "share": {
-                    who: quartiles([
-                        moved / s / b
-                        for s, b in zip(found[who], found["read"])
-                    ])
-                    for who in ("transformers", "plain", "packed")
-                },
-            }
         report(name, rows[name]["ratio"])
     return {
         "rows": rows,
-        "bandwidth": shares,
         "same_tokens": same_tokens(model, packed, peer, cases),
         "int8_loss": int8_loss(model, int8),
     }
+
+
+def limit(rounds: int) -> dict:
+    """The share of memory's speed that decoding reaches, and the time of its
+    calls alone: of a model of as many layers and next to no width.
+    """
+    model, peer = pair()
+    packed = pack(model)
+    narrow = dataclasses.replace(model.config, vocab_size=16, d_model=12)
+    calls = pack(GPT(narrow).eval())
+    result = {}
+    for n_prompt in (32, 512):
+        prompts = draw_prompts(n_prompt)
+        runs = {
+            "transformers": theirs(peer, prompts),
+            "plain": ours(model, prompts),
+            "packed": ours(packed, prompts),
+            "calls": ours(calls, [[token % 16 for token in prompts[0]]]),
+            "read": read_bandwidth,
+        }
+        found = rounds_of(runs, 2 * rounds)
+        moved = moved_bytes(model, n_prompt)
+        result[f"1 × {n_prompt}"] = {
+            "bytes": moved,
+            "share": {
+                who: quartiles(
+                    [moved / s / b for s, b in zip(found[who], found["read"])]
+                )
+                for who in ("transformers", "plain", "packed")
+            },
+            "calls": quartiles(
+                [a / b for a, b in zip(found["calls"], found["packed"])]
+            ),
+        }
+        report(f"limit, 1 × {n_prompt}", result[f"1 × {n_prompt}"]["share"])
+    return result
 
 
 def moved_bytes(model: GPT, n_prompt: int) -> int:
@@ -260,7 +274,7 @@ def same_tokens(model, packed, peer, cases) -> dict[str, float]:
         )
         expected = peer.generate(
             tokens, attention_mask=real, max_new_tokens=NEW_TOKENS,
-            min_new_tokens=NEW_TOKENS, do_sample=False,
+            do_sample=False,
         )[:, T:].tolist()
         for who, one in {"plain": model, "packed": packed}.items():
             steps = list(generate(one, prompts, NEW_TOKENS))
@@ -366,10 +380,18 @@ def layouts(rounds: int) -> dict:
 
 
 def attention(rounds: int) -> dict:
-    """The block's causal forward pass against `nn.MultiheadAttention`."""
+    """The block's causal forward pass against `nn.MultiheadAttention`, as it
+    comes, and with its "fast path" switched off, which is faster.
+    """
     torch.manual_seed(0)
     block = MultiHeadAttention(768, 12).eval()
     peer = nn.MultiheadAttention(768, 12, batch_first=True).eval()
+    with torch.no_grad():
+        for kind in ("weight", "bias"):
+            q, k, v = getattr(peer, f"in_proj_{kind}").chunk(3)
+            getattr(block.query, kind).copy_(q)
+            getattr(block.key_value, kind).copy_(torch.cat([k, v]))
+            getattr(block.out, kind).copy_(getattr(peer.out_proj, kind))
     with torch.no_grad():
         laid_out = replace_linear(block, PackedLinear)
     result = {}
@@ -377,26 +399,35 @@ def attention(rounds: int) -> dict:
         x = torch.randn(1, T, 768)
         hidden = ~causal_mask(T)  # True: may not attend, the peer's way
 
-        def run_peer(x=x, hidden=hidden):
+        def run_peer(fast, x=x, hidden=hidden):
+            torch.backends.mha.set_fastpath_enabled(fast)
             return peer(
                 x, x, x, attn_mask=hidden, is_causal=True, need_weights=False
-            )
+            )[0]
 
         runs = {
-            "nn.MultiheadAttention": run_peer,
+            "as it comes": lambda: run_peer(True),
+            "fast path off": lambda: run_peer(False),
             "plain": lambda x=x: block(x, causal=True),
             "packed": lambda x=x: laid_out(x, causal=True),
         }
         with torch.inference_mode():
+            results = [run() for run in runs.values()]
+            for one in results[1:]:
+                torch.testing.assert_close(
+                    one, results[0], atol=1e-4, rtol=1e-4
+                )
             found = rounds_of(
                 {n: lambda r=r: seconds(r) for n, r in runs.items()},
                 3 * rounds,
             )
         result[T] = {
-            who: against(found, "nn.MultiheadAttention", who)
+            f"{who} over {other}": against(found, other, who)
+            for other in ("as it comes", "fast path off")
             for who in ("plain", "packed")
         }
         report(f"attention, T = {T}", result[T])
+    torch.backends.mha.set_fastpath_enabled(True)
     return result
 
 
@@ -414,9 +445,7 @@ def explicit(rounds: int) -> dict:
             path: extra_memory(f"{path}:{T}") for path in ("explicit", "fused")
         }
         result[T] = {
-            "time": quartiles(
-                [a / b for a, b in zip(found["explicit"], found["fused"])]
-            ),
+            "time": against(found, "explicit", "fused"),
             "extra_megabytes": peaks,
         }
         print(f"explicit, T = {T}: {result[T]}", flush=True)
@@ -429,7 +458,7 @@ def attention_paths(T: int) -> dict[str, Callable]:
     q, k, v = (torch.randn(1, 12, T, 64) for _ in range(3))
     mask = causal_mask(T)
     return {
-        "explicit": lambda: scaled_dot_product_attention(q, k, v, mask=mask),
+        "explicit": lambda: weigh(q, k, mask=mask) @ v,
         "fused": lambda: attend(q, k, v, causal=True),
     }
 
@@ -460,7 +489,7 @@ def peak(name: str) -> None:
     path, _, T = name.partition(":")
     if T:
         run = attention_paths(int(T))[path]
-        before = highest()
+        before = highest(since_now=True)
         with torch.inference_mode():
             run()
     elif name == "transformers":
@@ -478,12 +507,15 @@ def peak(name: str) -> None:
     print((highest() - before) // 1024)
 
 
-def highest() -> int:
-    """Kilobytes that this process has taken at most.
+def highest(*, since_now: bool = False) -> int:
+    """Kilobytes that this process has taken at most, or, with `since_now`,
+    takes now; from then on the most is counted anew.
 
     Linux's own count: what `resource` gives holds the parent's as well.
     """
     status = Path("/proc/self/status")
+    if since_now and status.exists():
+        Path("/proc/self/clear_refs").write_text("5")
     if not status.exists():
         raise OSError(
             "the peak of a process is read from Linux's /proc; expected "
@@ -500,22 +532,26 @@ def training(rounds: int) -> dict:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     torch.set_num_threads(1)  # for matrices this small two are slower
-    config = TOWN_CONFIG
+    config, options = TOWN_CONFIG, {"use_cache": False}
     tokens, targets = language.Town().batches(
         TOWN_RECIPE.batch_size, torch.Generator().manual_seed(0)
     )
     labels = torch.cat([tokens[:, :1], targets[:, :-1]], 1)
     total = int((targets != -100).sum())
-    peer = GPT2LMHeadModel(
-        GPT2Config(
-            vocab_size=config.vocab_size, n_positions=config.context,
-            n_embd=config.d_model, n_layer=config.n_layers,
-            n_head=config.n_heads, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0,
-            bos_token_id=0, eos_token_id=0, pad_token_id=None,
+    def peer(activation):
+        return GPT2LMHeadModel(
+            GPT2Config(
+                vocab_size=config.vocab_size, n_positions=config.context,
+                n_embd=config.d_model, n_layer=config.n_layers,
+                n_head=config.n_heads, activation_function=activation,
+                resid_pdrop=0, embd_pdrop=0, attn_pdrop=0, bos_token_id=0,
+                eos_token_id=0, pad_token_id=None,
+            )
         )
-    )
+
     models = {
-        "transformers": peer,
+        "transformers": peer("gelu_new"),  # as GPT-2 comes
+        "its GELU in one call": peer("gelu_pytorch_tanh"),
         "nanoGPT-style": PlainGPT(
             config.vocab_size, config.context, config.d_model,
             config.n_heads, config.n_layers,
@@ -524,7 +560,7 @@ def training(rounds: int) -> dict:
         "ours, learned positions": GPT(
             dataclasses.replace(config, positions="learned")
         ),
-        "ours, its functions": GPT(
+        "ours, exact GELU too": GPT(
             dataclasses.replace(
                 config, positions="learned", activation="gelu"
             )
@@ -535,8 +571,8 @@ def training(rounds: int) -> dict:
         optimizer = make_optimizer(model, TOWN_RECIPE)
 
         def step():
-            if model is peer:
-                loss = model(input_ids=tokens, labels=labels).loss
+            if isinstance(model, GPT2LMHeadModel):
+                loss = model(input_ids=tokens, labels=labels, **options).loss
             else:
                 loss = loss_share(model(tokens), targets, total)
             optimizer.zero_grad()
@@ -552,8 +588,9 @@ def training(rounds: int) -> dict:
     torch.set_num_threads(THREADS)
     result = {
         who: {
-            peer: against(found, peer, who)
-            for peer in ("transformers", "nanoGPT-style")
+            other: against(found, other, who)
+            for other in models
+            if not other.startswith("ours")
         }
         for who in models
         if who.startswith("ours")
@@ -568,6 +605,7 @@ def training(rounds: int) -> dict:
 
 SECTIONS = {
     "decode": decode,
+    "limit": limit,
     "uncached": uncached,
     "layouts": layouts,
     "attention": attention,

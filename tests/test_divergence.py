@@ -444,3 +444,10 @@ def test_padding_that_ours_does_not_know_of(models):
     )
     expected = {"gpt2": "embedding", "llama": "block 0: attention"}
     assert found.first == expected[family]
+
+
+def test_an_imaginary_part_counts():
+    x = torch.zeros(2, 3, dtype=torch.complex64)
+    pairs = [("a", "x", "y")]
+    assert compare({"x": x}, {"y": x}, pairs).first is None
+    assert compare({"x": x}, {"y": x + 1j}, pairs).first == "a"

@@ -144,3 +144,24 @@ def test_a_single_layer_can_be_laid_out_anew():
     with torch.inference_mode():
         x = torch.randn(4, 3)
         torch.testing.assert_close(new(x), layer(x))
+
+
+def test_what_is_done_to_the_copy_leaves_the_original_alone(model):
+    packed = pack(model)
+    embedding = model.token_embedding.weight
+    assert packed.token_embedding.weight.data_ptr() == embedding.data_ptr()
+    calls = []
+    packed.blocks[0].register_forward_pre_hook(lambda *_: calls.append(1))
+    packed.requires_grad_(False)
+    packed.double()
+    model(draw_tokens(1, 3))
+    assert not calls
+    assert all(p.requires_grad for p in model.parameters())
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("second", [False, True])
+def test_a_packed_model_is_not_packed_again(model, first, second):
+    with pytest.raises(ValueError, match="expected the plain one; got a"):
+        pack(pack(model, int8=first), int8=second)

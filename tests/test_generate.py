@@ -658,3 +658,37 @@ def test_top_p_does_not_round_tokens_away(dtype):
         assert torch.equal(keep_top_p(z, p).isfinite(), exact)
     z = torch.tensor([[0.0, -50.0]], dtype=torch.float64)
     assert keep_top_p(z, 1.0).isfinite().all()
+
+
+def test_a_low_temperature_in_half_precision_stays_in_the_vocabulary():
+    logits = torch.tensor([[-130.0, -70.0, -90.0]], dtype=torch.float16)
+    for temperature in (1e-3, 1e-40):
+        sampling = Sampling(temperature=temperature)
+        assert sampling.choose(logits, torch.tensor([0.999])).tolist() == [1]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_model_that_gives_nan_writes_nothing(temperature):
+    model = small()
+    with torch.no_grad():
+        model.token_embedding.weight[3] = torch.nan
+    steps = generate(
+        model, [[1, 2], [3]], 4, sampling=Sampling(temperature=temperature)
+    )
+    with pytest.raises(
+        ValueError, match=r"expected numbers; got NaN after token 2 of row 0"
+    ):
+        next(steps)
+
+
+def test_a_row_that_gives_nan_is_named():
+    model = small(tied=False)
+    with torch.no_grad():
+        model.token_embedding.weight[3] = torch.nan
+    with pytest.raises(ValueError, match=r"NaN after token 1 of row 1$"):
+        next(generate(model, [[1, 2], [3]], 4))
+
+
+def test_a_number_of_tokens_that_is_none():
+    with pytest.raises(TypeError, match=r"expected an int; got 2\.0$"):
+        generate(small(), [[1]], 2.0)

@@ -382,6 +382,14 @@ def test_dropout_is_on_in_training_only():
          "divisor of n_heads; got 3 and 4"),
         (lambda: small(norm="batch"), ValueError,
          "there is no norm 'batch'; expected one of layer, rms"),
+        (lambda: GPTConfig(vocab_size=None), TypeError,
+         "vocab_size is no whole number; expected an int; got None"),
+        (lambda: GPTConfig(norm_eps=-5), ValueError,
+         "norm_eps is added inside a root; expected a number from 0 on; "
+         "got -5"),
+        (lambda: GPTConfig(activation="tanh"), ValueError,
+         "there is no activation 'tanh'; expected one of relu, gelu, "
+         "gelu_tanh, silu, swiglu"),
         (lambda: GPTConfig(context=32.0), TypeError,
          "context is no whole number; expected an int; got 32.0"),
         (lambda: GPTConfig(positions="relative"), ValueError,

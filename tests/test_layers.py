@@ -727,3 +727,9 @@ def test_bad_input_is_named(call, message):
 def test_a_bad_type_is_named(call, message):
     with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
         call()
+
+
+def test_rotary_with_a_cache_must_know_the_positions():
+    layer = MultiHeadAttention(8, 2, rotary=True)
+    with pytest.raises(ValueError, match=r"expected positions \(\.\.\., T\)"):
+        layer(torch.zeros(1, 2, 8), cache=object())

@@ -12,7 +12,7 @@ C capacity, T new tokens, S tokens so far with the new ones.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 import torch
@@ -195,10 +195,9 @@ class KVCache:
                 another number of rows.
             TypeError: a length that is no whole number.
         """
-        if isinstance(lengths, int):
-            wanted = [lengths] * len(self.lengths)
-        else:
-            wanted = [_whole(length, "length") for length in lengths]
+        each = isinstance(lengths, Iterable)
+        wanted = lengths if each else [lengths] * len(self.lengths)
+        wanted = [_whole(length, "length") for length in wanted]
         if len(wanted) != len(self.lengths) or not all(
             0 <= new <= old for new, old in zip(wanted, self.lengths)
         ):

@@ -48,6 +48,12 @@ _HELP = {
     "positions": "kind of positions",
     "activation": "of the feed-forward layers",
     "initial_std": "standard deviation of a new matrix",
+    "n_kv_heads": "heads of keys and values; as many as heads if not given",
+    "d_ff": "width inside the feed-forward layers, if another than usual",
+    "norm": "kind of norm, layer or rms",
+    "norm_eps": "added inside the root of the norms",
+    "rotary_base": "of the angles of rotary positions",
+    "tied": "the token embedding as the output head",
     "steps": "updates of the weights",
     "batch_size": "sequences a step, over all processes together",
     "peak": "learning rate when the warm-up is over",
@@ -112,7 +118,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_option(group, name, value):
     """An option for one field, with the field's value as its default."""
-    kind = type(value)
+    kind = int if value is None else type(value)
     options = {"type": kind, "metavar": kind.__name__.upper()}
     if kind is bool:
         options = {"action": argparse.BooleanOptionalAction}

@@ -198,7 +198,10 @@ def _row(label, ours, theirs, bound, real):
         return problem(f"missing in {lacking}")
     if ours.shape != theirs.shape:
         return problem(f"another shape: theirs {_sizes(theirs.shape)}")
-    a, b = (t.detach().cpu().double() for t in (ours, theirs))
+    kind = torch.promote_types(
+        torch.promote_types(ours.dtype, theirs.dtype), torch.float64
+    )
+    a, b = (t.detach().cpu().to(kind) for t in (ours, theirs))
     if real is not None:
         if a.shape[:2] != real.shape or not real.any():
             raise ValueError(

@@ -83,10 +83,10 @@ class Sampling:
             chance: a random number in [0, 1) for each row, (B,).
             seen: True at tokens that a row has had, (B, V).
         """
-        logits = self.bend(logits, seen)
         if self.temperature == 0:
-            return logits.argmax(-1)
-        return draw(logits.softmax(-1), chance)
+            return self.bend(logits, seen).argmax(-1)
+        # In half precision a low temperature would make all of them −∞.
+        return draw(self.bend(logits.double(), seen).softmax(-1), chance)
 
 
 def penalise(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
@@ -207,7 +207,7 @@ def generate(
         ValueError: no prompt or an empty one, a number below 1, more tokens
             than the model has positions for, a token that is not in the
             vocabulary, a model whose dropout is on.
-        TypeError: prompts that are not integers.
+        TypeError: prompts, or a number of tokens, that are not integers.
     """
     if isinstance(prompts, Tensor):
         prompts = prompts.tolist()
@@ -264,7 +264,14 @@ def _steps(model, sequences, max_new_tokens, sampling, stop, seed, cached):
                     for r in open_rows
                 ]
             ).to(device)  # (B,)
-            chosen = sampling.choose(logits, chance, seen).tolist()
+            chosen = sampling.choose(logits, chance, seen)  # (B,)
+            chosen = chosen.masked_fill(logits.isnan().any(-1), -1).tolist()
+        if -1 in chosen:
+            raise ValueError(
+                "the model's logits contain NaN; expected numbers; got NaN "
+                f"after token {len(sequences[open_rows[chosen.index(-1)]])} "
+                f"of row {open_rows[chosen.index(-1)]}"
+            )
         news: list[int | None] = [None] * len(sequences)
         for row, token in zip(open_rows, chosen):
             sequences[row].append(token)
@@ -302,6 +309,11 @@ def _check(model, sequences, max_new_tokens, stop):
                     f"{name} is not in the vocabulary; expected numbers "
                     f"from 0 to {model.config.vocab_size - 1}; got {token}"
                 )
+    if isinstance(max_new_tokens, bool) or not isinstance(max_new_tokens, int):
+        raise TypeError(
+            "max_new_tokens is no whole number; expected an int; "
+            f"got {max_new_tokens!r}"
+        )
     if max_new_tokens < 1:
         raise ValueError(
             "there is nothing to write; expected max_new_tokens of at least "

@@ -11,9 +11,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attnbook.attention import merge_causal
 from attnbook.cache import GrowingCache, KVCache, Places
-from attnbook.layers import NORMS, TransformerBlock, make_norm
+from attnbook.layers import (
+    ACTIVATIONS,
+    NORMS,
+    TransformerBlock,
+    make_norm,
+)
 from attnbook.masks import positions as positions_of
 from attnbook.positions import alibi_bias, sinusoidal
 
@@ -28,8 +32,8 @@ class GPTConfig:
     Raises:
         TypeError: sizes that are not whole numbers.
         ValueError: sizes below 1, heads that do not divide the width, an
-            unknown kind of positions or of norm, a dropout that is no
-            probability.
+            unknown kind of positions, norm or activation, a dropout that is
+            no probability.
     """
 
     vocab_size: int = 50_257
@@ -56,7 +60,8 @@ class GPTConfig:
                 "vocab_size", "context", "d_model", "n_heads", "n_layers",
                 "n_kv_heads", "d_ff",
             )
-            if getattr(self, name) is not None
+            if name not in ("n_kv_heads", "d_ff")
+            or getattr(self, name) is not None
         }
         for name, size in sizes.items():
             if isinstance(size, bool) or not isinstance(size, int):
@@ -78,6 +83,11 @@ class GPTConfig:
                 f"a divisor of n_heads; got {self.n_kv_heads} and "
                 f"{self.n_heads}"
             )
+        if self.activation not in (*ACTIVATIONS, "swiglu"):
+            raise ValueError(
+                f"there is no activation {self.activation!r}; expected one "
+                f"of {', '.join(ACTIVATIONS)}, swiglu"
+            )
         if self.norm not in NORMS:
             raise ValueError(
                 f"there is no norm {self.norm!r}; expected one of "
@@ -97,6 +107,11 @@ class GPTConfig:
             raise ValueError(
                 "initial_std is no size of a weight; expected a number "
                 f"above 0; got {self.initial_std}"
+            )
+        if not 0 <= self.norm_eps < math.inf:
+            raise ValueError(
+                "norm_eps is added inside a root; expected a number from 0 "
+                f"on; got {self.norm_eps}"
             )
 
     def parameter_count(self) -> int:
@@ -221,7 +236,7 @@ class GPT(nn.Module):
         """
         self._check(tokens, real)
         plan = self._plan(tokens, real, cache)
-        self._check_length(plan.positions)
+        self._check_length(tokens, real, plan)
         x = self.embed(tokens, plan.positions)  # (B, T, d_model)
         for index, block in enumerate(self.blocks):
             x = block(
@@ -258,10 +273,8 @@ class GPT(nn.Module):
             bias = alibi_bias(self.config.n_heads, positions, keys)
             if mask is not None:
                 bias = bias.masked_fill(~mask, -math.inf)
-            if causal:
-                bias = merge_causal(
-                    bias, T, keys.shape[-1], device=bias.device
-                )
+            if causal:  # later keys, whose distance is negative
+                bias = bias.masked_fill(bias > 0, -math.inf)
             mask = bias.to(self.token_embedding.weight.dtype)
             causal = False
         return Plan(positions, mask, causal, places)
@@ -317,7 +330,7 @@ class GPT(nn.Module):
                 "the padding mask does not fit the tokens; expected "
                 f"{tuple(tokens.shape)}; got {tuple(real.shape)}"
             )
-        low, high = tokens.min().item(), tokens.max().item()
+        low, high = torch.stack(tokens.aminmax()).tolist()
         if low < 0 or high >= self.config.vocab_size:
             wrong = low if low < 0 else high
             raise ValueError(
@@ -325,11 +338,17 @@ class GPT(nn.Module):
                 f"to {self.config.vocab_size - 1}; got {wrong}"
             )
 
-    def _check_length(self, positions):
+    def _check_length(self, tokens, real, plan):
         context = self.config.context
         if self.config.positions != "learned":
             return
-        if (length := positions.max().item() + 1) > context:
+        if plan.places is not None:
+            length = max(plan.places.lengths)
+        elif real is not None:
+            length = int(real.sum(-1).max())
+        else:
+            length = tokens.shape[1]
+        if length > context:
             raise ValueError(
                 "the sequence is longer than the context; expected at most "
                 f"{context} tokens; got {length}"

@@ -246,13 +246,18 @@ class MultiHeadAttention(nn.Module):
 
     def _project_all(self, x, memory, positions, cache):
         """As `project`, with the keys and values of earlier tokens."""
-        q, k, v = self.project(x, memory, positions)
         if cache is None:
-            return q, k, v
+            return self.project(x, memory, positions)
         if memory is not None:
             raise ValueError(
                 "the cache is for self-attention; expected no memory; got one"
             )
+        if self.rotary and positions is None:
+            raise ValueError(
+                "with a cache, rotary positions do not start at 0; expected "
+                "positions (..., T); got none"
+            )
+        q, k, v = self.project(x, memory, positions)
         return q, *cache.extend(k, v)
 
 

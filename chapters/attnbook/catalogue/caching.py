@@ -46,12 +46,12 @@ def decode_step(x, keys, values, w_query, w_key, w_value):
 
 @mistake(
     task=decode_step,
-    symptom="No error; every new token gets the first token's value for its "
+    symptom="No error; a new token gets the first token's value for its "
     "context, whatever stands in between, and the text turns into nonsense.",
     cause="is_causal=True takes the queries for the first ones of the keys. "
     "A single query is then the first of all, and sees key 0 alone.",
-    fix="Leave is_causal out for a single query, and give several ones the "
-    "last rows of the causal mask.",
+    fix="Leave is_causal out for a single query, and give several queries "
+    "the last rows of the causal mask.",
     hint="Which row of the causal mask does your new token use?",
     seen="pytorch/pytorch #144858, #103082",
 )
@@ -263,8 +263,8 @@ def attend_stored(q, keys, values, lengths):
 
 @mistake(
     task=attend_stored,
-    symptom="The contexts come out too small as long as the memory is fresh, "
-    "for zeros share the weight; reused, it mixes in an older text.",
+    symptom="As long as the memory is fresh the contexts are too small, for "
+    "zeros share the weight; after reuse an older text is mixed in.",
     cause="All slots are read, also those that nobody, or an earlier "
     "request, has written.",
     fix="Mask the slots from the row's length on.",
@@ -327,7 +327,7 @@ def cached_scores(q, keys):
     "place on them changes what every later token reads.",
     fix="Compute a new tensor; scale the query or the scores, not the keys.",
     hint="Print the keys before and after the call: are they the same?",
-    seen="NeuraLegion/shainet #110 (kept keys changed again in each step; "
+    seen="NeuraLegion/shainet #110 (kept keys rotated again in each step; "
     "found in a review)",
 )
 def scales_the_cache_in_place(q, keys):
@@ -452,12 +452,11 @@ def rows_that_fit(
 
 @mistake(
     task=rows_that_fit,
-    symptom="Right for models whose heads have keys of their own; with "
-    "shared ones, a fraction of what would fit.",
-    cause="The heads of the queries are counted, and keys and values have "
-    "fewer.",
+    symptom="Right for models in which each head has keys of its own; with "
+    "shared keys, a fraction of what would fit.",
+    cause="The heads of the queries are counted; keys and values have fewer.",
     fix="Count n_kv_heads: queries are not kept.",
-    hint="Which heads does a cache have a place for?",
+    hint="Of which heads does a cache keep something?",
     seen="meta-pytorch/torchtune #38, vllm-project/vllm #29736 (found in a "
     "review)",
 )
@@ -471,7 +470,7 @@ def gives_every_head_a_cache(
 
 @mistake(
     task=rows_that_fit,
-    symptom="A fraction of what would fit, by the number of heads.",
+    symptom="Far too few: what would fit, divided by the number of heads.",
     cause="The heads are counted twice: once by their number and once in the "
     "model's width, which is all of them side by side.",
     fix="Heads times the width of one head, n_kv_heads · d_k.",
@@ -572,7 +571,8 @@ def roll_in(store, n_seen, new):
     cause="Of a chunk that does not fit, the first tokens are kept.",
     fix="Keep the last C of them, each in the slot of its own position.",
     hint="After a prompt longer than the window, which tokens shall be in it?",
-    seen="Lightning-AI/litgpt #2182 (a prompt longer than the window)",
+    seen="Lightning-AI/litgpt #2182 (also a prompt longer than the window; "
+    "there the end overwrites the start, and the mask does not know)",
 )
 def keeps_the_start_of_a_long_chunk(store, n_seen, new):
     store, new = store.clone(), new[: len(store)]
@@ -645,7 +645,7 @@ def counts_the_linear_layers_alone(prompt, n, per_token, per_pair):
 
 @mistake(
     task=writing_flops,
-    symptom="One step too many with the cache: n steps after the prefill.",
+    symptom="With the cache one step too many: n of them after the prefill.",
     cause="The prefill already gives the first new token, from the logits "
     "of the prompt's last one; reading that one again is for nothing.",
     fix="A prefill and n − 1 steps.",

@@ -56,7 +56,7 @@ def divides_the_probabilities(logits, temperature):
     symptom="At temperature 1 all is well, so the tests pass. Every other "
     "value does too much: 0.5 acts like 0.25.",
     cause="Two layers of a program each divide by the temperature, so that "
-    "it counts squared.",
+    "the logits are divided by its square.",
     fix="Divide in one place, and test it with a temperature other than 1.",
     hint="How much does halving the temperature change in your function?",
     seen="RL-Align/RL-Kernel #81",
@@ -107,7 +107,8 @@ def draw(probabilities, chance):
     "probability 0.",
     cause="The search takes the first token at which the running sum reaches "
     "the chance. A chance of exactly 0 is reached before anything counts.",
-    fix="Ask for a running sum above the chance: right=True.",
+    fix="Take the first running sum that is above the chance: right=True "
+    "in torch.searchsorted.",
     hint="Which token do you give for a chance of exactly 0?",
     seen="pytorch/pytorch #48841 (the symptom)",
 )
@@ -175,7 +176,7 @@ def keep_top_k(logits, k):
     symptom="With k = 1, which should be greedy, the text still changes from "
     "run to run.",
     cause="Counting from 0, everything up to place k is kept: k + 1 tokens.",
-    fix="Out is place k and all behind it.",
+    fix="Counted from 0, place k and all behind it are out.",
     hint="How many tokens are left with k = 1?",
     seen="kingoflolz/mesh-transformer-jax #164",
 )
@@ -219,9 +220,10 @@ def keep_top_p(logits, p):
     task=keep_top_p,
     symptom="The text is duller than top-p should make it: of 0.5, 0.41 and "
     "0.09 with p = 0.9 only the first is left.",
-    cause="Kept is what has a running sum of at most p, its own probability "
-    "included. The token that reaches p is dropped.",
-    fix="Look at the sum before the token: out is what has p before it.",
+    cause="A token is kept if the running sum, its own probability included, "
+    "is at most p. So the token that reaches p is dropped.",
+    fix="Look at the sum before the token: it is out if the likelier ones "
+    "reach p without it.",
     hint="Do the probabilities that you keep add up to p?",
     seen="rasbt/reasoning-from-scratch #164, aws-neuron/transformers-neuronx "
     "#46",
@@ -371,7 +373,7 @@ def goes_on(chosen, stop):
     symptom="In a batch most texts break off in the middle; alone each of "
     "them is whole.",
     cause="One row's stop token ends the loop, for all rows.",
-    fix="Keep account of each row by itself.",
+    fix="Keep account of each row by itself: it goes on or it does not.",
     hint="What becomes of the others when one row has ended?",
     seen="Lightning-AI/lit-llama #153 (noticed in review)",
 )
@@ -480,10 +482,10 @@ def nucleus_size(probabilities, p):
 
 @mistake(
     task=nucleus_size,
-    symptom="One too few, nearly always; none at all where the likeliest has "
-    "more than p.",
-    cause="Counted is where the running sum is at most p. The token that "
-    "takes it there, or beyond, belongs to the set.",
+    symptom="One token too few, nearly always; none at all where the "
+    "likeliest has more than p.",
+    cause="A token is counted if the running sum with it is at most p. The "
+    "token that takes the sum to p or beyond belongs to the set, too.",
     fix="Count where the sum before the token is below p.",
     hint="Do the tokens that you counted reach p together?",
     seen="aws-neuron/transformers-neuronx #46",
@@ -616,8 +618,8 @@ def subtracts_the_noise(logits, noise):
     task=race,
     symptom="The frequencies are near the probabilities, and not equal to "
     "them.",
-    cause="The sign before the noise is wrong. Its large values lie on one "
-    "side, so that a change of sign is another noise.",
+    cause="The noise −log(−log u) is subtracted instead of added. Its large "
+    "values are positive, so a change of sign makes another noise of it.",
     fix="Subtract log(−log u) from the logits.",
     hint="On which side of 0 are the largest values of your noise?",
     seen="chainer/chainerrl #104 (by its title), ermongroup/subsets #6",

@@ -58,12 +58,12 @@ def queries_keys_values(x, weight, bias, n_heads):
     symptom="All shapes are right. The queries of one head are made of "
     "queries, keys and values of several; with a single head nothing is "
     "wrong.",
-    cause="The columns are taken to lie head by head, (H, 3, d_k), as in "
+    cause="The outputs are taken to lie head by head, (H, 3, d_k), as in "
     "GPT-NeoX. In GPT-2 they lie part by part, (3, H, d_k).",
     fix="Cut into three parts first, then each part into heads.",
     hint="In which order do the 3 d columns of this matrix lie?",
-    seen="lablup/mlxcel #928 (GPT-NeoX's columns; a cut in three, as here, "
-    "would be the mistake there)",
+    seen="lablup/mlxcel #928 (the other way round: GPT-NeoX's outputs do lie "
+    "head by head, and cutting in three would be the mistake)",
 )
 def cuts_head_by_head(x, weight, bias, n_heads):
     y = x @ weight + bias
@@ -136,7 +136,7 @@ def to_linear(tensors):
     "Conv1Ds of every block.",
     hint="Which of the four matrices of a block has a shape that tells you "
     "nothing?",
-    seen="nntile/nntile #370 (a review there: a shape that happens to match)",
+    seen="nntile/nntile #370 (in a review: a shape that happens to match)",
 )
 def leaves_the_square_ones(tensors):
     return {
@@ -309,9 +309,9 @@ def _config(config, **other):
 @mistake(
     task=config_of,
     symptom="Everything loads, all shapes are right, and the logits are off "
-    "by a little. On inputs of usual size one does not see it.",
-    cause="The epsilon of the norms is a number in the code and not the one "
-    "of the checkpoint.",
+    "by a little. Only where the inputs of a norm are small does it show.",
+    cause="The epsilon of the norms is a fixed number in the code, not the "
+    "one of the checkpoint.",
     fix="Read it from the configuration, like the sizes.",
     hint="Which numbers of a model are in no tensor and in no shape?",
     seen="Lightning-AI/lit-llama #322, huggingface/candle #271",
@@ -443,7 +443,7 @@ def to_c_attn(query, key_value):
 
 @mistake(
     task=to_c_attn,
-    symptom="A shape of (3 d, d), which GPT-2 refuses.",
+    symptom="The matrix has the shape (3 d, d), which GPT-2 refuses.",
     cause="The matrices are stacked as nn.Linear keeps them, (out, in). A "
     "Conv1D keeps (in, out).",
     fix="Transpose what has been stacked.",
@@ -456,7 +456,7 @@ def stacks_and_forgets_to_transpose(query, key_value):
 
 @mistake(
     task=to_c_attn,
-    symptom="The shape is right and the numbers are in wrong places.",
+    symptom="The shape is right, and the numbers are in the wrong places.",
     cause="reshape keeps the order of the numbers in memory and cuts the "
     "rows anew; it does not turn rows into columns.",
     fix="Use .T, which exchanges the axes.",
@@ -707,8 +707,8 @@ def first_wrong(ours, theirs, tokens):
     task=first_wrong,
     symptom="A fault in a number that is not a parameter is not found: an "
     "epsilon, an activation, the base of a rotation.",
-    cause="The parameters are compared. Equal parameters do not make equal "
-    "models.",
+    cause="Parameters are compared, and two models with equal parameters can "
+    "still compute different things.",
     fix="Compare what the parts give when the model runs.",
     hint="What could differ between two models whose parameters are equal?",
     seen="alibaba/Pai-Megatron-Patch #605 (equal weights in its table, "
