@@ -981,7 +981,20 @@ def test_a_pickle_that_was_copied_may_be_read(hub):
     check("a/b", theirs, allow_pickle=True)
 
 
-def test_the_hub_refuses(online):
+@pytest.fixture
+def progress_bars():
+    """The switches of the client's progress bars, put back afterwards."""
+    utils = huggingface_hub.utils
+    silent = utils.are_progress_bars_disabled()
+    switch = {True: utils.disable_progress_bars,
+              False: utils.enable_progress_bars}
+    yield switch
+    switch[silent]()
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_the_hub_refuses(online, progress_bars, silent):
+    progress_bars[silent]()
     answers, _ = online
     answers["a/b"] = ConnectionError("no")
     with pytest.raises(FileNotFoundError, match=nowhere(
@@ -989,7 +1002,7 @@ def test_the_hub_refuses(online):
     )) as caught:
         load("a/b")
     assert caught.value.__cause__ is answers["a/b"]
-    assert not huggingface_hub.utils.are_progress_bars_disabled()
+    assert huggingface_hub.utils.are_progress_bars_disabled() == silent
 
 
 # What our class cannot be.
