@@ -21,10 +21,10 @@ NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 900 \
 OTHER_CPU := ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE \
 	ONEDNN_MAX_CPU_ISA=SSE41 OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES=
 
-.PHONY: help install book test outputs model bench repository clean
+.PHONY: help install book test test-site outputs model bench repository clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' \
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' \
 		$(MAKEFILE_LIST)
 
 install: $(INSTALLED) ## create .venv and install what the book needs
@@ -49,7 +49,10 @@ $(BUILT): $(INSTALLED) $(SOURCES)
 
 test: book ## prove everything: helpers, notebooks, each alone, the site
 	$(OTHER_CPU) $(BIN)/python -m pytest $(NBVAL) -q chapters
-	$(BIN)/python -m pytest $(NBVAL) tests chapters
+	$(BIN)/python -m pytest $(NBVAL) --ignore=tests/browser tests chapters
+
+test-site: book ## read the built book in a real browser
+	$(BIN)/python -m pytest tests/browser
 
 outputs: $(INSTALLED) ## run chapters and store their outputs (CHAPTER=04)
 	$(BIN)/python tools/outputs.py $(CHAPTER)

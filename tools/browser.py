@@ -1,0 +1,120 @@
+"""A Chromium, and the built book on loopback for it to read."""
+
+from __future__ import annotations
+
+import gzip
+import http.server
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from http import HTTPStatus
+from pathlib import Path
+
+from playwright.sync_api import Browser, Playwright, sync_playwright
+
+#: A system's names for the browser, the open one first.
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+
+#: What a web host sends compressed.
+PACKED = {".html", ".css", ".js", ".svg", ".json", ".txt", ".xml"}
+
+
+def find_chromium(playwright: Playwright) -> str:
+    """Path of the system's Chromium, else of Playwright's own.
+
+    Raises:
+        RuntimeError: there is neither.
+    """
+    for name in NAMES:
+        if found := shutil.which(name):
+            return found
+    own = playwright.chromium.executable_path
+    if Path(own).is_file():
+        return own
+    raise RuntimeError(
+        "there is no Chromium to show the pages in; expected one of "
+        f"{', '.join(NAMES)} on the path, or Playwright's own. Get one with:\n"
+        "    sudo apt-get install chromium\n"
+        "or  .venv/bin/python -m playwright install --with-deps chromium"
+    )
+
+
+@contextmanager
+def open_chromium() -> Iterator[Browser]:
+    """A headless Chromium that asks no other host for anything."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=find_chromium(playwright),
+            args=["--no-sandbox", "--disable-gpu", "--disable-quic",
+                  "--disable-background-networking",
+                  "--disable-component-update", "--disable-sync"],
+        )
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+@lru_cache(maxsize=None)
+def _packed(path: Path) -> bytes:
+    return gzip.compress(path.read_bytes(), 6, mtime=0)
+
+
+class _Pages(http.server.SimpleHTTPRequestHandler):
+    """Files under a prefix, compressed, with the site's own 404 page."""
+
+    prefix = "/"
+    protocol_version = "HTTP/1.1"
+
+    def translate_path(self, path: str) -> str:
+        if not path.startswith(self.prefix):
+            return str(Path(self.directory) / "no such file")
+        return super().translate_path("/" + path[len(self.prefix):])
+
+    def do_GET(self) -> None:
+        path = Path(self.translate_path(self.path))
+        if path.is_dir():
+            path = path / "index.html"
+        status = HTTPStatus.OK
+        if not path.is_file():
+            status = HTTPStatus.NOT_FOUND
+            path = Path(self.directory) / "404.html"
+        packed = path.suffix in PACKED
+        body = b"" if not path.is_file() else (
+            _packed(path) if packed else path.read_bytes())
+        self.send_response(status)
+        self.send_header("Content-Type", self.guess_type(path))
+        self.send_header("Content-Length", str(len(body)))
+        if packed:
+            self.send_header("Content-Encoding", "gzip")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args: object) -> None:
+        """Say nothing; a test says what went wrong."""
+
+
+@contextmanager
+def serve(folder: Path, prefix: str = "/") -> Iterator[str]:
+    """Serve a folder on loopback; the address of its first page."""
+
+    class Pages(_Pages):
+        pass
+
+    Pages.prefix = prefix
+
+    def handler(*args: object) -> _Pages:
+        return Pages(*args, directory=str(folder))
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}{prefix}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
