@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import importlib.util
 import io
 import os
 import re
@@ -17,12 +18,26 @@ import matplotlib.pyplot as plt
 import nbformat
 import pytest
 
-from notebooks import CHAPTERS, notebooks, read
+from notebooks import CHAPTERS, ROOT, notebooks, read
 
 #: Off the network, and without progress bars.
 SETTINGS = {"ATTNBOOK_OFFLINE": "1", "ATTNBOOK_QUIET": "1"}
 
 CHAPTER_FILES = [p for p in notebooks() if p.name[0].isdigit()]
+
+
+def _comparison():
+    """The root's conftest.py, which a `conftest` imported by name need not
+    be: tests/browser has one too."""
+    spec = importlib.util.spec_from_file_location(
+        "comparison", ROOT / "conftest.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+#: How nbval compares the outputs.
+COMPARISON = _comparison()
 
 
 def chapter_file(number: int) -> Path:

@@ -17,8 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from book import by_notebook, code_cells, tags
-from conftest import close
+from book import COMPARISON, by_notebook, code_cells, tags
 from notebooks import ROOT, notebooks
 from repository import address
 
@@ -128,7 +127,7 @@ def test_a_notebook_runs_alone(path, repository, environment, tmp_path):
     )
     assert done.returncode == 0, done.stderr[-3000:]
     both = zip(texts(copy), texts(path), strict=True)
-    assert [(a, b) for a, b in both if not close(a, b)] == []
+    assert [(a, b) for a, b in both if not COMPARISON.close(a, b)] == []
 
 
 def test_without_a_repository_it_says_what_to_do(environment, tmp_path):

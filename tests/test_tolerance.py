@@ -9,8 +9,11 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
-from conftest import FLOAT, TOLERANCE, close
+from book import COMPARISON
 from notebooks import ROOT, notebooks, read
+
+FLOAT, TOLERANCE = COMPARISON.FLOAT, COMPARISON.TOLERANCE
+close = COMPARISON.close
 
 
 @pytest.mark.parametrize(

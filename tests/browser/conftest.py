@@ -8,12 +8,7 @@ import pytest
 from playwright.sync_api import Browser, Page, ViewportSize
 
 from browser import open_chromium, serve
-from notebooks import ROOT
-
-SITE = ROOT / "_build" / "html"
-
-WIDE: ViewportSize = {"width": 1280, "height": 900}
-PHONE: ViewportSize = {"width": 360, "height": 740}
+from views import SITE, WIDE
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,88 @@
+"""An interactive figure of an open page, as a reader uses it."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from playwright.sync_api import Locator, Page
+
+NUMBER = re.compile(r"[-−]?\d+(?:\.\d+)?")
+
+
+def numbers(text: str) -> list[float]:
+    """The numbers of a text, whose minus sign may be the true one."""
+    return [float(n.replace("−", "-")) for n in NUMBER.findall(text)]
+
+
+class Figure:
+    """The n-th figure of a kind on a page."""
+
+    def __init__(self, page: Page, kind: str, nth: int = 0) -> None:
+        self.page = page
+        self.host = page.locator(f'[data-explore="{kind}"]').nth(nth)
+        self.host.scroll_into_view_if_needed()
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """What the notebook's cell wrote into the page."""
+        script = self.host.locator("script").first
+        return json.loads(script.text_content())
+
+    @property
+    def said(self) -> str:
+        """The sentence of the state, which screen readers are told."""
+        return self.host.get_by_role("status").inner_text()
+
+    def control(self, label: str) -> Locator:
+        return self.host.get_by_label(label, exact=True)
+
+    def slide(self, label: str, value: float) -> None:
+        self.control(label).fill(str(value))
+
+    def choose(self, label: str, option: str) -> None:
+        self.control(label).select_option(option)
+
+    def press(self, name: str) -> None:
+        self.host.get_by_role("button", name=name, exact=True).click()
+
+    def table(self, caption: str) -> dict[str, list[float]]:
+        """The numbers of a table, a list under each row's name.
+
+        Names that stand twice are told apart by a mark: "the", "the'".
+        """
+        table = self.host.get_by_role("table", name=caption)
+        rows: dict[str, list[float]] = {}
+        for name, *cells in table.evaluate(
+            "table => [...table.rows].filter(row => row.querySelector('td'))"
+            ".map(row => [...row.cells].map(cell => cell.textContent.trim()))"
+        ):
+            while name in rows:
+                name += "'"
+            rows[name] = [n for cell in cells for n in numbers(cell)]
+        return rows
+
+    def pull(
+        self, mark: str, right: float, down: float, *, touch: bool = False
+    ) -> None:
+        """Pull the middle of a mark by some pixels, by mouse or finger."""
+        place = self.host.locator(f'[data-mark="{mark}"]').first
+        place.scroll_into_view_if_needed()
+        box = place.bounding_box()
+        x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+        stops = [(x, y), (x + right / 2, y + down / 2), (x + right, y + down)]
+        if not touch:
+            self.page.mouse.move(*stops[0])
+            self.page.mouse.down()
+            for stop in stops[1:]:
+                self.page.mouse.move(*stop)
+            self.page.mouse.up()
+            return
+        session = self.page.context.new_cdp_session(self.page)
+        kinds = ["touchStart", "touchMove", "touchMove"]
+        for kind, (x, y) in zip(kinds, stops):
+            session.send("Input.dispatchTouchEvent", {
+                "type": kind, "touchPoints": [{"x": x, "y": y}]})
+        session.send("Input.dispatchTouchEvent", {
+            "type": "touchEnd", "touchPoints": []})

@@ -1,0 +1,139 @@
+"""What every interactive figure does, whatever it shows."""
+
+import re
+
+import pytest
+from bs4 import BeautifulSoup
+
+from figure import Figure
+from views import PHONE, SITE
+
+LIMIT = 20_000  # bytes of a figure besides its data
+
+
+def figures():
+    """Page, kind and number of each figure of the built book."""
+    found = []
+    for page in sorted(SITE.glob("*.html")):
+        kinds = re.findall(r'<div data-explore="(\w+)"', page.read_text())
+        found += [
+            (page.stem, kind, kinds[:n].count(kind))
+            for n, kind in enumerate(kinds)
+        ]
+    return found
+
+
+by_figure = pytest.mark.parametrize(
+    "place", figures(), ids=lambda place: "-".join(map(str, place))
+)
+
+
+def test_the_book_has_figures():
+    assert len(figures()) >= 1
+
+
+@by_figure
+def test_a_figure_by_keyboard_and_in_print(visit, place):
+    page = visit(place[0])
+    figure = Figure(page, *place[1:])
+    controls = figure.host.locator("input, select, button")
+    controls.first.focus()
+    for n in range(controls.count()):  # in their order, by the keyboard
+        control = controls.nth(n)
+        assert control.evaluate("c => c.matches(':focus-visible')")
+        assert control.evaluate("c => c.labels[0]?.textContent"
+                                " ?? c.textContent").strip()
+        page.keyboard.press("Tab")
+    said = figure.said
+    ranges = figure.host.locator("input[type=range]")
+    for n in range(ranges.count()):
+        before = ranges.nth(n).input_value()
+        ranges.nth(n).press("ArrowRight")
+        if ranges.nth(n).input_value() == before:  # it was at its end
+            ranges.nth(n).press("ArrowLeft")
+        assert ranges.nth(n).input_value() != before
+        assert figure.said != said, "a slider moved, and nothing was said"
+        said = figure.said
+
+    picture = page.locator(".cell_output", has=figure.host).locator("img")
+    assert figure.host.locator("figure").is_visible()
+    assert not figure.host.locator(":scope > p").is_visible()
+    assert not picture.first.is_visible()
+    page.emulate_media(media="print")  # the cell's own picture, once more
+    assert not figure.host.locator("figure").is_visible()
+    assert figure.host.locator(":scope > p").is_visible()
+    assert picture.first.is_visible()
+
+
+@by_figure
+def test_without_scripts_picture_and_sentence_stand_in(visit, place):
+    page = visit(place[0], java_script_enabled=False)
+    host = page.locator(f'[data-explore="{place[1]}"]').nth(place[2])
+    assert host.locator("p").is_visible()
+    cell = page.locator(".cell_output", has=host)
+    assert cell.locator("img").first.is_visible()
+
+
+@by_figure
+def test_a_figure_fits_a_phone(visit, place):
+    page = visit(place[0], viewport=PHONE, theme="dark")
+    figure = Figure(page, *place[1:])
+    assert figure.host.evaluate(
+        "h => [...h.shadowRoot.querySelectorAll('figure, .controls, svg')]"
+        ".every(part => part.getBoundingClientRect().right <= innerWidth)")
+    ink = figure.host.locator("figure").evaluate(
+        "f => getComputedStyle(f).color.match(/[\\d.]+/g).map(Number)")
+    assert min(ink[:3]) > 150, "the figure's text is not light on dark"
+
+
+@by_figure
+def test_a_figure_is_small(place):
+    soup = BeautifulSoup((SITE / f"{place[0]}.html").read_text(),
+                         "html.parser")
+    host = soup.select(f'[data-explore="{place[1]}"]')[place[2]]
+    code = host.find_next_sibling("script")
+    data = host.find("script")
+    size = len((str(host) + str(code)).encode()) - len(data.string.encode())
+    assert size < LIMIT
+
+
+def test_figures_do_not_disturb_each_other(visit):
+    """The same figure twice: one is moved, the other stays."""
+    page = visit("04_scaled_dot_product_attention")
+    page.evaluate(
+        """() => {
+          const first = document.querySelector("[data-explore]");
+          const script = document.createElement("script");
+          script.textContent = first.nextElementSibling.textContent;
+          first.parentElement.append(first.cloneNode(true), script);
+        }"""
+    )
+    first, second = (Figure(page, "scale", n) for n in range(2))
+    said = first.said
+    assert second.said == said
+    second.slide("scale × √d_k", -5)
+    assert first.said == said != second.said
+
+
+def test_a_figure_that_disagrees_is_not_shown(visit):
+    """Another number in a check: an error in place of the figure."""
+    page = visit("04_scaled_dot_product_attention")
+    page.evaluate(
+        """() => {
+          const first = document.querySelector("[data-explore]");
+          const script = document.createElement("script");
+          script.textContent = first.nextElementSibling.textContent;
+          const copy = first.cloneNode(true);
+          const box = document.createElement("div");
+          const json = copy.querySelector("script");
+          const data = JSON.parse(json.textContent);
+          data.checks[2].values.weights[3] += 0.001;
+          json.textContent = JSON.stringify(data);
+          box.append(copy, script);
+          first.closest(".cell_output").after(box);
+        }"""
+    )
+    second = page.locator("[data-explore]").nth(1)
+    assert "weights 3" in second.get_by_role("alert").inner_text()
+    assert second.locator("figure").count() == 0
+    assert second.locator("p").first.is_visible()
