@@ -16,8 +16,8 @@ SOURCES := $(wildcard chapters/*.ipynb chapters/*.md images/*) \
 export ATTNBOOK_OFFLINE := 1
 export ATTNBOOK_QUIET := 1
 
-NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 900 \
-	-p no:cacheprovider
+NBVAL := $(BIN)/python -m pytest --nbval --nbval-current-env \
+	--nbval-cell-timeout 900 -p no:cacheprovider
 OTHER_CPU := ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE \
 	ONEDNN_MAX_CPU_ISA=SSE41 OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES=
 
@@ -48,8 +48,13 @@ $(BUILT): $(INSTALLED) $(SOURCES)
 	@touch $@
 
 test: book ## prove everything: helpers, notebooks, each alone, the site
-	$(OTHER_CPU) $(BIN)/python -m pytest $(NBVAL) -q chapters
-	$(BIN)/python -m pytest $(NBVAL) --ignore=tests/browser tests chapters
+	@echo "The notebooks run beside the tests; their report comes last."
+	@($(OTHER_CPU) $(NBVAL) -q chapters; other=$$?; \
+		$(NBVAL) chapters && exit $$other) > _build/notebooks.txt 2>&1 & \
+	notebooks=$$!; trap "kill $$notebooks" INT TERM; \
+	$(BIN)/python -m pytest --ignore=tests/browser tests; tests=$$?; \
+	wait $$notebooks; notebooks=$$?; cat _build/notebooks.txt; \
+	exit $$((notebooks || tests))
 
 test-site: book ## read the built book in a real browser
 	$(BIN)/python -m pytest tests/browser

@@ -118,9 +118,25 @@ def test_everything_is_run_offline_and_once_more_as_on_another_cpu(folder):
         line for line in (folder / "log").read_text().splitlines()
         if line.startswith("-m pytest")
     ]
-    first, second = runs
-    assert "--nbval" in first and first.endswith("chapters [default 1]")
-    assert "--nbval" in second and second.endswith("tests chapters [ 1]")
+    notebooks = [run for run in runs if "--nbval" in run]
+    (tests,) = [run for run in runs if run not in notebooks]
+    other, here = notebooks
+    assert other.endswith(" chapters [default 1]")
+    assert here.endswith(" chapters [ 1]") and tests.endswith(" tests [ 1]")
+
+
+@pytest.mark.parametrize(
+    "failing", ["[default 1]", " chapters [ 1]", " tests [ 1]"]
+)
+def test_every_run_of_the_tests_counts(folder, failing):
+    assert make(folder, "test")[0]
+    python = folder / ".venv" / "bin" / "python"
+    python.write_text(
+        python.read_text()
+        + f'case "$* [$ATEN_CPU_CAPABILITY $ATTNBOOK_OFFLINE]" in\n'
+        f'  *"pytest"*"{failing}") exit 1 ;;\nesac\n'
+    )
+    assert not make(folder, "test")[0]
 
 
 def test_a_changed_theme_is_built(folder):
