@@ -43,7 +43,11 @@ def test_numbers_are_numpys(visit):
 @pytest.mark.parametrize("touch", [False, True])
 def test_the_curve_is_a_handle(visit, touch):
     figure = Figure(visit(PAGE, has_touch=touch), "scale")
-    figure.pull("scale", PULL, 0, touch=touch)
+    width = figure.host.locator("svg").bounding_box()["width"]
+    # To the right, and down out of the picture.
+    figure.pull("scale", PULL, 2 * PULL, touch=touch)
     octave = float(figure.control("scale × √d_k").input_value())
-    assert octave > 1
+    place = width / 2 + 20 + PULL
+    wanted = 12 * (place - 70) / (width - 100) - 6
+    assert octave == pytest.approx(wanted, abs=0.13)  # half a step
     assert_shows(figure, octave)

@@ -37,7 +37,7 @@ button { cursor: pointer; }
 .picture { overflow-x: auto; margin: 0.5rem 0; }
 svg { display: block; margin: auto; fill: currentColor; font-size: 13px;
   user-select: none; }
-[data-drag] { cursor: grab; touch-action: none; }
+[data-drag] { cursor: grab; }
 [data-mark]:not([data-drag]) { cursor: pointer; }
 table { border-collapse: collapse; margin: 0.5rem auto;
   font-size: 0.875rem; font-variant-numeric: tabular-nums; }
@@ -142,6 +142,25 @@ function difference(ours, theirs, place = "") {
   return "";
 }
 
+// Changes a tree into another, and keeps the nodes that both have: a finger
+// would lose its hold of a node that is replaced.
+function morph(old, fresh) {
+  for (const { name } of [...old.attributes]) {
+    if (!fresh.hasAttribute(name)) old.removeAttribute(name);
+  }
+  for (const { name, value } of fresh.attributes) {
+    old.setAttribute(name, value);
+  }
+  const before = [...old.childNodes], after = [...fresh.childNodes];
+  for (const node of before.slice(after.length)) node.remove();
+  after.forEach((node, i) => {
+    if (!before[i]) old.append(node);
+    else if (before[i].nodeName !== node.nodeName) before[i].replaceWith(node);
+    else if (node.attributes) morph(before[i], node);
+    else before[i].data = node.data;
+  });
+}
+
 function start(host, make) {
   const data = JSON.parse(host.querySelector("script").textContent);
   const figure = make(data);
@@ -182,7 +201,9 @@ function start(host, make) {
       }
     });
     const values = figure.values(state);
-    picture.innerHTML = figure.draw(state, values, width);
+    const fresh = picture.cloneNode();
+    fresh.innerHTML = figure.draw(state, values, width);
+    morph(picture, fresh);
     root.querySelector(".say").textContent = figure.say(state, values);
     // What scrolls must be within reach of the keyboard.
     if (picture.scrollWidth > picture.clientWidth) picture.tabIndex = 0;
@@ -224,11 +245,15 @@ function start(host, make) {
     pulled = mark(event) ?? "";
     drawing = [...picture.querySelectorAll("svg")].indexOf(
       event.target.closest("svg"));
-    // The picture is drawn anew while it is pulled: its frame stays.
     picture.setPointerCapture(event.pointerId);
     event.preventDefault();
     pull(event);
   });
+  // A finger on what can be pulled does not scroll the page. (`touch-action`
+  // says so too, but is not heard inside an svg.)
+  picture.addEventListener("touchstart", (event) => {
+    if (event.target.closest("[data-drag]")) event.preventDefault();
+  }, { passive: false });
   picture.addEventListener("pointermove", (event) => {
     if (pulled !== null) pull(event);
   });
