@@ -63,6 +63,12 @@ class Figure:
             rows[name] = [n for cell in cells for n in numbers(cell)]
         return rows
 
+    def bars(self, caption: str) -> list[float]:
+        """How long the bars of a table are, as shares of their room."""
+        return self.host.get_by_role("table", name=caption).evaluate(
+            "table => [...table.querySelectorAll('i')].map(bar =>"
+            " bar.offsetWidth / bar.parentElement.clientWidth)")
+
     def pull(
         self, mark: str, right: float, down: float, *, touch: bool = False
     ) -> None:

@@ -23,6 +23,10 @@ def assert_shows(figure, octave):
     weights, heard, reaching = by_numpy(figure.data, octave)
     shown = np.concatenate(list(figure.table("Weights").values()))
     assert shown == pytest.approx(weights, abs=0.0051)
+    assert figure.bars("Weights") == pytest.approx(weights, abs=0.01)
+    width = figure.host.locator("svg").bounding_box()["width"]
+    dot = float(figure.host.locator("circle").get_attribute("cx"))
+    assert dot == pytest.approx(70 + (width - 100) * (octave + 6) / 12, abs=1)
     *_, found, _, gradient = numbers(figure.said)
     assert found == pytest.approx(heard, abs=0.0051)
     assert gradient == pytest.approx(reaching, abs=0.00051)
