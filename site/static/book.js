@@ -8,3 +8,33 @@ function markScrollingFormulas() {
 
 addEventListener("load", markScrollingFormulas);
 addEventListener("resize", markScrollingFormulas);
+
+// The theme takes the focus from a button that was pressed, so that its
+// tooltip goes. Who came by keyboard would have to start from the top again.
+for (const button of document.querySelectorAll("[data-bs-toggle=tooltip]")) {
+  button.blur = () => {
+    if (!button.matches(":focus-visible")) HTMLElement.prototype.blur.call(button);
+  };
+}
+
+// Sphinx begins the extract of a page that it has found with the words of the
+// page's buttons, and looks in it for the stem of the word that was searched
+// for, which need not be in the text: "rotari", where "rotary" stands.
+function mendExtracts() {
+  const { htmlToText, makeSearchSummary } = Search;
+  Search.htmlToText = (page, anchor) => {
+    const article = page.match(/<article[^]*<\/article>/);
+    return htmlToText(`<div role="main">${article ?? page}</div>`, anchor);
+  };
+  Search.makeSearchSummary = (page, stems, anchor) =>
+    makeSearchSummary(page, [...stems].map((s) => s.replace(/i$/, "")), anchor);
+}
+
+addEventListener("DOMContentLoaded", () => {
+  if (typeof Search === "undefined") return; // not the page of results
+  mendExtracts();
+  // A page that is read from a file may not read another.
+  if (location.protocol === "file:") {
+    DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false;
+  }
+});

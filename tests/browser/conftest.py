@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, ViewportSize
+from playwright.sync_api import Browser
 
 from browser import open_chromium, serve
-from views import SITE, WIDE
+from views import SITE, Visit, visits
 
 
 @pytest.fixture(scope="session")
@@ -26,37 +26,12 @@ def chromium() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def visit(chromium: Browser, address: str) -> Iterator[Callable[..., Page]]:
+def visit(chromium: Browser, address: str) -> Iterator[Visit]:
     """`visit("04_scaled…", theme="dark", viewport=PHONE)` opens a page.
 
     At the end of the test nothing may have gone wrong in the console, and
-    nothing may have been asked of another host.
+    nothing may have been asked of another host. The functions of faults.js
+    are there to be called: `page.evaluate("widthFaults()")`.
     """
-    contexts, faults = [], []
-
-    def open_page(
-        name: str,
-        *,
-        theme: str = "light",
-        viewport: ViewportSize = WIDE,
-        **options: object,
-    ) -> Page:
-        context = chromium.new_context(
-            viewport=viewport, color_scheme=theme, **options)
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(10_000)
-        page.on("console", lambda message: faults.append(message.text)
-                if message.type in {"error", "warning"} else None)
-        page.on("pageerror", lambda error: faults.append(str(error)))
-        page.on("request", lambda request: faults.append(
-            f"asked another host: {request.url}")
-            if not request.url.startswith((address, "data:", "blob:"))
-            else None)
-        page.goto(f"{address}{name}.html")
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert not faults, "\n".join(faults)
+    with visits(chromium, address) as visit:
+        yield visit

@@ -1,10 +1,61 @@
-"""What the browser tests look at, and how wide they look."""
+"""What the browser tests look at, and how."""
 
-from playwright.sync_api import ViewportSize
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from playwright.sync_api import Browser, Page, ViewportSize
 
 from notebooks import ROOT
 
 SITE = ROOT / "_build" / "html"
+FAULTS = Path(__file__).with_name("faults.js")
 
 WIDE: ViewportSize = {"width": 1280, "height": 900}
 PHONE: ViewportSize = {"width": 360, "height": 740}
+
+Visit = Callable[..., Page]
+
+
+@contextmanager
+def visits(chromium: Browser, address: str) -> Iterator[Visit]:
+    """Give a function that opens pages; see the fixture `visit`."""
+    contexts, faults = [], []
+
+    def open_page(
+        name: str,
+        *,
+        theme: str = "light",
+        viewport: ViewportSize = WIDE,
+        **options: object,
+    ) -> Page:
+        context = chromium.new_context(
+            viewport=viewport, color_scheme=theme, **options)
+        contexts.append(context)
+        context.add_init_script(path=FAULTS)
+        page = context.new_page()
+        page.set_default_timeout(10_000)
+        page.on("console", lambda message: faults.append(message.text)
+                if message.type in {"error", "warning"} else None)
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("request", lambda request: faults.append(
+            f"asked another host: {request.url}")
+            if not request.url.startswith((address, "data:", "blob:"))
+            else None)
+        page.goto(f"{address}{name}.html")
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert not faults, "\n".join(faults)
+
+
+def show_in(page: Page, theme: str) -> None:
+    """Let the reader's system ask for light or dark, and the page follow."""
+    page.emulate_media(color_scheme=theme)
+    page.wait_for_function(
+        "theme => document.documentElement.dataset.theme === theme"
+        " && !document.getAnimations().length", arg=theme)

@@ -1,0 +1,169 @@
+// What may be wrong with a page that is shown. Each function returns a list of
+// sentences, empty where all is well; conftest.py puts them into every page.
+
+function isShown(element) {
+  return element.checkVisibility() && element.getClientRects().length > 0;
+}
+
+function shown(selector) {
+  return [...document.querySelectorAll(selector)].filter(isShown);
+}
+
+function naming(element) {
+  const words = element.textContent.trim().replace(/\s+/g, " ").slice(0, 40);
+  const names = [...element.classList].map((name) => `.${name}`).join("");
+  return `<${element.localName}${names}> ${words}`;
+}
+
+// Scroll down as a reader does, so that all is fetched and laid out; say by
+// how much what was already seen has moved (the cumulative layout shift).
+async function movementFaults(limit) {
+  const frame = () => new Promise((done) => requestAnimationFrame(done));
+  const page = document.documentElement;
+  for (let y = 0; y < page.scrollHeight; y += innerHeight) {
+    scrollTo({ top: y, behavior: "instant" });
+    await frame();
+  }
+  const pictures = shown("img").filter((picture) => !picture.complete);
+  await Promise.allSettled(pictures.map((picture) => picture.decode()));
+  await document.fonts.ready;
+  await frame();
+  const observer = new PerformanceObserver(() => {});
+  const shifts = await new Promise((done) => {
+    observer.observe({ type: "layout-shift", buffered: true });
+    requestAnimationFrame(() => setTimeout(() => done(observer.takeRecords())));
+  });
+  scrollTo({ top: 0, behavior: "instant" });
+  const moved = shifts.filter((shift) => !shift.hadRecentInput);
+  const total = moved.reduce((sum, shift) => sum + shift.value, 0);
+  if (total < limit) return [];
+  const what = moved.flatMap((shift) => shift.sources)
+    .map(({ node }) => naming(node?.parentElement ?? document.body));
+  return [`moved by ${total.toFixed(4)}: ${[...new Set(what)].join("; ")}`];
+}
+
+function pictureFaults() {
+  return shown("img")
+    .filter((picture) => !picture.complete || !picture.naturalWidth)
+    .map((picture) => `not shown: ${picture.currentSrc || picture.src}`);
+}
+
+// In the dark theme, too: a heat map is read by its colours.
+function colourFaults() {
+  return shown(".cell_output img")
+    .filter((figure) => getComputedStyle(figure).filter !== "none")
+    .map((figure) => `its colours are changed: ${figure.alt}`);
+}
+
+function formulaFaults() {
+  const formulas = shown(".katex");
+  const faults = [];
+  for (const formula of formulas) {
+    const { width, height } = formula.getBoundingClientRect();
+    if (!width || !height) faults.push(`has no size: ${naming(formula)}`);
+    // axe is not asked about the parts of a formula; see test_pages.py.
+    const colours = [formula, ...formula.querySelectorAll(".katex-html span")]
+      .map((part) => getComputedStyle(part).color)
+      .filter((colour) => colour !== "rgba(0, 0, 0, 0)"); // a \phantom
+    if (new Set(colours).size > 1) {
+      faults.push(`is not of the colour of its text: ${naming(formula)}`);
+    }
+  }
+  const fonts = [...document.fonts].filter((f) => /KaTeX/.test(f.family));
+  const loaded = fonts.filter((font) => font.status === "loaded");
+  if (formulas.length && !loaded.length) faults.push("no font of KaTeX's");
+  for (const font of document.fonts) {
+    if (font.status === "error") faults.push(`no font ${font.family}`);
+  }
+  return faults;
+}
+
+// What is wider than its place scrolls there, or is cut off on purpose.
+function staysInside(element, edge) {
+  for (let box = element; box !== document.body; box = box.parentElement) {
+    const { overflowX } = getComputedStyle(box);
+    const holds = overflowX !== "visible" || box.matches(".sr-only, foreignObject");
+    if (holds && box.getBoundingClientRect().right <= edge + 1) return true;
+  }
+  return false;
+}
+
+function widthFaults() {
+  const { scrollWidth } = document.documentElement;
+  const faults = scrollWidth > innerWidth
+    ? [`the page is ${scrollWidth} wide, its window ${innerWidth}`] : [];
+  const column = document.querySelector("article, .bd-search-container");
+  const edge = column.getBoundingClientRect().right;
+  const out = [...column.querySelectorAll("*")].filter((element) =>
+    element.getBoundingClientRect().right > edge + 1
+    && isShown(element) && !staysInside(element, edge));
+  return faults.concat(out.map((e) => `sticks out: ${naming(e)}`));
+}
+
+// Code of up to 79 columns is read without scrolling.
+function codeFaults() {
+  return shown("article pre")
+    .filter((code) => code.scrollWidth > code.clientWidth)
+    .filter((code) => code.textContent.split("\n").every((l) => l.length <= 79))
+    .map((code) => `scrolls: ${naming(code)}`);
+}
+
+// Letters on the first line of each paragraph that has more than one.
+function lettersOfLines() {
+  const range = document.createRange();
+  const lettersOf = (paragraph) => {
+    const texts = document.createTreeWalker(paragraph, NodeFilter.SHOW_TEXT);
+    let letters = 0;
+    let line;
+    for (let text = texts.nextNode(); text; text = texts.nextNode()) {
+      for (let i = 0; i < text.length; i += 1, letters += 1) {
+        range.setStart(text, i);
+        range.setEnd(text, i + 1);
+        const { top, height } = range.getBoundingClientRect();
+        line ??= top + height;
+        if (top > line) return letters - 1; // the space before it not counted
+      }
+    }
+    return null;
+  };
+  return shown("article section > p:not(:has(.katex, img))")
+    .map(lettersOf).filter((letters) => letters !== null);
+}
+
+// The ring around what has the focus: there, and not cut off by a box.
+function focusFaults() {
+  const element = document.activeElement;
+  if (element === document.body) return ["nothing has the focus"];
+  const style = getComputedStyle(element);
+  const outlined = style.outlineStyle !== "none" && parseFloat(style.outlineWidth);
+  if (!outlined && style.boxShadow === "none") {
+    return [`shows no focus: ${naming(element)}`];
+  }
+  const { left, right, top, bottom } = element.getBoundingClientRect();
+  if (bottom < 0 || top > innerHeight) return [`not in sight: ${naming(element)}`];
+  const far = outlined ? 1 + parseFloat(style.outlineOffset) : 1;
+  for (let box = element.parentElement; box; box = box.parentElement) {
+    if (getComputedStyle(box).overflowX !== "hidden") continue;
+    const edge = box.getBoundingClientRect();
+    if (left - far < edge.left || right + far > edge.right) {
+      return [`its ring is cut off: ${naming(element)}`];
+    }
+  }
+  return [];
+}
+
+// Thousands of words of code look alike, and axe needs to see but one of each
+// look. The others lose the span around them, by which nothing else changes.
+function thinOutCode() {
+  const seen = new Set();
+  const look = (element) => (element === document.body ? ""
+    : look(element.parentElement) + `/${element.localName}.${element.className}`);
+  const twins = [...document.querySelectorAll("pre span")].filter((word) =>
+    !word.childElementCount && (seen.has(look(word)) || !seen.add(look(word))));
+  for (const twin of twins) twin.replaceWith(...twin.childNodes);
+}
+
+Object.assign(globalThis, {
+  movementFaults, pictureFaults, colourFaults, formulaFaults, widthFaults,
+  codeFaults, lettersOfLines, focusFaults, thinOutCode,
+});

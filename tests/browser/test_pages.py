@@ -1,0 +1,108 @@
+"""Every page as a reader has it: wide and on a phone, light and dark.
+
+A page is opened once for each width; all the tests of it read that one.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+
+import pytest
+import yaml
+from axe_playwright_python.base import AXE_SCRIPT
+from conftest import PHONE, WIDE, show_in, visits
+from playwright.sync_api import Browser, Page
+
+from build import pages
+from notebooks import ROOT
+
+TOC = yaml.safe_load((ROOT / "_toc.yml").read_text("utf-8"))
+NAMES = [*dict.fromkeys(pages(TOC)), "search"]
+WIDTHS = {"wide": WIDE, "phone": PHONE}
+
+#: How much of what is in view may move while a page loads and is read.
+SHIFT = 0.01
+
+#: Letters on a line: half of the lines have no more. (80 in DejaVu Sans, which
+#: is wide; the reader's system chooses the font.)
+LETTERS = 90
+
+#: What the colours of a page decide, the rest being the same in both themes.
+OF_COLOURS = ["color-contrast", "link-in-text-block"]
+
+
+@pytest.fixture(
+    scope="module",
+    params=[(name, width) for name in NAMES for width in WIDTHS],
+    ids="-".join,
+)
+def page(
+    request: pytest.FixtureRequest, chromium: Browser, address: str
+) -> Iterator[Page]:
+    name, width = request.param
+    with visits(chromium, address) as visit:
+        yield visit(name, viewport=WIDTHS[width], reduced_motion="reduce")
+
+
+def is_wide(page: Page) -> bool:
+    return page.viewport_size == WIDE
+
+
+def violations(page: Page, rules: list[str] | None = None) -> list[str]:
+    """What axe-core finds on a page, a sentence for each kind.
+
+    The parts of a formula are left out, thousands of spans that have no
+    meaning but by their MathML; that they have the colour of the text around
+    them, `formulaFaults()` makes sure.
+    """
+    if page.evaluate("typeof axe") == "undefined":
+        page.evaluate(AXE_SCRIPT + "; 0")
+    options = {"resultTypes": ["violations"], "preload": False}
+    if rules:
+        options["runOnly"] = rules
+    found = page.evaluate(
+        "options => axe.run({exclude: ['.katex-html']}, options)"
+        ".then(({violations}) => violations)", options)
+    return [
+        f"{fault['id']}: {fault['help']}, {len(fault['nodes'])} times, as in "
+        f"{fault['nodes'][0]['html'][:200]}: "
+        f"{fault['nodes'][0]['failureSummary']}"
+        for fault in found
+    ]
+
+
+def test_nothing_moves(page):
+    assert page.evaluate(f"movementFaults({SHIFT})") == []
+
+
+def test_all_is_shown(page):
+    assert page.evaluate("pictureFaults()") == []
+    page.evaluate("document.querySelectorAll('details')"
+                  ".forEach(fold => { fold.open = true; })")
+    page.wait_for_function("document.fonts.status === 'loaded'")
+    assert page.evaluate("formulaFaults()") == []
+
+
+def test_nothing_is_wider_than_its_place(page):
+    assert page.evaluate("widthFaults()") == []
+    if is_wide(page):
+        assert page.evaluate("codeFaults()") == []
+
+
+def test_lines_are_short_enough_to_read(page):
+    letters = page.evaluate("lettersOfLines()")
+    if is_wide(page) and letters:
+        assert statistics.median(letters) <= LETTERS
+
+
+def test_axe_finds_nothing(page):
+    page.evaluate("thinOutCode()")
+    assert violations(page) == []
+    show_in(page, "dark")
+    assert violations(page, OF_COLOURS) == []
+
+
+def test_figures_keep_their_colours(page):
+    show_in(page, "dark")
+    assert page.evaluate("colourFaults()") == []
