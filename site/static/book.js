@@ -23,18 +23,19 @@ for (const button of document.querySelectorAll("[data-bs-toggle=tooltip]")) {
 function mendExtracts() {
   const { htmlToText, makeSearchSummary } = Search;
   Search.htmlToText = (page, anchor) => {
-    const article = page.match(/<article[^]*<\/article>/);
-    return htmlToText(`<div role="main">${article ?? page}</div>`, anchor);
+    const [article] = page.match(/<article[^]*<\/article>/) ?? [page];
+    const text = article.replace(/<h1[^]*?<\/h1>/, ""); // the link above says it
+    return htmlToText(`<div role="main">${text}</div>`, anchor);
   };
   Search.makeSearchSummary = (page, stems, anchor) =>
     makeSearchSummary(page, [...stems].map((s) => s.replace(/i$/, "")), anchor);
 }
 
 addEventListener("DOMContentLoaded", () => {
-  if (typeof Search === "undefined") return; // not the page of results
-  mendExtracts();
-  // A page that is read from a file may not read another.
-  if (location.protocol === "file:") {
-    DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false;
-  }
+  if (typeof Search !== "undefined") mendExtracts();
 });
+
+// A page that is read from a file may not read another for its extract.
+if (location.protocol === "file:") {
+  DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false;
+}

@@ -1,0 +1,126 @@
+"""Reading with the keyboard alone: all is reached, and one sees where one is."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import PHONE
+from playwright.sync_api import Page
+
+CHAPTER = "05_masking"
+
+#: What the keyboard must come by, as a selector each.
+STOPS = {
+    "skip link": "#pst-skip-link a",
+    "search": ".search-button-field",
+    "another chapter": ".bd-sidebar-primary .toctree-l1 a",
+    "sidebar's button": ".primary-toggle",
+    "menus": ".article-header-buttons .dropdown-toggle",
+    "theme switch": ".theme-switch-button",
+    "badge": 'article a[href*="colab.research"]',
+    "hidden code": "details.hide > summary",
+    "copy button": ".copybtn",
+    "solution": "details:not([class]) > summary",
+    "link in the text": "article p a.internal",
+    "next chapter": ".prev-next-area a",
+    "contents of the page": "#pst-page-toc-nav a",
+}
+
+
+def press(page: Page, *keys: str) -> None:
+    for key in keys:
+        page.keyboard.press(key)
+
+
+def focused(page: Page, selector: str) -> bool:
+    return page.evaluate(
+        "selector => document.activeElement.matches(selector)", selector)
+
+
+def is_open(page: Page, dialog: str) -> bool:
+    return page.locator(f"dialog{dialog}").evaluate("dialog => dialog.open")
+
+
+def test_all_is_reached_and_seen(visit):
+    page = visit(CHAPTER, reduced_motion="reduce")
+    reached, faults = set(), []
+    for _ in range(400):
+        press(page, "Tab")
+        here, found = page.evaluate(
+            "stops => [Object.keys(stops).filter((name) =>"
+            " document.activeElement.matches(stops[name])), focusFaults()]",
+            STOPS)
+        if found == ["nothing has the focus"]:
+            break
+        reached.update(here)
+        faults += found
+    assert faults == []
+    assert set(STOPS) - reached == set()
+
+
+def test_the_skip_link_skips(visit):
+    page = visit(CHAPTER)
+    press(page, "Tab", "Enter", "Tab")
+    assert page.evaluate(
+        "document.querySelector('main').contains(document.activeElement)")
+
+
+@pytest.mark.parametrize("selector", ["details.hide", "details:not([class])"])
+def test_folds_open(visit, selector):
+    page = visit(CHAPTER)
+    fold = page.locator(f"article {selector}").first
+    for is_open in (True, False):
+        fold.locator("summary").press("Enter")
+        assert fold.evaluate("fold => fold.open") == is_open
+
+
+def test_code_is_copied(visit):
+    page = visit(CHAPTER, permissions=["clipboard-read", "clipboard-write"])
+    cell = page.locator(".cell_input").nth(2)
+    cell.locator(".copybtn").press("Enter")
+    page.wait_for_selector(".copybtn.success")
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied == cell.locator("pre").text_content().strip() != ""
+
+
+def test_a_menu_opens_and_closes(visit):
+    page = visit(CHAPTER)
+    button = page.get_by_role("button", name="Launch interactive content")
+    button.press("Enter")
+    page.locator(".dropdown-menu.show").wait_for()
+    press(page, "ArrowDown")
+    assert focused(page, ".dropdown-menu a") and not page.evaluate("focusFaults()")
+    press(page, "Escape")
+    assert focused(page, ".dropdown-toggle")
+    assert button.get_attribute("aria-expanded") == "false"
+
+
+def test_the_search_opens_and_closes(visit):
+    page = visit(CHAPTER)
+    page.locator(".theme-switch-button").focus()
+    press(page, "Control+k")
+    assert is_open(page, "#pst-search-dialog") and focused(page, "input[name=q]")
+    press(page, "Escape")
+    assert not is_open(page, "#pst-search-dialog")
+    assert focused(page, ".theme-switch-button")
+
+
+@pytest.mark.parametrize("button, dialog", [
+    (".primary-toggle", "#pst-primary-sidebar-modal"),
+    (".secondary-toggle", "#pst-secondary-sidebar-modal"),
+    (".article-header-buttons .search-button", "#pst-search-dialog"),
+])
+def test_a_sidebar_is_a_dialog_on_a_phone(visit, button, dialog):
+    page = visit(CHAPTER, viewport=PHONE, reduced_motion="reduce")
+    assert not is_open(page, dialog)
+    page.locator(button).press("Enter")
+    assert is_open(page, dialog)
+    # Around: inside all the time, or on the browser's own buttons.
+    inside = f"{dialog}, {dialog} *"
+    for _ in range(40):
+        assert focused(page, f"{inside}, body"), "the focus has left"
+        press(page, "Tab")
+    if not focused(page, inside):
+        press(page, "Tab")
+    press(page, "Escape")
+    assert not is_open(page, dialog)
+    assert focused(page, button)

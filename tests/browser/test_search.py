@@ -1,0 +1,63 @@
+"""The search finds, says so where there is nothing, and shows what it found."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import SITE, visits
+
+
+def found(page) -> list[str]:
+    """The titles of the pages found, once all of them are there."""
+    page.locator("#search-results p.search-summary").filter(
+        has_text="Search finished").wait_for()
+    return page.locator("#search-results li > a").all_inner_texts()
+
+
+@pytest.mark.parametrize("words, title", [
+    ("rotary", "9. Positions"),
+    ("perplexity", "11. A small language model"),
+    ("KV cache", "13. The KV cache"),
+    ("additive mask", "5. Masking"),
+])
+def test_words_are_found(visit, words, title):
+    page = visit("index")
+    page.keyboard.press("Control+k")
+    page.keyboard.type(words)
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/search.html?*")
+    titles = found(page)
+    assert any(t.startswith(title) for t in titles[:3]), titles
+    # Each is shown with words of its page, those of the search among them.
+    extract = page.locator("#search-results li", has_text=title) \
+        .locator(".context").inner_text()
+    assert words.split()[-1].lower() in extract.lower()
+
+
+def test_a_result_leads_to_the_words(visit):
+    page = visit("search")
+    page.get_by_role("searchbox").first.fill("rotary")
+    page.keyboard.press("Enter")
+    title = found(page)[0]
+    page.locator("#search-results li > a").first.click()
+    page.get_by_role("heading", name=title).wait_for()
+    marked = page.locator("article .highlighted")
+    marked.first.wait_for(state="attached")
+    assert {word.lower() for word in marked.all_text_contents()} == {"rotary"}
+    page.get_by_text("Hide Search Matches").click()
+    assert marked.count() == 0
+
+
+def test_nothing_found_is_said(visit):
+    page = visit("search")
+    page.get_by_role("searchbox").first.fill("xyzzy")
+    page.keyboard.press("Enter")
+    page.get_by_text("did not match any documents").wait_for()
+    assert page.locator("#search-results li").count() == 0
+
+
+def test_a_copy_on_disk_can_be_searched(chromium):
+    with visits(chromium, SITE.as_uri() + "/") as visit:
+        page = visit("search")
+        page.get_by_role("searchbox").first.fill("rotary")
+        page.keyboard.press("Enter")
+        assert found(page)[0].startswith("9. Positions")
