@@ -15,6 +15,12 @@ function naming(element) {
   return `<${element.localName}${names}> ${words}`;
 }
 
+const shifts = [];
+const watcher = new PerformanceObserver((list) => {
+  shifts.push(...list.getEntries());
+});
+watcher.observe({ type: "layout-shift" });
+
 // Scroll down as a reader does, so that all is fetched and laid out; say by
 // how much what was already seen has moved (the cumulative layout shift).
 async function movementFaults(limit) {
@@ -28,12 +34,10 @@ async function movementFaults(limit) {
   await Promise.allSettled(pictures.map((picture) => picture.decode()));
   await document.fonts.ready;
   await frame();
-  const observer = new PerformanceObserver(() => {});
-  const shifts = await new Promise((done) => {
-    observer.observe({ type: "layout-shift", buffered: true });
-    requestAnimationFrame(() => setTimeout(() => done(observer.takeRecords())));
-  });
   scrollTo({ top: 0, behavior: "instant" });
+  await frame();
+  await frame();
+  shifts.push(...watcher.takeRecords());
   const moved = shifts.filter((shift) => !shift.hadRecentInput);
   const total = moved.reduce((sum, shift) => sum + shift.value, 0);
   if (total < limit) return [];
