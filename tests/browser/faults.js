@@ -42,7 +42,8 @@ async function movementFaults(limit) {
   const total = moved.reduce((sum, shift) => sum + shift.value, 0);
   if (total < limit) return [];
   const what = moved.flatMap((shift) => shift.sources)
-    .map(({ node }) => naming(node?.parentElement ?? document.body));
+    .map(({ node }) => (node?.nodeType === Node.TEXT_NODE ? node.parentElement : node))
+    .map((element) => (element ? naming(element) : "what is gone by now"));
   return [`moved by ${total.toFixed(4)}: ${[...new Set(what)].join("; ")}`];
 }
 

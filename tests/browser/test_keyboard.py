@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from conftest import PHONE
+from views import PHONE
 from playwright.sync_api import Page
 
 CHAPTER = "05_masking"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 import yaml
 from axe_playwright_python.base import AXE_SCRIPT
-from conftest import PHONE, WIDE, show_in, visits
+from views import PHONE, WIDE, show_in, visits
 from playwright.sync_api import Browser, Page
 
 from build import pages

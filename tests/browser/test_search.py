@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from conftest import SITE, visits
+from views import SITE, visits
 
 
 def found(page) -> list[str]:
