@@ -208,12 +208,6 @@ MENDS = [
     # The icon's own titles would be read as part of the button's name.
     (r'(<i class="theme-switch [^>]*?) title="[^"]*"',
      r'\1 aria-hidden="true"'),
-    # Until the theme's script has run, at the end, a page in the colours of
-    # the reader's system has none: both logos, and a flash of white.
-    (r'(document\.documentElement\.dataset)\.theme = localStorage[^;]*;',
-     r'\1.theme = \1.mode !== "auto" ? \1.mode'
-     ' : matchMedia("(prefers-color-scheme: dark)").matches'
-     ' ? "dark" : "light";'),
     # The sidebar's logo and search button stand in no landmark.
     (r'(<div id="pst-primary-sidebar")',
      r'\1 role="complementary" aria-label="Book"'),

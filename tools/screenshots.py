@@ -1,0 +1,116 @@
+"""Pictures of the built book, for people to look at.
+
+    python tools/screenshots.py
+
+renews those that the README shows, from the pages that `make book` has built.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from PIL import Image
+from playwright.sync_api import Browser, Page
+
+from browser import open_chromium, serve
+
+ROOT = Path(__file__).resolve().parent.parent
+SITE = ROOT / "_build" / "html"
+
+#: A page has few colours, and so many bytes less.
+COLOURS = 128
+
+
+def as_it_is(page: Page) -> None:
+    """Leave a page as it was opened."""
+
+
+def use_scale(page: Page) -> None:
+    """Move the slider of chapter 4's figure to where softmax is sharp."""
+    figure = page.locator('[data-explore="scale"]').first
+    figure.locator("input[type=range]").first.fill("2")
+
+
+@dataclass(frozen=True)
+class Shot:
+    """What is taken: which page, from where on, after what, how wide."""
+
+    name: str
+    page: str
+    top: str = "body"
+    use: Callable[[Page], None] = as_it_is
+    theme: str = "light"
+    size: tuple[int, int] = (1280, 900)
+
+
+#: For the README.
+README = [
+    Shot("screenshot", "02_self_attention", top="#temperature",
+         size=(1280, 1130)),
+    Shot("screenshot-figure", "04_scaled_dot_product_attention",
+         top='[data-explore="scale"]', use=use_scale, size=(1280, 800)),
+]
+
+#: For whoever looks over a change.
+PAGES = [
+    Shot("index", "index"),
+    Shot("04-figure", "04_scaled_dot_product_attention",
+         top='[data-explore="scale"]', use=use_scale),
+    Shot("05-dark", "05_masking", top="#padding", theme="dark"),
+    Shot("11", "11_small_language_model", top="article h2"),
+    Shot("13-phone", "13_kv_cache", top="article h2", size=(360, 740)),
+]
+
+
+def take(browser: Browser, address: str, shot: Shot, folder: Path) -> Path:
+    """Take one picture of the book served at an address; where it lies."""
+    width, height = shot.size
+    context = browser.new_context(
+        viewport={"width": width, "height": height}, color_scheme=shot.theme,
+        reduced_motion="reduce",
+    )
+    page = context.new_page()
+    page.goto(f"{address}{shot.page}.html")
+    shot.use(page)
+    page.locator(shot.top).first.evaluate(
+        "place => scrollBy({top: place.getBoundingClientRect().top - 80,"
+        " behavior: 'instant'})")
+    page.wait_for_function(
+        "document.fonts.status === 'loaded' && [...document.images].every("
+        "image => image.complete || !image.checkVisibility())"
+        " && !document.getAnimations().length")
+    path = folder / f"{shot.name}.png"
+    few = Image.open(io.BytesIO(page.screenshot())).quantize(COLOURS)
+    part = path.with_suffix(".part")
+    few.save(part, "png", optimize=True)
+    os.replace(part, path)
+    context.close()
+    return path
+
+
+def take_all(
+    browser: Browser, address: str, shots: Iterable[Shot], folder: Path
+) -> list[Path]:
+    """Take pictures into a folder, which is made."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return [take(browser, address, shot, folder) for shot in shots]
+
+
+def main() -> int:
+    if not (SITE / "index.html").is_file():
+        print("the book is not built; expected _build/html; run: make book",
+              file=sys.stderr)
+        return 1
+    with serve(SITE) as address, open_chromium() as browser:
+        for path in take_all(browser, address, README, ROOT / "images"):
+            print(f"{path.relative_to(ROOT)}: {path.stat().st_size:,} bytes")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
