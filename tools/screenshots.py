@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,7 +68,10 @@ PAGES = [
 
 
 def take(browser: Browser, address: str, shot: Shot, folder: Path) -> Path:
-    """Take one picture of the book served at an address; where it lies."""
+    """Take one picture of the book served at an address; where it lies.
+
+    The folder is made.
+    """
     width, height = shot.size
     context = browser.new_context(
         viewport={"width": width, "height": height}, color_scheme=shot.theme,
@@ -84,6 +87,7 @@ def take(browser: Browser, address: str, shot: Shot, folder: Path) -> Path:
         "document.fonts.status === 'loaded' && [...document.images].every("
         "image => image.complete || !image.checkVisibility())"
         " && !document.getAnimations().length")
+    folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{shot.name}.png"
     few = Image.open(io.BytesIO(page.screenshot())).quantize(COLOURS)
     part = path.with_suffix(".part")
@@ -93,21 +97,14 @@ def take(browser: Browser, address: str, shot: Shot, folder: Path) -> Path:
     return path
 
 
-def take_all(
-    browser: Browser, address: str, shots: Iterable[Shot], folder: Path
-) -> list[Path]:
-    """Take pictures into a folder, which is made."""
-    folder.mkdir(parents=True, exist_ok=True)
-    return [take(browser, address, shot, folder) for shot in shots]
-
-
 def main() -> int:
     if not (SITE / "index.html").is_file():
         print("the book is not built; expected _build/html; run: make book",
               file=sys.stderr)
         return 1
     with serve(SITE) as address, open_chromium() as browser:
-        for path in take_all(browser, address, README, ROOT / "images"):
+        for shot in README:
+            path = take(browser, address, shot, ROOT / "images")
             print(f"{path.relative_to(ROOT)}: {path.stat().st_size:,} bytes")
     return 0
 

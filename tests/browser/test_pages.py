@@ -24,9 +24,9 @@ WIDTHS = {"wide": WIDE, "phone": PHONE}
 #: How much of what is in view may move while a page loads and is read.
 SHIFT = 0.01
 
-#: Letters on a line: half of the lines have no more. (80 in DejaVu Sans, which
-#: is wide; the reader's system chooses the font.)
-LETTERS = 90
+#: Letters on a line: half of the lines have no more. (The reader's system
+#: chooses the font: they are 80 in DejaVu Sans, and some 90 in narrower ones.)
+LETTERS = 95
 
 #: What the colours of a page decide, the rest being the same in both themes.
 OF_COLOURS = ["color-contrast", "link-in-text-block"]

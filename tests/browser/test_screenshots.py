@@ -1,0 +1,16 @@
+"""Five pages as they look, kept for people in _build/screenshots/."""
+
+import pytest
+from PIL import Image
+from views import SITE
+
+from screenshots import PAGES, take
+
+
+@pytest.mark.parametrize("shot", PAGES, ids=lambda shot: shot.name)
+def test_a_picture_is_taken(chromium, address, shot):
+    path = take(chromium, address, shot, SITE.parent / "screenshots")
+    with Image.open(path) as picture:
+        assert picture.size == shot.size
+        shades = len(picture.convert("L").getcolors())
+    assert shades > 20, "the page is all but empty"
