@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 from playwright.sync_api import Browser
@@ -21,7 +22,11 @@ def address() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
-    with open_chromium() as browser:
+    with ExitStack() as stack:
+        try:
+            browser = stack.enter_context(open_chromium())
+        except RuntimeError as error:  # said once, not for each test
+            pytest.exit(str(error), returncode=1)
         yield browser
 
 
