@@ -1,0 +1,108 @@
+"""Chapter 13's figure: what each call computes, with a cache and without."""
+
+import numpy as np
+import pytest
+from playwright.sync_api import expect
+
+from figure import Figure, numbers
+
+PAGE = "13_kv_cache"
+
+
+def by_numpy(data, call):
+    """The table's rows at a call, by the chapter's formulas."""
+    prompt, flops = data["prompt"], data["flops"]
+    S = prompt + np.arange(call)[:, None]  # (calls, 1)
+    T = np.hstack([np.where(S == prompt, prompt, 1), S])  # (calls, 2)
+    work = T * (flops["token"] + S * flops["pair"]) + flops["last"]
+    return {
+        "rows computed": T[-1],
+        "rows reused": S[-1] - T[-1],
+        "scores": T[-1] * S[-1],
+        "FLOPs": work[-1],
+        "rows so far": T.sum(0),
+        "FLOPs so far": work.sum(0),
+        "bytes kept": [S[-1, 0] * data["kept"], 0],
+    }
+
+
+def assert_shows(figure, call):
+    wanted = by_numpy(figure.data, call)
+    shown = figure.host.get_by_role("table").evaluate(
+        "table => [...table.rows].slice(1).map(row => [...row.cells].map("
+        "cell => cell.textContent.replaceAll(',', '')))")
+    assert [row[0] for row in shown] == list(wanted)
+    for name, *cells in shown:
+        assert [int(cell) for cell in cells] == list(wanted[name]), name
+
+    words, S = figure.data["words"], figure.data["prompt"] + call - 1
+    assert f"writes “{words[S]}”" in figure.said
+    assert f"holds {S} tokens" in figure.said
+    assert_draws(figure, S, wanted["rows computed"])
+    # The dots stand at the totals; 96 pixels are the largest there is.
+    last = len(figure.data["words"]) - figure.data["prompt"]
+    top = by_numpy(figure.data, last)["FLOPs so far"][1]
+    dots = figure.host.locator("circle").evaluate_all(
+        "dots => dots.map(dot => Number(dot.getAttribute('cy')))")
+    assert dots == pytest.approx(
+        120 - 96 * wanted["FLOPs so far"][::-1] / top, abs=0.06)
+
+
+def assert_draws(figure, S, new):
+    """Filled are a cell for each new key, and a bar of S scores each."""
+    picture = figure.host.locator("svg").first
+    middle = picture.evaluate("svg => svg.clientWidth") / 2
+    filled = picture.evaluate(
+        "svg => [...svg.querySelectorAll('rect[fill^=\"#\"]')].map(r =>"
+        " [r.getBBox().x, r.getBBox().width + 1, r.getBBox().height + 1])")
+    for T, left in zip(new, (0, middle)):
+        ours = [
+            (round((x - left) / cell - 0.5 / cell, 6), long / cell)
+            for x, long, cell in filled if 0 <= x - left < middle
+        ]
+        assert ours == [(n, 1) for n in range(S - T, S)] + [(0, S)] * T
+
+
+def test_each_call_shows_numpys_numbers(visit):
+    figure = Figure(visit(PAGE), "cache")
+    calls = len(figure.data["words"]) - figure.data["prompt"]
+    bytes_kept, rows = [], []
+    for call in range(1, calls + 1):
+        figure.slide("Call", call)
+        assert_shows(figure, call)
+        said = numbers(figure.said.replace(",", ""))
+        bytes_kept.append(said[-2])
+        rows.append(figure.table("Rows of K and V")["rows so far"])
+    # A line of bytes, and of rows with the cache; without it, a square.
+    assert set(np.diff(bytes_kept)) == {figure.data["kept"]}
+    with_cache, without = np.diff(rows, axis=0).T
+    assert set(with_cache) == {1} and set(np.diff(without)) == {1}
+
+
+def test_buttons_step_and_stop_at_the_ends(visit):
+    figure = Figure(visit(PAGE), "cache")
+    figure.slide("Call", 1)
+    figure.press("Back")
+    assert_shows(figure, 1)
+    figure.press("Next")
+    figure.press("Next")
+    assert_shows(figure, 3)
+    figure.press("Back")
+    assert_shows(figure, 2)
+    calls = len(figure.data["words"]) - figure.data["prompt"]
+    figure.slide("Call", calls)
+    figure.press("Next")
+    assert_shows(figure, calls)
+
+
+@pytest.mark.parametrize("touch", [False, True])
+def test_the_curve_is_a_handle(visit, touch):
+    figure = Figure(visit(PAGE, has_touch=touch), "cache")
+    figure.pull("call", 40, 0, touch=touch)
+    width = figure.host.locator("svg").nth(1).evaluate("s => s.clientWidth")
+    # The middle of the handle and 40 pixels on, on an axis from 60.
+    place = (50 + width) / 2 + 40
+    calls = len(figure.data["words"]) - figure.data["prompt"]
+    call = round(1 + (calls - 1) * (place - 60) / (width - 70))
+    expect(figure.control("Call")).to_have_value(str(call))
+    assert_shows(figure, call)
