@@ -43,7 +43,8 @@ def assert_shows(figure, n):
             "name => Number(bar.getAttribute(name))))")
         assert all(height == 0 for _, height in bars[n + 1:])
         for (y, height), share in zip(bars, expected):
-            assert height == pytest.approx(max(1, HEIGHT * abs(share)), abs=0.1)
+            assert height == pytest.approx(
+                max(1, HEIGHT * abs(share)), abs=0.1)
             assert y == pytest.approx(
                 22 + HEIGHT * (1 - max(0, share)), abs=0.1)
 
@@ -59,6 +60,14 @@ def test_every_height_is_numpys(visit):
     figure.press("Next")
     slider.press("ArrowRight")
     assert_shows(figure, 2)
+    # One curve a design: its size at every height.
+    sizes = [[by_numpy(design, n)[0][0] for n in range(25)]
+             for design in figure.data["designs"].values()]
+    curves = figure.host.locator("svg").nth(2).locator(
+        "polyline").evaluate_all(
+        "lines => lines.map(line => [...line.points].map(p => p.y))")[-2:]
+    assert np.array(curves) == pytest.approx(
+        22 + 60 * (1 - np.array(sizes) / np.max(sizes)), abs=0.1)
     # The stream after block n, less what the block added, is the one below.
     pre = figure.data["designs"]["pre-norm"]
     for n in range(1, 25):
