@@ -148,9 +148,10 @@ function focusFaults() {
   if (bottom < 0 || top > innerHeight) return [`not in sight: ${naming(element)}`];
   const far = outlined ? 1 + parseFloat(style.outlineOffset) : 1;
   for (let box = element.parentElement; box; box = box.parentElement) {
-    if (getComputedStyle(box).overflowX !== "hidden") continue;
+    if (getComputedStyle(box).overflow !== "hidden") continue;
     const edge = box.getBoundingClientRect();
-    if (left - far < edge.left || right + far > edge.right) {
+    if (left - far < edge.left || right + far > edge.right
+      || top - far < edge.top || bottom + far > edge.bottom) {
       return [`its ring is cut off: ${naming(element)}`];
     }
   }

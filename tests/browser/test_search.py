@@ -47,6 +47,16 @@ def test_a_result_leads_to_the_words(visit):
     assert marked.count() == 0
 
 
+def test_words_do_not_lie_on_the_magnifying_glass(visit):
+    page = visit("search")
+    box = page.get_by_role("searchbox").first
+    assert box.evaluate(
+        "box => box.getBoundingClientRect().left"
+        " + parseFloat(getComputedStyle(box).paddingLeft)"
+    ) >= page.locator(".bd-search i").first.evaluate(
+        "glass => glass.getBoundingClientRect().right")
+
+
 def test_nothing_found_is_said(visit):
     page = visit("search")
     page.get_by_role("searchbox").first.fill("xyzzy")
