@@ -45,6 +45,11 @@ def page(
         yield visit(name, viewport=WIDTHS[width], reduced_motion="reduce")
 
 
+def open_folds(page: Page) -> None:
+    page.evaluate("document.querySelectorAll('details')"
+                  ".forEach(fold => { fold.open = true; })")
+
+
 def is_wide(page: Page) -> bool:
     return page.viewport_size == WIDE
 
@@ -78,13 +83,13 @@ def test_nothing_moves(page):
 
 def test_all_is_shown(page):
     assert page.evaluate("pictureFaults()") == []
-    page.evaluate("document.querySelectorAll('details')"
-                  ".forEach(fold => { fold.open = true; })")
+    open_folds(page)
     page.wait_for_function("document.fonts.status === 'loaded'")
     assert page.evaluate("formulaFaults()") == []
 
 
 def test_nothing_is_wider_than_its_place(page):
+    open_folds(page)
     assert page.evaluate("widthFaults()") == []
     if is_wide(page):
         assert page.evaluate("codeFaults()") == []
@@ -97,6 +102,7 @@ def test_lines_are_short_enough_to_read(page):
 
 
 def test_axe_finds_nothing(page):
+    open_folds(page)
     page.evaluate("thinOutCode()")
     assert violations(page) == []
     show_in(page, "dark")
