@@ -105,7 +105,7 @@ WORDS = re.compile(
     r"(?:\{[^{}]*\}|[A-Za-z])"
 )
 ATOM = re.compile(
-    r"(\\[A-Za-z]+|[A-Za-z])(?:_(?:\{([^{}]*)\}|(\\[A-Za-z]+|\w)))?")
+    r"(\\[A-Za-z]+|[A-Za-z])'*(?:_(?:\{([^{}]*)\}|(\\[A-Za-z]+|\w)))?")
 
 
 def atoms(latex):
