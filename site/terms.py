@@ -20,7 +20,7 @@ A form between asterisks counts only where it is all that is stressed, as it
 is where a page defines it. Of a form with brackets the part inside becomes
 the link; what stands around it must be there. The entry's first sentence is
 what a mouse that rests on a link is told, and the pages that the entry links
-to are those that introduce the term.
+to are those that explain the term.
 
 In the notation, each table with the columns "symbol" and "meaning" is read.
 If it has a column "chapter", a row of it holds on the pages that stand there,
@@ -45,15 +45,12 @@ GLOSSARY, NOTATION = "glossary", "notation"
 #: Pages that have no such links: the sources, and what leads elsewhere.
 UNLINKED = {GLOSSARY, NOTATION, "bibliography", "index"}
 
-#: What is no running text. (docutils' FixedTextElement is code, raw HTML, a
-#: displayed formula, a comment; what is strong is the head of a paragraph.)
-NO_TEXT = (
-    nodes.FixedTextElement, nodes.literal, nodes.math, nodes.image,
-    nodes.title, nodes.strong, nodes.table, nodes.caption,
-    nodes.reference, addnodes.pending_xref,
-)
+#: What is no running text, or leads elsewhere. What is strong is the head of
+#: a paragraph.
+NO_TEXT = (nodes.title, nodes.caption, nodes.table, nodes.strong,
+           nodes.reference, addnodes.pending_xref)
 
-#: Stands for what is no word in a paragraph's text: a formula, an image.
+#: Stands for what is no word in a paragraph's text: a formula, code, a link.
 OBJECT = "\N{OBJECT REPLACEMENT CHARACTER}"
 
 
@@ -73,7 +70,7 @@ class Term(NamedTuple):
     anchor: str
     tooltip: str
     forms: tuple[Form, ...]
-    pages: frozenset[str]  # that introduce it
+    pages: frozenset[str]  # that explain it
 
 
 class Symbol(NamedTuple):
@@ -134,8 +131,10 @@ def plain(node):
 
 
 def pages_linked(node):
+    """The pages that a part of a page links to."""
     return frozenset(
-        link["reftarget"] for link in node.findall(addnodes.pending_xref))
+        link["reftarget"] for link in node.findall(addnodes.pending_xref)
+        if link["refdomain"] == "doc")
 
 
 def read_form(text, means=True):
@@ -258,7 +257,8 @@ def words_of(node):
     """The text of a part of a paragraph, if words in it may become links."""
     if isinstance(node, nodes.Text):
         return str(node)
-    if isinstance(node, nodes.emphasis):
+    plain_inside = all(isinstance(child, nodes.Text) for child in node)
+    if isinstance(node, nodes.emphasis) and plain_inside:
         return node.astext()
     return OBJECT
 

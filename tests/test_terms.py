@@ -131,6 +131,7 @@ def glossary(terms):
         ("A causal\nmask", "[causal: causal\nmask]"),
         ("A causal $x$ mask", "A [causal: causal] x [mask: mask]"),
         ("A *token*", "A [token: token]"),
+        ("A *[token](a.md)*, a token", "A token, a [token: token]"),
         ("*A token is stressed*, a token",
          "A token is stressed, a [token: token]"),
     ],
@@ -181,6 +182,7 @@ def notation(terms):
         ("$$\nM = q_i\n$$\n", "[mask: M] [q: q_i]", "M = q_i"),
         ("| $M$ |\n|---|\n| a |\n", "[mask: M]", "a"),
         ("### $M$\n", "[mask: M]", "M"),
+        ("**$M$**, [$M$](a.md)", "[mask: M]", "M, M"),
     ],
 )
 def test_symbols_are_linked(terms, notation, text, line, linked):
