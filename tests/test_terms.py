@@ -109,7 +109,8 @@ def glossary(terms):
         # Whole words.
         ("tokenizer, pre-token, token-wise, unmask", "unmask"),
         # No running text.
-        ("`token`, [token](a.md), **Token.**, $mask$", "Token., mask"),
+        ("`token`, [token](https://a.org), **Token.**", "Token."),
+        ("$mask$", "mask"),
         ("### A token\n", "A token"),
         ("| token |\n|---|\n| mask |\n", "mask"),
         ("```\ntoken\n```\n", "token"),
@@ -131,7 +132,7 @@ def glossary(terms):
         ("A causal\nmask", "[causal: causal\nmask]"),
         ("A causal $x$ mask", "A [causal: causal] x [mask: mask]"),
         ("A *token*", "A [token: token]"),
-        ("A *[token](a.md)*, a token", "A token, a [token: token]"),
+        ("A *[token](https://a.org)*, a token", "A token, a [token: token]"),
         ("*A token is stressed*, a token",
          "A token is stressed, a [token: token]"),
     ],
@@ -182,7 +183,7 @@ def notation(terms):
         ("$$\nM = q_i\n$$\n", "[mask: M] [q: q_i]", "M = q_i"),
         ("| $M$ |\n|---|\n| a |\n", "[mask: M]", "a"),
         ("### $M$\n", "[mask: M]", "M"),
-        ("**$M$**, [$M$](a.md)", "[mask: M]", "M, M"),
+        ("**$M$**, [$M$](https://a.org)", "[mask: M]", "M, M"),
     ],
 )
 def test_symbols_are_linked(terms, notation, text, line, linked):
