@@ -202,6 +202,14 @@ MENDS = [
     # 1.5 MB of script that draws the icons a second time; the theme's own
     # icon fonts already do.
     (r'<script defer src="[^"]*fontawesome\.js[^"]*"></script>', ""),
+    # Scripts that are to run last should not be fetched first.
+    (r'\s*<link rel="preload" as="script"[^>]*>', ""),
+    # The page is read and shown before a script runs; those within the page
+    # keep their turn among them as modules.
+    (r"<script (?=src=)", "<script defer "),
+    (r"<script>(?=DOCUMENTATION_OPTIONS\.)", '<script type="module">'),
+    # The theme says Sphinx's word again.
+    (r'\s*<meta name="viewport" content="[^"]*"/>', ""),
     # A spoken name must hold what is seen ("Search Ctrl+K"): without the
     # label, the button's text is its name.
     (r'(search-button-field[^>]*?) aria-label="Search"', r"\1"),
@@ -215,6 +223,8 @@ MENDS = [
 
 # What some pages have, to be left out.
 SUPERFLUOUS = [
+    # docutils' word, which Sphinx has said.
+    '<meta name="viewport" content="width=device-width, initial-scale=1" />',
     # myst-nb gives every fold this name instead of the one that it shows.
     ' aria-label="Toggle hidden content"',
     # docutils' roles of a bibliography: deprecated, and no list's items.
@@ -222,17 +232,16 @@ SUPERFLUOUS = [
     ' role="list"',
 ]
 
-# Sphinx and its extensions load these on every page; here a page loads what
-# it shows. Each: the files' names, and what a page that needs them has.
+# Sphinx and its extensions load these scripts on every page; here a page
+# loads what it uses. Each: the files' names, and what a page that needs them
+# has. (The style sheets become one for all pages; see styles.py.)
 ASSETS = [
-    (r"katex(?:\.min|-math)\.css", r'class="katex'),
-    (r"sphinx-design\.min\.css|design-tabs\.js", r'class="(?:[^"]* )?sd-'),
-    (r"togglebutton\.(?:css|js)",
+    (r"design-tabs", r'class="(?:[^"]* )?sd-'),
+    (r"togglebutton",
      r'class="(?:[^"]* )?toggle[ "]|class="admonition[^"]* dropdown[ "]'),
-    (r"(?:clipboard\.min|copybutton)\.(?:css|js)", r'class="highlight'),
+    (r"clipboard\.min|copybutton", r'class="highlight'),
     # Only used here when searching while typing, which is off.
-    (r"searchtools\.js|language_data\.js|searchindex\.js",
-     r'id="search-results"'),
+    (r"searchtools|language_data|searchindex", r'id="search-results"'),
 ]
 
 
@@ -247,8 +256,7 @@ def mend(page, name):
     for files, sign in ASSETS:
         if not re.search(sign, page):
             page = re.sub(
-                rf'\s*<link [^>]*href="[^"]*/(?:{files})[^"]*"[^>]*>'
-                rf'|\s*<script [^>]*src="(?:[^"]*/)?(?:{files})[^"]*"[^>]*>'
+                rf'\s*<script [^>]*src="(?:[^"]*/)?(?:{files})\.js[^"]*"[^>]*>'
                 r"</script>",
                 "",
                 page,
