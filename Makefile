@@ -21,7 +21,8 @@ NBVAL := $(BIN)/python -m pytest --nbval --nbval-current-env \
 OTHER_CPU := ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE \
 	ONEDNN_MAX_CPU_ISA=SSE41 OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES=
 
-.PHONY: help install book test test-site outputs model bench repository clean
+.PHONY: help install book test test-site scores outputs model bench \
+	repository clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' \
@@ -58,6 +59,9 @@ test: book ## prove everything: helpers, notebooks, each alone, the site
 
 test-site: book ## read the built book in a real browser
 	$(BIN)/python -m pytest tests/browser
+
+scores: book ## measure the pages by Lighthouse (PAGE=04 RUNS=3)
+	$(BIN)/python tools/scores.py $(if $(RUNS),--runs $(RUNS)) $(PAGE)
 
 outputs: $(INSTALLED) ## run chapters and store their outputs (CHAPTER=04)
 	$(BIN)/python tools/outputs.py $(CHAPTER)

@@ -208,6 +208,12 @@ MENDS = [
     # keep their turn among them as modules.
     (r"<script (?=src=)", "<script defer "),
     (r"<script>(?=DOCUMENTATION_OPTIONS\.)", '<script type="module">'),
+    # Light or dark is known before anything is drawn: set by the theme's
+    # script, at the end, it makes the browser style the whole page again.
+    (r'(dataset\.theme =) localStorage\.getItem\("theme"\) \|\| "auto";',
+     r"""\1
+      document.documentElement.dataset.mode.replace("auto", matchMedia(
+        "(prefers-color-scheme: dark)").matches ? "dark" : "light");"""),
     # The theme says Sphinx's word again.
     (r'\s*<meta name="viewport" content="[^"]*"/>', ""),
     # A spoken name must hold what is seen ("Search Ctrl+K"): without the
