@@ -164,15 +164,15 @@ def without_idle(css, words):
 
         css = re.sub(block, if_named, css)
 
-    def if_read(found):
-        return found[0] if found[1] in words else ""
-
     before = None
     while css != before:  # a variable may be read by an idle one alone
         before = css
-        words = words | set(re.findall(r"var\(\s*(--[\w-]+)", css))
-        css = re.sub(r'(?<=[{;])\s*(--[\w-]+):(?:[^;}"]|"[^"]*")*;?',
-                     if_read, css)
+        read = words | set(re.findall(r"var\(\s*(--[\w-]+)", css))
+        css = re.sub(
+            r'(?<=[{;])\s*(--[\w-]+):(?:[^;}"]|"[^"]*")*;?',
+            lambda found: found[0] if found[1] in read else "",
+            css,
+        )
     return css
 
 
