@@ -21,7 +21,7 @@ NBVAL := $(BIN)/python -m pytest --nbval --nbval-current-env \
 OTHER_CPU := ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE \
 	ONEDNN_MAX_CPU_ISA=SSE41 OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES=
 
-.PHONY: help install book test test-site scores outputs model bench \
+.PHONY: help install book pdf test test-site scores outputs model bench \
 	repository clean
 
 help: ## list the targets
@@ -47,6 +47,9 @@ book: $(BUILT) ## build the HTML and say where it is
 $(BUILT): $(INSTALLED) $(SOURCES)
 	$(BIN)/python tools/build.py
 	@touch $@
+
+pdf: book ## print the book as one PDF, by a Chromium
+	$(BIN)/python tools/pdf.py
 
 test: book ## prove everything: helpers, notebooks, each alone, the site
 	@echo "The notebooks run beside the tests; their report comes last."

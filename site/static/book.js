@@ -39,3 +39,13 @@ addEventListener("DOMContentLoaded", () => {
 if (location.protocol === "file:") {
   DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false;
 }
+
+// Paper is light, whatever the screen is.
+let screenTheme;
+addEventListener("beforeprint", () => {
+  screenTheme = document.documentElement.dataset.theme;
+  document.documentElement.dataset.theme = "light";
+});
+addEventListener("afterprint", () => {
+  document.documentElement.dataset.theme = screenTheme;
+});

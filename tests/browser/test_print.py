@@ -1,0 +1,105 @@
+"""Paper: a page printed from the browser, and the book as one PDF."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from pikepdf import Pdf
+from playwright.sync_api import Browser, Page, expect
+
+import pdf
+from conftest import SITE
+
+#: A book of three pages, which prints in seconds.
+TOC = {
+    "root": "index",
+    "parts": [{"caption": "Two pages", "chapters": [
+        {"file": "05_masking"}, {"file": "notation"}]}],
+}
+
+
+def test_a_page_prints_as_its_article(visit: Callable[..., Page]) -> None:
+    page = visit("01_weighted_averages", theme="dark",
+                 viewport={"width": pdf.TEXT_WIDTH, "height": 900})
+    html = page.locator("html")
+    expect(html).to_have_attribute("data-theme", "dark")
+    page.emulate_media(media="print", color_scheme="dark")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    expect(html).to_have_attribute("data-theme", "light")
+    for gone in (
+        ".bd-sidebar-primary", ".bd-sidebar-secondary", ".bd-header-article",
+        ".prev-next-footer", ".bd-footer-content", "#jb-print-docs-body",
+        ".headerlink", "button", "details.hide",
+        '.bd-article img[src$="open-in-colab.svg"]',
+    ):
+        assert page.locator(gone).count() > 0, f"no {gone} to be hidden"
+        expect(page.locator(gone).locator("visible=true")).to_have_count(0)
+    title = page.locator(".bd-article h1")
+    expect(title).to_contain_text("1. Weighted averages")
+    expect(title).to_be_visible()
+    solution = page.locator("details:not([class]) > :not(summary)").first
+    expect(solution).to_be_visible()
+    assert solution.bounding_box()["height"] > 0
+    left, width = page.locator(".bd-article").evaluate(
+        "a => [a.getBoundingClientRect().left, a.clientWidth]")
+    assert (left, width) == (0, pdf.TEXT_WIDTH)
+    assert page.evaluate(pdf.WIDER) == []
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    expect(html).to_have_attribute("data-theme", "dark")
+
+
+@pytest.fixture(scope="module")
+def book(chromium: Browser, address: str) -> Iterator[tuple]:
+    """The small book as a document with page numbers, and as a PDF."""
+    config, _ = pdf.settings()
+    document = pdf.assemble(SITE, config, TOC)
+    yield document, pdf.print_numbered(chromium, address, document)
+
+
+def headings(items: list) -> list[str]:
+    return [title for item in items
+            for title in (item.title, *headings(item.children))]
+
+
+def test_the_bookmarks_are_the_headings(book: tuple) -> None:
+    document, printed = book
+    with printed.open_outline() as outline:
+        chapters = [item.title for item in outline.root]
+        found = headings(outline.root)
+    assert chapters == [
+        title.get_text() for title in document.select("h1")]
+    assert found == [
+        title.get_text() for title in document.select("h1, h2, h3")]
+
+
+def test_every_link_leads_somewhere(book: tuple) -> None:
+    document, printed = book
+    places = {name.removeprefix("/") for name in printed.Root.Dests.keys()}
+    linked = {link["href"][1:] for link in document.select('a[href^="#"]')}
+    assert linked and linked == places
+
+
+def test_the_contents_name_the_pages(book: tuple) -> None:
+    document, printed = book
+    numbers = pdf.page_numbers(printed)
+    shown = {tag["data-of"]: int(tag.get_text())
+             for tag in document.select(".page")}
+    assert len(shown) > 5  # chapters and solutions
+    assert shown == {name: numbers[name] for name in shown}
+    assert len(set(shown.values())) > 3
+
+
+def test_every_page_is_of_one_size(book: tuple) -> None:
+    for page in book[1].pages:
+        assert [round(float(n)) for n in page.mediabox] == [0, 0, 595, 842]
+
+
+def test_what_is_wider_than_the_paper_is_named(
+    chromium: Browser, address: str
+) -> None:
+    wide = pdf.parse('<article class="bd-article"><section id="ants">'
+                     '<div style="width: 900px">x</div></section></article>')
+    with pytest.raises(ValueError, match="expected nothing wider than 643 pix"
+                                         "els; got DIV in ants"):
+        pdf.print_numbered(chromium, address, wide)
