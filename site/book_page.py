@@ -13,7 +13,6 @@ import re
 import shutil
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import sphinxcontrib.katex as katex
@@ -167,34 +166,6 @@ def box_exercises(app, doctree):
             section["classes"].append("exercise")
 
 
-def describe(app, pagename, templatename, context, doctree):
-    """Describe a page, to search engines and previews, by its first words."""
-    if doctree is None:
-        return
-    first = next(doctree.findall(nodes.section), doctree)
-    words = " ".join(
-        part.astext()
-        for part in first.children
-        if isinstance(part, nodes.paragraph)
-        and not any(part.findall(nodes.image))  # a badge
-        and not any(part.findall(nodes.math))
-    )
-    short = textwrap.shorten(words, 160, placeholder=" …")
-    title = html.unescape(re.sub("<.*?>", "", context["title"]))
-    tags = {
-        'name="description"': short,
-        'property="og:description"': short,
-        'property="og:title"': title,
-        'property="og:site_name"': app.config.html_title,
-        'property="og:type"': "article",
-    }
-    context["metatags"] += "".join(
-        f'\n<meta {key} content="{html.escape(value)}" />'
-        for key, value in tags.items()
-        if value
-    )
-
-
 # Pages
 
 # Each mend: a pattern that every page of the theme has, and what replaces it.
@@ -296,6 +267,5 @@ def setup(app):
     app.connect("env-updated", link_bibliography, priority=900)
     app.connect("doctree-read", number_equations)
     app.connect("doctree-read", box_exercises)
-    app.connect("html-page-context", describe)
     # One node answers one writer at a time.
     return {"parallel_read_safe": True, "parallel_write_safe": False}
