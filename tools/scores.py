@@ -75,10 +75,8 @@ def inspect(url: str, form: str, chromium: str) -> dict:
     )
     report = json.loads(ran.stdout) if ran.returncode == 0 else {}
     if not report or "runtimeError" in report:
-        raise RuntimeError(
-            f"Lighthouse could not measure {url}: "
-            f"{report.get('runtimeError') or f'it ended with {ran.returncode}'}"
-        )
+        fault = report.get("runtimeError", f"it ended with {ran.returncode}")
+        raise RuntimeError(f"Lighthouse could not measure {url}: {fault}")
     return report
 
 
