@@ -37,6 +37,10 @@ BY_BOOTSTRAP = {
     "tooltip", "tooltip-inner", "tooltip-arrow", "bs-tooltip-auto",
 }
 
+# The two fonts that nearly every formula is set in.
+EARLY_FONTS = re.compile(
+    r"url\((fonts/KaTeX_(?:Main-Regular|Math-Italic)\.[^)]+)\)")
+
 SCRIPT = re.compile(r'<script [^>]*src="[^":]*?_static/([^"?]+)')
 
 
@@ -295,17 +299,28 @@ def lighten(site):
         sources = [texts[page] for page in pages]
         css = purge(joined(links, static), words_of_all(sources, static))
         formulas = set().union(*map(characters_of_formulas, sources))
-        css = with_small_fonts(css, formulas, static).encode("utf-8")
-        name = f"book.{digest(css)}.css"
-        write(static / name, css)
+        css = with_small_fonts(css, formulas, static)
+        fonts = EARLY_FONTS.findall(css)
+        name = f"book.{digest(css.encode('utf-8'))}.css"
+        write(static / name, css.encode("utf-8"))
         for page in pages:
-            page.write_text(relinked(texts[page], name), "utf-8")
+            page.write_text(relinked(texts[page], name, fonts), "utf-8")
 
 
-def relinked(page, name):
-    """The page with the first of its links renewed, and no other."""
+def relinked(page, name, fonts=()):
+    """The page with the first of its links renewed, and no other.
+
+    If it has formulas, it asks for their fonts at once: lines that are set
+    in another font first would move.
+    """
     first = LINK.search(page)
-    link = f'\n  <link rel="stylesheet" href="{first["root"]}_static/{name}">'
+    static = first["root"] + "_static/"
+    link = f'\n  <link rel="stylesheet" href="{static}{name}">'
+    if 'class="katex' in page:
+        link += "".join(
+            f'\n  <link rel="preload" href="{static}{font}" as="font"'
+            ' type="font/woff2" crossorigin>' for font in fonts
+        )
     page = page[:first.start()] + "\0" + page[first.end():]
     return LINK.sub("", page).replace("\0", link)
 
