@@ -1039,6 +1039,20 @@ def test_pages_share_one_style_sheet(styles, warnings, tmp_path):
     assert warnings == []
 
 
+def test_a_page_with_formulas_asks_for_their_fonts_at_once(styles):
+    head = '<link rel="stylesheet" href="../_static/a.css" />'
+    fonts = ["fonts/KaTeX_Main-Regular.01.woff2"]
+    plain = styles.relinked(head, "book.02.css", fonts)
+    assert "preload" not in plain
+    asking = styles.relinked(head + '<b class="katex">', "book.02.css", fonts)
+    assert ('rel="preload" href="../_static/fonts/KaTeX_Main-Regular.01.woff2"'
+            in asking)
+    css = "{src:url(fonts/KaTeX_Main-Regular.1.woff2) format('woff2')} {src:" \
+          "url(fonts/KaTeX_Size1-Regular.1.woff2)}"
+    assert styles.EARLY_FONTS.findall(css) == [
+        "fonts/KaTeX_Main-Regular.1.woff2"]
+
+
 def test_a_page_without_a_style_sheet_warns(styles, warnings, tmp_path):
     write_site(tmp_path)
     styles.lighten(tmp_path)
