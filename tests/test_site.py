@@ -30,7 +30,7 @@ SITE = ROOT / "_build" / "html"
 # Bytes a page may cost a reader who has nothing of the site yet and reads to
 # its end: on a slow mobile line (1.6 Mbit/s) this many take one and a half
 # seconds. Counted: page, css and js as gzip sends them, images and fonts as
-# they are. Of this, 70 kB are every page's; a chapter has 35 to 50 kB of text,
+# they are. Of this, 70 kB are every page's; a chapter has 35 to 60 kB of text,
 # 25 to 45 kB of KaTeX's fonts, and the rest for its figures.
 WEIGHT_LIMIT = 300_000
 

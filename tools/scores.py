@@ -139,7 +139,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("pages", nargs="*", metavar="PAGE")
     parser.add_argument("--runs", type=int, default=3)
     options = parser.parse_args(arguments)
-    built = sorted(page.stem for page in SITE.glob("*.html"))
+    built = sorted(page.stem for page in SITE.glob("*.html")
+                   if page.stem != "404")  # not to be found, on purpose
     if not built:
         print("there are no pages; build the book: make book", file=sys.stderr)
         return 2
