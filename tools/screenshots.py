@@ -22,6 +22,15 @@ from browser import open_chromium, serve
 ROOT = Path(__file__).resolve().parent.parent
 SITE = ROOT / "_build" / "html"
 
+#: Fonts have come, nothing moves, and what is in sight of pictures has come.
+IS_SHOWN = """
+document.fonts.status === "loaded" && !document.getAnimations().length
+&& [...document.images].every((image) => {
+  const { top, bottom } = image.getBoundingClientRect();
+  return image.complete || bottom <= 0 || top >= innerHeight;
+})
+"""
+
 #: A page has few colours, and so many bytes less.
 COLOURS = 128
 
@@ -83,10 +92,7 @@ def take(browser: Browser, address: str, shot: Shot, folder: Path) -> Path:
     page.locator(shot.top).first.evaluate(
         "place => scrollBy({top: place.getBoundingClientRect().top - 80,"
         " behavior: 'instant'})")
-    page.wait_for_function(
-        "document.fonts.status === 'loaded' && [...document.images].every("
-        "image => image.complete || !image.checkVisibility())"
-        " && !document.getAnimations().length")
+    page.wait_for_function(IS_SHOWN)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{shot.name}.png"
     few = Image.open(io.BytesIO(page.screenshot())).quantize(COLOURS)
