@@ -61,6 +61,11 @@ def soup_of(page):
     return parse(page.read_text("utf-8"))
 
 
+@lru_cache(maxsize=None)
+def ids_of(text):
+    return {tag["id"] for tag in parse(text).find_all(id=True)}
+
+
 def is_foreign(url):
     return bool(urlsplit(url).netloc)
 
@@ -84,6 +89,7 @@ def from_srcset(value):
     return [part.split()[0] for part in value.split(",") if part.strip()]
 
 
+@lru_cache(maxsize=None)
 def css_urls(css):
     found = re.findall(r"""url\(\s*['"]?([^'")]+)""", css)
     found += re.findall(r"""@import\s+['"]([^'"]+)""", css)
@@ -171,8 +177,7 @@ def broken_links(site):
             if not target.is_file():
                 faults.append(f"{page.name}: {url} names no file")
             elif fragment and target.suffix == ".html":
-                ids = {tag["id"] for tag in soup_of(target).select("[id]")}
-                if fragment not in ids:
+                if fragment not in ids_of(target.read_text("utf-8")):
                     faults.append(f"{page.name}: {url} names no place there")
         for sheet in style_sheets(page, site):
             faults += [
