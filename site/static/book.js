@@ -23,17 +23,20 @@ for (const button of document.querySelectorAll("[data-bs-toggle=tooltip]")) {
 function mendExtracts() {
   const { htmlToText, makeSearchSummary } = Search;
   Search.htmlToText = (page, anchor) => {
-    const [article] = page.match(/<article[^]*<\/article>/) ?? [page];
-    const text = article.replace(/<h1[^]*?<\/h1>/, ""); // the link above says it
-    return htmlToText(`<div role="main">${text}</div>`, anchor);
+    const article = new DOMParser().parseFromString(page, "text/html")
+      .querySelector("article");
+    // The title is the link above; a formula's MathML says it once more.
+    const again = article.querySelectorAll("h1, .katex-mathml");
+    for (const element of again) element.remove();
+    return htmlToText(`<div role="main">${article.outerHTML}</div>`, anchor);
   };
   Search.makeSearchSummary = (page, stems, anchor) =>
     makeSearchSummary(page, [...stems].map((s) => s.replace(/i$/, "")), anchor);
 }
 
-addEventListener("DOMContentLoaded", () => {
-  if (typeof Search !== "undefined") mendExtracts();
-});
+// At once after Sphinx's script, which begins to search as soon as it is read.
+document.querySelector("script[src*=searchtools]")
+  ?.addEventListener("load", mendExtracts);
 
 // A page that is read from a file may not read another for its extract.
 if (location.protocol === "file:") {

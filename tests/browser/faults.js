@@ -136,8 +136,14 @@ function lettersOfLines() {
 }
 
 // The ring around what has the focus: there, and not cut off by a box.
-function focusFaults() {
-  const element = document.activeElement;
+async function focusFaults() {
+  const moving = document.getAnimations()
+    .filter((motion) => motion instanceof CSSTransition);
+  await Promise.allSettled(moving.map((motion) => motion.finished));
+  let element = document.activeElement;
+  while (element.shadowRoot?.activeElement) {
+    element = element.shadowRoot.activeElement;
+  }
   if (element === document.body) return ["nothing has the focus"];
   const style = getComputedStyle(element);
   const outlined = style.outlineStyle !== "none" && parseFloat(style.outlineWidth);

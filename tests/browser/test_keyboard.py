@@ -46,8 +46,9 @@ def test_all_is_reached_and_seen(visit):
     for _ in range(400):
         press(page, "Tab")
         here, found = page.evaluate(
-            "stops => [Object.keys(stops).filter((name) =>"
-            " document.activeElement.matches(stops[name])), focusFaults()]",
+            "async (stops) => [Object.keys(stops).filter((name) =>"
+            " document.activeElement.matches(stops[name])),"
+            " await focusFaults()]",
             STOPS)
         if found == ["nothing has the focus"]:
             break

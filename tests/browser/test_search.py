@@ -17,7 +17,7 @@ def found(page) -> list[str]:
     ("rotary", "9. Positions"),
     ("perplexity", "11. A small language model"),
     ("KV cache", "13. The KV cache"),
-    ("additive mask", "5. Masking"),
+    ("masks", "5. Masking"),
 ])
 def test_words_are_found(visit, words, title):
     page = visit("index")
