@@ -32,7 +32,7 @@ document.fonts.status === "loaded" && !document.getAnimations().length
 """
 
 #: A page has few colours, and so many bytes less.
-COLOURS = 128
+COLOURS = 256
 
 
 def as_it_is(page: Page) -> None:
