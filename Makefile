@@ -55,13 +55,13 @@ test: book ## prove everything: helpers, notebooks, each alone, the site
 	@echo "The notebooks run beside the tests; their report comes last."
 	@($(OTHER_CPU) $(NBVAL) -q chapters; other=$$?; \
 		$(NBVAL) chapters && exit $$other) > _build/notebooks.txt 2>&1 & \
-	notebooks=$$!; trap "kill $$notebooks" INT TERM; \
+	notebooks=$$!; trap 'trap "" TERM; kill 0' INT TERM; \
 	$(BIN)/python -m pytest --ignore=tests/browser tests; tests=$$?; \
 	wait $$notebooks; notebooks=$$?; cat _build/notebooks.txt; \
 	exit $$((notebooks || tests))
 
 test-site: book ## read the built book in a real browser
-	$(BIN)/python -m pytest tests/browser
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests/browser
 
 scores: book ## measure the pages by Lighthouse (PAGE=04 RUNS=3)
 	$(BIN)/python tools/scores.py $(if $(RUNS),--runs $(RUNS)) $(PAGE)

@@ -47,7 +47,7 @@ def test_data_are_written_as_json(shown):
 def test_a_sentence_stands_in_for_the_figure(shown):
     explore("scale", **{**GOOD, "sentence": "Weights < 1, " * 5})
     assert shown[0]["text/plain"] == "Weights < 1, " * 5
-    assert "<p>Weights &lt; 1, " in shown[0]["text/html"]
+    assert "figure moves here. Weights &lt; 1, " in shown[0]["text/html"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -64,7 +64,8 @@ def test_the_scripts_come_whole_and_without_comments(shown, kind):
     [
         ({"kind": "pie"}, "unknown kind .* expected one of .*scale.* 'pie'"),
         ({"sentence": "Bars."}, "40 letters or more; got 'Bars.'"),
-        ({"checks": []}, "without checks .* got none"),
+        ({"checks": []}, "without checks .* numbers or none"),
+        ({"checks": [({}, {})]}, "without checks .* without numbers"),
         ({"scores": [1.0, float("nan")]}, "finite; expected no nan"),
         ({"scores": torch.tensor([torch.inf])}, "finite; expected no inf"),
     ],

@@ -151,15 +151,14 @@ def main(arguments: list[str]) -> int:
               f"got {' '.join(options.pages)} and {options.runs}",
               file=sys.stderr)
         return 2
-    document = DOCUMENT.read_text("utf-8")
-    with_table(document, [])  # before the long wait, not after it
+    with_table(DOCUMENT.read_text("utf-8"), [])  # before the long wait
     try:
         lines = measure(wanted, options.runs)
     except RuntimeError as error:
         print(error, file=sys.stderr)
         return 1
     if not options.pages:
-        write_text(DOCUMENT, with_table(document, lines))
+        write_text(DOCUMENT, with_table(DOCUMENT.read_text("utf-8"), lines))
     return 0
 
 

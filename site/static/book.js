@@ -8,6 +8,7 @@ function markScrollingFormulas() {
 
 addEventListener("load", markScrollingFormulas);
 addEventListener("resize", markScrollingFormulas);
+addEventListener("toggle", markScrollingFormulas, true);  // a fold opens
 
 // The theme takes the focus from a button that was pressed, so that its
 // tooltip goes. Who came by keyboard would have to start from the top again.

@@ -55,8 +55,8 @@ class Figure:
         table = self.host.get_by_role("table", name=caption)
         rows: dict[str, list[float]] = {}
         for name, *cells in table.evaluate(
-            "table => [...table.rows].filter(row => row.querySelector('td'))"
-            ".map(row => [...row.cells].map(cell => cell.textContent.trim()))"
+            "table => [...table.rows]"
+            ".filter(row => row.querySelector('th[scope=row]')).map(row => [...row.cells].map(cell => cell.textContent.trim()))"
         ):
             while name in rows:
                 name += "'"

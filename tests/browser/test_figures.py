@@ -6,6 +6,7 @@ import pytest
 from bs4 import BeautifulSoup
 
 from figure import Figure
+from notebooks import ROOT
 from views import PHONE, SITE
 
 LIMIT = 20_000  # bytes of a figure besides its data
@@ -28,8 +29,10 @@ by_figure = pytest.mark.parametrize(
 )
 
 
-def test_the_book_has_figures():
-    assert len(figures()) >= 1
+def test_every_kind_of_figure_is_in_the_book():
+    scripts = ROOT.joinpath("chapters/attnbook/explore").glob("*.js")
+    kinds = {script.stem for script in scripts} - {"explore"}
+    assert {kind for _, kind, _ in figures()} == kinds
 
 
 @by_figure

@@ -75,9 +75,9 @@ def test_a_story_by_the_whole_model(visit):
     figure.control("Word").press("ArrowUp")
     assert_shows(figure, last - 1, 0, 3)
 
-    figure.host.locator('[data-mark="11"]').hover()
+    figure.host.locator('[data-mark="11"]').click()
     assert figure.control("Word").input_value() == "11"
-    figure.host.locator('[data-mark="1 2"]').hover()
+    figure.host.locator('[data-mark="1 2"]').click()
     assert_shows(figure, 11, 1, 2)
     # Each head's row has bars as high as its weights, on one line.
     bars = np.array(figure.host.locator('[data-mark="1 0"] rect').evaluate_all(

@@ -1,4 +1,4 @@
-"""Reading with the keyboard alone: all is reached, and one sees where one is."""
+"""Reading with the keyboard alone: all is reached, and seen when it is."""
 
 from __future__ import annotations
 
@@ -89,7 +89,8 @@ def test_a_menu_opens_and_closes(visit):
     button.press("Enter")
     page.locator(".dropdown-menu.show").wait_for()
     press(page, "ArrowDown")
-    assert focused(page, ".dropdown-menu a") and not page.evaluate("focusFaults()")
+    assert focused(page, ".dropdown-menu a")
+    assert not page.evaluate("focusFaults()")
     press(page, "Escape")
     assert focused(page, ".dropdown-toggle")
     assert button.get_attribute("aria-expanded") == "false"

@@ -7,7 +7,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, expect
 
 from browser import serve
-from conftest import SITE
+from views import SITE
 from repository import address as repository
 
 NAME = repository()[0].rpartition("/")[2]

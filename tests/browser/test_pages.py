@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import pytest
 import yaml
 from axe_playwright_python.base import AXE_SCRIPT
-from views import PHONE, WIDE, show_in, visits
 from playwright.sync_api import Browser, Page
+from views import PHONE, WIDE, settle, show_in, visits
 
 from build import pages
 from notebooks import ROOT
@@ -48,6 +48,7 @@ def page(
 def open_folds(page: Page) -> None:
     page.evaluate("document.querySelectorAll('details')"
                   ".forEach(fold => { fold.open = true; })")
+    settle(page)
 
 
 def is_wide(page: Page) -> bool:
@@ -96,8 +97,7 @@ def test_nothing_is_wider_than_its_place(page):
 
 
 def test_lines_are_short_enough_to_read(page):
-    letters = page.evaluate("lettersOfLines()")
-    if is_wide(page) and letters:
+    if is_wide(page) and (letters := page.evaluate("lettersOfLines()")):
         assert statistics.median(letters) <= LETTERS
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from pikepdf import Pdf
 from playwright.sync_api import Browser, Page, expect
 
 import pdf
-from conftest import SITE
+from views import SITE
 
 #: A book of three pages, which prints in seconds.
 TOC = {

@@ -1,10 +1,6 @@
 """A word leads to the glossary, a symbol to the notation."""
 
-import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
-
-from views import PHONE
 
 CHAPTER = "03_queries_keys_values"
 
@@ -25,16 +21,3 @@ def test_a_word_and_a_symbol_lead_to_what_they_mean(visit):
     symbols.and_(page.locator("[href$='#sym-d-k']")).click()
     page.wait_for_url("**/notation.html#sym-d-k")
     expect(page.locator("tr#sym-d-k")).to_be_in_viewport()
-
-
-@pytest.mark.parametrize("name", ["glossary", "notation"])
-def test_meanings_can_be_read(visit, name):
-    page = visit(name)
-    for theme in ("light", "dark"):
-        page.emulate_media(color_scheme=theme)
-        expect(page.locator("html")).to_have_attribute("data-theme", theme)
-        found = Axe().run(page, options={"preload": False})
-        assert not found.violations_count, found.generate_report()
-    page.set_viewport_size(PHONE)
-    width = page.evaluate("document.documentElement.scrollWidth")
-    assert width <= PHONE["width"]

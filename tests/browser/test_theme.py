@@ -17,7 +17,8 @@ window.seen = [];
 
 def looks(page) -> set[str]:
     """All the themes and colours that a page has had since it was opened."""
-    page.wait_for_function("document.readyState === 'complete'")
+    page.wait_for_function(
+        "document.readyState === 'complete' && seen.length > 1")
     return set(page.evaluate("seen"))
 
 

@@ -47,9 +47,11 @@ def visits(chromium: Browser, address: str) -> Iterator[Visit]:
         page.goto(f"{address}{name}.html")
         return page
 
-    yield open_page
-    for context in contexts:
-        context.close()
+    try:
+        yield open_page
+    finally:
+        for context in contexts:
+            context.close()
     assert not faults, "\n".join(faults)
 
 
@@ -57,5 +59,12 @@ def show_in(page: Page, theme: str) -> None:
     """Let the reader's system ask for light or dark, and the page follow."""
     page.emulate_media(color_scheme=theme)
     page.wait_for_function(
-        "theme => document.documentElement.dataset.theme === theme"
-        " && !document.getAnimations().length", arg=theme)
+        "theme => document.documentElement.dataset.theme === theme",
+        arg=theme)
+    settle(page)
+
+
+def settle(page: Page) -> None:
+    """Wait until nothing fades or slides any more."""
+    page.wait_for_function(
+        "document.getAnimations().every(a => a.playState !== 'running')")

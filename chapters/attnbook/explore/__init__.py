@@ -71,10 +71,10 @@ def explore(
             "a figure's sentence says what it shows; expected 40 letters or "
             f"more; got {sentence!r}"
         )
-    if not checks:
+    if not checks or not all(values for _, values in checks):
         raise ValueError(
             "a figure without checks may disagree with its cell; expected "
-            "pairs of a state and its numbers; got none"
+            "pairs of a state and its numbers; got one without numbers or none"
         )
     data |= {
         "title": title,
@@ -90,6 +90,7 @@ def _as_html(kind: str, sentence: str, data: Any) -> str:
     packed = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     packed = packed.replace("<", "\\u003c")  # no tag ends the script early
     scripts = "".join(_script(name) for name in ("explore", kind))
+    sentence = f"Where scripts run, a figure moves here. {sentence}"
     return (
         f'<div data-explore="{kind}">\n<p>{html.escape(sentence)}</p>\n'
         f'<script type="application/json">{packed}</script>\n</div>\n'

@@ -119,9 +119,9 @@ define("cache", ({ words, prompt, flops, kept }) => {
       return `Call ${call} ${call === 1 ? `reads the ${S} tokens of the prompt`
         : `reads “${words[S - 1]}”`} and writes “${words[S]}”. With the cache `
         + `${rows[0]} of ${S} rows of K and V ${
-          rows[0] > 1 ? "are" : "is"} computed, ${reused[0]} reused; without `
-        + `it all ${rows[1]} are computed. The cache then holds ${S} tokens in `
-        + `${bytes[0].toLocaleString("en")} bytes, ${kept} for each.`;
+          rows[0] > 1 ? "are" : "is"} computed and ${reused[0]} reused; `
+        + `without it all ${rows[1]} are computed. The cache then holds `
+        + `${S} tokens in ${bytes[0].toLocaleString("en")} bytes, ${kept} for each.`;
     },
   };
 });

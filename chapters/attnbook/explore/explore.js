@@ -8,10 +8,11 @@
 //   say(state, values)   what a screen reader is told, in a sentence
 //   drag(state, x, y, mark, width)  optional: the state after a mark of the
 //                        picture was pulled to this place of its svg
-//   pick(state, mark)    optional: the state after a mark is pointed at
+//   pick(state, mark)    optional: the state after a mark was clicked on
 // Every state can be reached by the controls, which keyboards and screen
 // readers know; `drag` and `pick` are a second way for mouse and finger. A
-// mark is the data-mark of an element; one with data-drag can be pulled.
+// mark is the data-mark of an element; one with data-drag can be pulled: it
+// must keep its place among its siblings, or the finger loses its hold.
 
 const STYLE = `
 :host { display: block; margin: 1rem 0; }
@@ -104,7 +105,8 @@ const bars = (caption, rows, colour = BLUE) =>
 // their name. A cell is text, or [text, style].
 const table = (caption, columns, rows) =>
   `<table><caption>${esc(caption)}</caption><tr>${
-    columns.map((c) => `<th scope="col">${esc(c)}</th>`).join("")}</tr>${
+    columns.map((c) => c ? `<th scope="col">${esc(c)}</th>` : "<td></td>")
+      .join("")}</tr>${
     rows.map(([name, ...cells]) => `<tr><th scope="row">${esc(name)}</th>${
       cells.map((cell) => Array.isArray(cell)
         ? `<td style="${cell[1]}">${esc(cell[0])}</td>`
@@ -135,6 +137,7 @@ function difference(ours, theirs, place = "") {
   if (theirs === null || typeof theirs !== "object") {
     return ours === theirs ? "" : place;
   }
+  if (Array.isArray(theirs) && theirs.length !== ours?.length) return place;
   for (const key of Object.keys(theirs)) {
     const found = difference(ours?.[key], theirs[key], `${place} ${key}`);
     if (found) return found;
@@ -211,7 +214,9 @@ function start(host, make) {
   }
 
   function set(change) {
-    if (!change) return;
+    if (!Object.keys(change).some((key) => change[key] !== state[key])) {
+      return;
+    }
     state = { ...state, ...change };
     for (const { name, min, max, step } of figure.controls) {
       if (min === undefined) continue;
@@ -241,7 +246,8 @@ function start(host, make) {
       state, event.clientX - left, event.clientY - top, pulled, width));
   };
   picture.addEventListener("pointerdown", (event) => {
-    if (!figure.drag || !event.target.closest("[data-drag]")) return;
+    if (!figure.drag || event.button || !event.isPrimary
+      || !event.target.closest("[data-drag]")) return;
     pulled = mark(event) ?? "";
     drawing = [...picture.querySelectorAll("svg")].indexOf(
       event.target.closest("svg"));
@@ -255,18 +261,14 @@ function start(host, make) {
     if (event.target.closest("[data-drag]")) event.preventDefault();
   }, { passive: false });
   picture.addEventListener("pointermove", (event) => {
-    if (pulled !== null) pull(event);
+    if (pulled !== null && event.isPrimary) pull(event);
   });
-  for (const end of ["pointerup", "pointercancel"]) {
-    picture.addEventListener(end, () => { pulled = null; });
-  }
-  for (const type of ["pointerover", "click"]) {
-    picture.addEventListener(type, (event) => {
-      if (figure.pick && pulled === null && mark(event) !== undefined) {
-        set(figure.pick(state, mark(event)));
-      }
-    });
-  }
+  picture.addEventListener("lostpointercapture", () => { pulled = null; });
+  picture.addEventListener("click", (event) => {
+    if (figure.pick && mark(event) !== undefined) {
+      set(figure.pick(state, mark(event)));
+    }
+  });
 
   show();
   new ResizeObserver(() => {

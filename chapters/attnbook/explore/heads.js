@@ -25,12 +25,13 @@ define("heads", ({ words, heads, weights }) => {
   };
 
   // The text, a line a sentence; the darker a word, the more is it heard.
-  const STYLE = `<style>
+  const LOOKS = `<style>
     .text span { display: inline-block; min-width: 1.75rem; padding: 0.1rem
       0.3rem; text-align: center; line-height: 1.6; border-radius: 0.25rem;
       border: 2px solid transparent; box-sizing: border-box; }
     .text .from { border-color: currentColor; font-weight: 600; }
     .text .later { opacity: 0.7; font-style: italic; }
+    .top { min-height: 14rem; }  /* what is below stays for every word */
     .all { display: flex; flex-wrap: wrap; gap: 0 1rem; }
     .all table { margin-inline: 0; }
     .all tr[data-mark]:hover, .now { background: #0072b233; }
@@ -50,8 +51,8 @@ define("heads", ({ words, heads, weights }) => {
 
   const block = (n, state, width) => `<table><caption>${
     blocks.length > 1 ? `Block ${n}, e` : "E"}very head</caption><tr>${
-    ["head", "weights", "most on", ""].map((c) =>
-      `<th scope="col">${c}</th>`).join("")}</tr>${
+    ["head", "weights", "most on"].map((c) =>
+      `<th scope="col">${c}</th>`).join("")}<td></td></tr>${
     heads.map((name, h) => {
       const found = row(state.word, n, h), most = highest(found);
       return `<tr data-mark="${n} ${h}" class="${
@@ -64,11 +65,11 @@ define("heads", ({ words, heads, weights }) => {
     const order = found.map((w, n) => [n, w]).sort((a, b) => b[1] - a[1]);
     const [top, rest] = [order.slice(0, 5), order.slice(5)];
     const left = sum(rest.map(([, w]) => w));
-    return `${STYLE}<div class="text">${text(state.word, found)}</div>`
-      + bars(`Weights of ${name(state.word)}, ${place(state)}`, [
+    return `${LOOKS}<div class="text">${text(state.word, found)}</div>
+      <div class="top">` + bars(`Weights of ${name(state.word)}, ${place(state)}`, [
         ...top.map(([n, w]) => [`${n} ${words[n]}`, w, num(w)]),
         ...(rest.length ? [[`${rest.length} more`, left, num(left)]] : []),
-      ])
+      ]) + `</div>`
       + `<div class="all">${blocks.map((_, n) => block(
         n, state, Math.min(160, width - 205))).join("")}</div>`;
   }

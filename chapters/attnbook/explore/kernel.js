@@ -9,7 +9,7 @@
 // state.day                the query
 
 define("kernel", ({ keys, values: counts, last, truth, widths, few }) => {
-  const days = truth.map((t, i) => last * i / (truth.length - 1));
+  const days = truth.map((_, i) => last * i / (truth.length - 1));
   const low = Math.min(...counts, ...truth) - 17;
   const high = Math.max(...counts, ...truth) + 3;
   const left = 34, foot = 230, listed = 4;
@@ -86,7 +86,8 @@ define("kernel", ({ keys, values: counts, last, truth, widths, few }) => {
   return {
     controls: [
       { name: "width", label: "Width", min: 0, max: widths.length - 1,
-        step: 1, text: (width) => `${widths[width]} days` },
+        step: 1, text: (width) => `${widths[width]} ${
+          widths[width] === 1 ? "day" : "days"}` },
       { name: "day", label: "Query: day", min: 0, max: last, step: 0.5,
         text: (day) => num(day, 1) },
       ...few.map((width) => ({ label: `${width} days`,

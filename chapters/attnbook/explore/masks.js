@@ -95,7 +95,7 @@ define("masks", ({ words }) => {
   return {
     controls, values, draw,
     // A resting pointer may enter its mark again: then nothing changes.
-    pick: ({ row }, mark) => Number(mark) !== row && { row: Number(mark) },
+    pick: (state, mark) => ({ row: Number(mark) }),
     say: (state, { mask, keys, allowed }) => {
       const { row } = state;
       const seen = places.filter((j) => mask[row][j]);

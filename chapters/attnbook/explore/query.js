@@ -39,16 +39,19 @@ define("query", ({ sets, planes, scale, formula, presets }) => {
     EDGE + (size - 2 * EDGE) * (x - low) / (high - low),
     size - (size - 2 * EDGE) * (y - low) / (high - low)];
 
-  function axes({ low, high, axes: [across, up] }, place) {
+  function axes({ low, high, axes: [across, up] }, points, place) {
     const lines = [[[low, 0], [high, 0]], [[0, low], [0, high]],
       [[1, -0.06], [1, 0.06]], [[-0.06, 1], [0.06, 1]]];
     const text = (point, right, down, words, anchor) => {
       const [x, y] = place(point);
       return label(x + right, y + down, words, `text-anchor="${anchor}"`);
     };
+    const taken = ([x, y]) => points.some(([a, b]) => a === x && b === y);
     return lines.map((line) => path(
       line.map(place), "currentColor", 'opacity="0.5"')).join("")
-      + text([1, 0], 0, 18, "1", "middle") + text([0, 1], -7, 5, "1", "end")
+      // No number where a word stands.
+      + (taken([1, 0]) ? "" : text([1, 0], 0, 18, "1", "middle"))
+      + (taken([0, 1]) ? "" : text([0, 1], -7, 5, "1", "end"))
       + text([high, 0], 4, -11, across, "end")
       + text([0, high], 7, 8, up, "start");
   }
@@ -102,7 +105,7 @@ define("query", ({ sets, planes, scale, formula, presets }) => {
       const place = placing(plane, size);
       const last = i === planes.length - 1;
       const points = i ? asked.values : asked.keys;
-      return svg(size, size + 6, axes(plane, place)
+      return svg(size, size + 6, axes(plane, points, place)
         + label(size / 2, 12,
           plane.title + (last ? ", ◆ context, + mean" : ""),
           'text-anchor="middle"')

@@ -65,7 +65,7 @@ define("rotary", ({ query, key, omegas, last, front }) => {
 
     const heights = curves.map((c) => [c.products[pair], c.score]);
     const low = Math.min(...heights.flat()), high = Math.max(...heights.flat());
-    const spot = (d, height) => [width / 2 + (width / 2 - 30) * d / last,
+    const spot = (d, height) => [width / 2 + (width / 2 - 40) * d / last,
       20 + 100 * (high - height) / (high - low)];
     const curve = (i, colour, more) => path(
       heights.map((h, at) => spot(distances[at], h[i])), colour, more);
@@ -81,14 +81,15 @@ define("rotary", ({ query, key, omegas, last, front }) => {
         `solid: q·k of pair ${pair}, dashed: of all`, 'text-anchor="middle"')
       + [-last, 0, last].map((d) => label(spot(d, 0)[0], 138, num(d, 0),
         'text-anchor="middle"')).join("")
-      + [low, 0, high].map((h) => label(26, spot(0, h)[1] + 4, num(h, 1),
+      + [low, 0, high].map((h) => label(36, spot(0, h)[1] + 4, num(h, 1),
         'text-anchor="end"')).join("")
       + label(width / 2, 156, "distance m − n", 'text-anchor="middle"'));
 
     const rows = omegas.map((omega, i) => [
       `${i}`, num((m + shift) * omega, 3), num((n + shift) * omega, 3),
       [num(products[i], 3), i === pair ? "font-weight: 600" : ""]]);
-    return `<div style="display: flex; flex-wrap: wrap">${dial}${
+    return `<div style="display: flex; flex-wrap: wrap;
+      align-items: center">${dial}${
       table(`Distance ${num(m - n, 0)}, angles in radians`,
         ["pair", "q turned", "k turned", "q·k"],
         [...rows, ["all", "", "", num(score, 3)]])}</div>${plot}`;

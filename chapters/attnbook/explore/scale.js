@@ -7,7 +7,7 @@
 // data.root     √d_k
 // state.octave  the scale is 2^octave / √d_k
 
-define("scale", ({ names, scores, products, root, start }) => {
+define("scale", ({ names, scores, products, root }) => {
   const controls = [
     { name: "octave", label: "scale × √d_k", min: -6, max: 6, step: 0.25,
       text: (octave) => num(2 ** octave, octave < 0 ? 3 : 2) },
@@ -33,7 +33,7 @@ define("scale", ({ names, scores, products, root, start }) => {
   const curve = octaves.map((octave) => values({ octave }).gradient);
   const top = Math.max(...curve);
 
-  function draw({ octave }, { weights, heard, gradient }, width) {
+  function draw({ octave }, { weights, gradient }, width) {
     const place = (at, height) => [
       70 + (width - 100) * (at + 6) / 12, 120 - 100 * height / top];
     const [x, y] = place(octave, gradient);
