@@ -2,8 +2,8 @@
 
 Four things: formulas rendered while building, by KaTeX, where a wrong one
 fails the build, and numbered; citations that are plain links, so that they
-read well in a notebook too; boxes around exercises; and mends of the theme's pages. The
-theme's templates are left alone: a page is mended as it is written, and a
+read well in a notebook too; boxes around exercises; and mends of the theme's
+pages. The theme's templates are left alone: a page is mended as it is written, and a
 mend that no longer finds its place warns, which fails the build.
 """
 

@@ -97,6 +97,10 @@ def first_words(doctree):
 
 def describe(app, pagename, templatename, context, doctree):
     """Give a page's head its address, its description and its card."""
+    if pagename == "search":  # has no text of its own, and no card
+        context["metatags"] = (
+            '<meta name="description" content="Search '
+            f'{html.escape(app.config.html_title)}" />')
     if doctree is None:
         return
     front = pagename == app.config.root_doc

@@ -442,7 +442,7 @@ def headless_pages(site):
               'meta[name="viewport"]']
     return [
         f"{page.name} has no {selector}"
-        for page in pages(site) if page.stem not in {"search", "genindex"}
+        for page in pages(site)
         for selector in wanted if not soup_of(page).select_one(selector)
     ]
 
