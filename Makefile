@@ -61,7 +61,7 @@ test: book ## prove everything: helpers, notebooks, each alone, the site
 	exit $$((notebooks || tests))
 
 test-site: book ## read the built book in a real browser
-	$(BIN)/python -m pytest -n 2 --dist loadfile tests/browser
+	$(BIN)/python -m pytest tests/browser
 
 scores: book ## measure the pages by Lighthouse (PAGE=04 RUNS=3)
 	$(BIN)/python tools/scores.py $(if $(RUNS),--runs $(RUNS)) $(PAGE)
