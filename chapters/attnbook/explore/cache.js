@@ -117,11 +117,12 @@ define("cache", ({ words, prompt, flops, kept }) => {
     say: ({ call }, { rows, reused, bytes }) => {
       const S = length(call);
       return `Call ${call} ${call === 1 ? `reads the ${S} tokens of the prompt`
-        : `reads “${words[S - 1]}”`} and writes “${words[S]}”. With the cache `
-        + `${rows[0]} of ${S} rows of K and V ${
+        : `reads “${words[S - 1]}”`} and writes “${words[S]}”. With the `
+        + `cache ${rows[0]} of ${S} rows of K and V ${
           rows[0] > 1 ? "are" : "is"} computed and ${reused[0]} reused; `
         + `without it all ${rows[1]} are computed. The cache then holds `
-        + `${S} tokens in ${bytes[0].toLocaleString("en")} bytes, ${kept} for each.`;
+        + `${S} tokens in ${bytes[0].toLocaleString("en")} bytes, ${kept} for `
+        + "each.";
     },
   };
 });

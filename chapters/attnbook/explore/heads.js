@@ -66,7 +66,8 @@ define("heads", ({ words, heads, weights }) => {
     const [top, rest] = [order.slice(0, 5), order.slice(5)];
     const left = sum(rest.map(([, w]) => w));
     return `${LOOKS}<div class="text">${text(state.word, found)}</div>
-      <div class="top">` + bars(`Weights of ${name(state.word)}, ${place(state)}`, [
+      <div class="top">`
+      + bars(`Weights of ${name(state.word)}, ${place(state)}`, [
         ...top.map(([n, w]) => [`${n} ${words[n]}`, w, num(w)]),
         ...(rest.length ? [[`${rest.length} more`, left, num(left)]] : []),
       ]) + `</div>`

@@ -5,8 +5,9 @@
 // data.query, data.key  the two numbers of a pair, before it is turned
 // data.omegas           the angle of one step, a number a pair
 // data.last, data.front  the largest m or n; the most tokens in front
-// state.m, n     the positions of query and key; state.shift  the tokens put in
-//                front of both; state.pair  the pair that is drawn
+// state.m, n     the positions of query and key
+// state.shift    the tokens put in front of both
+// state.pair     the pair that is drawn
 
 define("rotary", ({ query, key, omegas, last, front }) => {
   const position = (name, label, max) => (
@@ -64,7 +65,8 @@ define("rotary", ({ query, key, omegas, last, front }) => {
       + hand("key", key, k, ORANGE, at) + hand("query", query, q, BLUE, at));
 
     const heights = curves.map((c) => [c.products[pair], c.score]);
-    const low = Math.min(...heights.flat()), high = Math.max(...heights.flat());
+    const low = Math.min(...heights.flat());
+    const high = Math.max(...heights.flat());
     const spot = (d, height) => [width / 2 + (width / 2 - 40) * d / last,
       20 + 100 * (high - height) / (high - low)];
     const curve = (i, colour, more) => path(
