@@ -3,8 +3,8 @@
 Four things: formulas rendered while building, by KaTeX, where a wrong one
 fails the build, and numbered; citations that are plain links, so that they
 read well in a notebook too; boxes around exercises; and mends of the theme's
-pages. The theme's templates are left alone: a page is mended as it is written, and a
-mend that no longer finds its place warns, which fails the build.
+pages. The theme's templates are left alone: a page is mended as it is written,
+and a mend that no longer finds its place warns, which fails the build.
 """
 
 import html
@@ -180,11 +180,16 @@ MENDS = [
     (r"<script (?=src=)", "<script defer "),
     (r"<script>(?=DOCUMENTATION_OPTIONS\.)", '<script type="module">'),
     # Light or dark is known before anything is drawn: set by the theme's
-    # script, at the end, it makes the browser style the whole page again.
+    # script, at the end, it makes the browser style the whole page again. And
+    # a page that is opened anew at its top shows its first view first.
     (r'(dataset\.theme =) localStorage\.getItem\("theme"\) \|\| "auto";',
      r"""\1
       document.documentElement.dataset.mode.replace("auto", matchMedia(
-        "(prefers-color-scheme: dark)").matches ? "dark" : "light");"""),
+        "(prefers-color-scheme: dark)").matches ? "dark" : "light");
+    const [opened] = performance.getEntriesByType("navigation");
+    if (opened?.type === "navigate" && !opened.name.includes("#")) {
+      document.documentElement.dataset.firstView = "";
+    }"""),
     # The theme says Sphinx's word again.
     (r'\s*<meta name="viewport" content="[^"]*"/>', ""),
     # A spoken name must hold what is seen ("Search Ctrl+K"): without the
@@ -241,6 +246,27 @@ def mend(page, name):
     return page
 
 
+# The theme's script measures all that may scroll as soon as the page is read,
+# folded parts and all, and lays each out for it. static/book.js does it later.
+THEME_SCRIPT = "_static/scripts/pydata-sphinx-theme.js"
+TAB_STOPS = re.compile(
+    r"\.forEach\((\w)=>\{\1\.tabIndex=\1\.scrollWidth>\1\.clientWidth"
+    r"\|\|\1\.scrollHeight>\1\.clientHeight\?0:-1\}\)"
+)
+
+
+def mend_theme_script(app, exception):
+    """Leave out what the theme's script does badly, and its map with it."""
+    if exception is not None or app.builder.name != "html":
+        return
+    path = Path(app.outdir, THEME_SCRIPT)
+    script, found = TAB_STOPS.subn("", path.read_text("utf-8"))
+    if not found:
+        logger.warning("%s has no %s to mend", THEME_SCRIPT, TAB_STOPS.pattern)
+    script = re.sub(r"//# sourceMappingURL=.*", "", script)
+    path.write_text(script, "utf-8")
+
+
 class MendedPages(BuiltinTemplateLoader):
     """Sphinx's template engine, whose pages are mended."""
 
@@ -263,6 +289,8 @@ def setup(app):
     app.connect("config-inited", find_toc, priority=800)
     app.connect("builder-inited", Renderer.start)
     app.connect("build-finished", Renderer.stop)
+    # After the theme, at the usual priority, has copied its scripts.
+    app.connect("build-finished", mend_theme_script, priority=900)
     # After sphinxcontrib-bibtex, at the usual priority, has made its list.
     app.connect("env-updated", link_bibliography, priority=900)
     app.connect("doctree-read", number_equations)

@@ -1,14 +1,49 @@
-// A formula wider than the column scrolls; let the keyboard reach it.
-function markScrollingFormulas() {
-  for (const box of document.querySelectorAll(".katex-display")) {
-    if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
+// A page that is opened at its top lays out what the first view shows, and the
+// sections far below once it has loaded, one at a time, so that it answers in
+// between: a chapter has some 20 000 boxes, most of them in formulas and code.
+// The first touch or key wants to know where everything is, and gets the rest
+// at once. (See data-first-view in book.css and book_page.py.)
+const page = document.documentElement.dataset;
+const far = [...document.querySelectorAll(".bd-article section section")];
+
+function layOutAll() {
+  delete page.firstView;
+}
+
+function layOutNext() {
+  const section = far.shift();
+  if (!section || !("firstView" in page)) return layOutAll();
+  section.classList.add("laid-out");
+  (window.requestIdleCallback ?? setTimeout)(layOutNext);
+}
+
+addEventListener("load", layOutNext);
+addEventListener("pointerdown", layOutAll, { capture: true, once: true });
+addEventListener("keydown", layOutAll, { capture: true, once: true });
+
+// What is wider than its box scrolls; let the keyboard reach it. A box is asked
+// when it has been laid out.
+const BOXES = "pre, .cell_output > .output, .pst-scrollable-table-container, "
+  + "div.math > .katex-display";
+
+const boxes = new ResizeObserver((entries) => {
+  const found = entries.map(({ target }) => [target,
+    target.scrollWidth > target.clientWidth]);
+  for (const [box, scrolls] of found) {
+    if (scrolls) box.tabIndex = 0;
     else box.removeAttribute("tabindex");
+  }
+});
+
+function observeBoxes() {
+  for (const box of document.querySelectorAll(BOXES)) {
+    boxes.unobserve(box);
+    boxes.observe(box);
   }
 }
 
-addEventListener("load", markScrollingFormulas);
-addEventListener("resize", markScrollingFormulas);
-addEventListener("toggle", markScrollingFormulas, true);  // a fold opens
+addEventListener("load", observeBoxes);
+document.fonts.addEventListener("loadingdone", observeBoxes);
 
 // The theme takes the focus from a button that was pressed, so that its
 // tooltip goes. Who came by keyboard would have to start from the top again.

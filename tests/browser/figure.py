@@ -56,7 +56,8 @@ class Figure:
         rows: dict[str, list[float]] = {}
         for name, *cells in table.evaluate(
             "table => [...table.rows]"
-            ".filter(row => row.querySelector('th[scope=row]')).map(row => [...row.cells].map(cell => cell.textContent.trim()))"
+            ".filter(row => row.querySelector('th[scope=row]'))"
+            ".map(row => [...row.cells].map(cell => cell.textContent.trim()))"
         ):
             while name in rows:
                 name += "'"

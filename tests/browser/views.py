@@ -45,6 +45,7 @@ def visits(chromium: Browser, address: str) -> Iterator[Visit]:
             if not request.url.startswith((address, "data:", "blob:"))
             else None)
         page.goto(f"{address}{name}.html")
+        page.locator(":root:not([data-first-view])").wait_for(state="attached")
         return page
 
     try:

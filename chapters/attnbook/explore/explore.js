@@ -63,7 +63,8 @@ const dot = (a, b) => sum(a.map((x, i) => x * b[i]));
 const softmax = (scores) => {
   const top = Math.max(...scores);
   const parts = scores.map((s) => Math.exp(s - top));
-  return parts.map((p) => p / sum(parts));
+  const total = sum(parts);
+  return parts.map((p) => p / total);
 };
 const range = (n) => [...Array(n).keys()];
 
@@ -282,8 +283,16 @@ function start(host, make) {
     .explored img { display: none; } }</style>`);
 }
 
+// A figure starts once it has been laid out: until then it has no width, and
+// to ask for one would lay it out between two others.
 function define(kind, make) {
-  for (const host of document.querySelectorAll(`[data-explore="${kind}"]`)) {
-    if (!host.shadowRoot) start(host, make);
+  const waiting = `[data-explore="${kind}"]:not([data-found])`;
+  for (const host of document.querySelectorAll(waiting)) {
+    host.dataset.found = "";
+    const laidOut = new ResizeObserver(() => {
+      laidOut.disconnect();
+      setTimeout(start, 0, host, make);
+    });
+    laidOut.observe(host);
   }
 }
