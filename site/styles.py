@@ -11,6 +11,7 @@ import base64
 import hashlib
 import html
 import io
+import logging
 import posixpath
 import re
 from pathlib import Path
@@ -19,9 +20,10 @@ from urllib.parse import urlsplit
 import tinycss2
 from fontTools import subset
 from fontTools.ttLib import TTFont
-from sphinx.util import logging
+from sphinx.util.logging import getLogger
 
-logger = logging.getLogger(__name__)
+logger = getLogger(__name__)
+logging.getLogger("fontTools").setLevel("WARNING")  # not each glyph
 
 LINK = re.compile(
     r'\s*<link (?=[^>]*rel="stylesheet")'

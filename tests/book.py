@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import importlib
 import importlib.util
 import io
 import os
@@ -38,6 +39,12 @@ def _comparison():
 
 #: How nbval compares the outputs.
 COMPARISON = _comparison()
+
+
+def extension(name: str):
+    """A module of site/, which Sphinx alone has on its path."""
+    with mock.patch.object(sys, "path", [str(ROOT / "site"), *sys.path]):
+        return importlib.import_module(name)
 
 
 def chapter_file(number: int) -> Path:

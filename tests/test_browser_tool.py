@@ -78,7 +78,8 @@ def get(address):
     """Status, headers and text of an answer."""
     try:
         with urlopen(Request(address)) as answer:
-            status, headers, body = answer.status, answer.headers, answer.read()
+            status, headers = answer.status, answer.headers
+            body = answer.read()
     except HTTPError as error:
         status, headers, body = error.code, error.headers, error.read()
     if headers["Content-Encoding"] == "gzip":

@@ -1,6 +1,5 @@
 """What the pages say of themselves to search engines and previews."""
 
-import importlib.util
 from urllib.parse import urlsplit
 
 import pytest
@@ -8,6 +7,7 @@ import yaml
 from bs4 import BeautifulSoup
 from PIL import Image
 
+from book import extension
 from build import HTML, pages
 from notebooks import ROOT
 from repository import address as repository
@@ -18,11 +18,7 @@ NAMES = ["index", *dict.fromkeys(pages(TOC))]
 
 @pytest.fixture(scope="module")
 def cards():
-    spec = importlib.util.spec_from_file_location(
-        "cards", ROOT / "site" / "cards.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return extension("cards")
 
 
 def head(name):

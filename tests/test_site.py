@@ -6,11 +6,9 @@ run on the book, and on made-up pages that have just the fault it is for.
 """
 
 import gzip
-import importlib
 import io
 import json
 import re
-import sys
 from functools import lru_cache
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -22,10 +20,10 @@ from bs4 import BeautifulSoup
 from fontTools.ttLib import TTFont
 from PIL import Image
 
+from book import extension
+from build import HTML as SITE
 from build import missing_pages
 from notebooks import ROOT
-
-SITE = ROOT / "_build" / "html"
 
 # Bytes a page may cost a reader who has nothing of the site yet and reads to
 # its end: on a slow mobile line (1.6 Mbit/s) this many take one and a half
@@ -848,15 +846,6 @@ def test_a_site_that_is_not_built_fails(tmp_path, monkeypatch):
 
 
 # The extension that makes the pages
-
-def extension(name):
-    """A module of site/, which Sphinx alone has on its path."""
-    sys.path.insert(0, str(ROOT / "site"))
-    try:
-        return importlib.import_module(name)
-    finally:
-        sys.path.remove(str(ROOT / "site"))
-
 
 @pytest.fixture(scope="module")
 def book_page():

@@ -16,18 +16,14 @@ from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 from sphinx.util.docutils import docutils_namespace, patch_docutils
 
-from notebooks import ROOT
+from book import extension
 from test_site import built, pages
 
 
 @pytest.fixture(scope="module")
 def terms():
     """The extension, under the name by which Sphinx knows it."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / "site"))
-        import terms
-
-        yield terms
+    return extension("terms")
 
 
 # Formulas

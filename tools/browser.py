@@ -12,7 +12,7 @@ from functools import lru_cache
 from http import HTTPStatus
 from pathlib import Path
 
-from playwright.sync_api import Browser, Playwright, sync_playwright
+from playwright.sync_api import Browser, Page, Playwright, sync_playwright
 
 #: A system's names for the browser, the open one first.
 NAMES = ("chromium", "chromium-browser", "google-chrome")
@@ -35,9 +35,10 @@ def find_chromium(playwright: Playwright) -> str:
         return own
     raise RuntimeError(
         "there is no Chromium to show the pages in; expected one of "
-        f"{', '.join(NAMES)} on the path, or Playwright's own. Get one with:\n"
-        "    sudo apt-get install chromium\n"
-        "or  .venv/bin/python -m playwright install --with-deps chromium"
+        f"{', '.join(NAMES)} on the path, or Playwright's own. Get that with:\n"
+        "    .venv/bin/python -m playwright install --with-deps chromium\n"
+        "or, on Debian, the system's with:\n"
+        "    sudo apt-get install chromium"
     )
 
 
@@ -55,6 +56,12 @@ def open_chromium() -> Iterator[Browser]:
             yield browser
         finally:
             browser.close()
+
+
+def read_whole(page: Page, url: str) -> None:
+    """Open a page of the book, and wait until all of it is laid out."""
+    page.goto(url)
+    page.locator(":root:not([data-first-view])").wait_for(state="attached")
 
 
 @lru_cache(maxsize=None)

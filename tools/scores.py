@@ -23,9 +23,9 @@ from playwright.sync_api import sync_playwright
 
 sys.path.insert(0, str(Path(__file__).parent))
 from browser import find_chromium, serve
+from build import HTML as SITE
 from notebooks import ROOT, write_text
 
-SITE = ROOT / "_build" / "html"
 DOCUMENT = ROOT / "CONTRIBUTING.md"
 LIGHTHOUSE = ROOT / ".venv" / "lighthouse"
 VERSION = "13.5.0"

@@ -17,10 +17,9 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import Browser, Page
 
-from browser import open_chromium, serve
-
-ROOT = Path(__file__).resolve().parent.parent
-SITE = ROOT / "_build" / "html"
+from browser import open_chromium, read_whole, serve
+from build import HTML as SITE
+from build import ROOT
 
 #: Fonts have come, nothing moves, and what is in sight of pictures has come.
 IS_SHOWN = """
@@ -87,7 +86,7 @@ def take(browser: Browser, address: str, shot: Shot, folder: Path) -> Path:
         reduced_motion="reduce",
     )
     page = context.new_page()
-    page.goto(f"{address}{shot.page}.html")
+    read_whole(page, f"{address}{shot.page}.html")
     shot.use(page)
     page.locator(shot.top).first.evaluate(
         "place => scrollBy({top: place.getBoundingClientRect().top - 80,"

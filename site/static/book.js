@@ -21,10 +21,10 @@ addEventListener("load", layOutNext);
 addEventListener("pointerdown", layOutAll, { capture: true, once: true });
 addEventListener("keydown", layOutAll, { capture: true, once: true });
 
-// What is wider than its box scrolls; let the keyboard reach it. A box is asked
-// when it has been laid out.
-const BOXES = "pre, .cell_output > .output, .pst-scrollable-table-container, "
-  + "div.math > .katex-display";
+// What is wider than its box scrolls; let the keyboard reach it. A box is
+// asked once it has been laid out.
+const BOXES = "pre, .cell_output > .output, div.math > .katex-display, "
+  + ".pst-scrollable-table-container";
 
 const boxes = new ResizeObserver((entries) => {
   const found = entries.map(({ target }) => [target,
@@ -48,8 +48,9 @@ document.fonts.addEventListener("loadingdone", observeBoxes);
 // The theme takes the focus from a button that was pressed, so that its
 // tooltip goes. Who came by keyboard would have to start from the top again.
 for (const button of document.querySelectorAll("[data-bs-toggle=tooltip]")) {
+  const { blur } = button;
   button.blur = () => {
-    if (!button.matches(":focus-visible")) HTMLElement.prototype.blur.call(button);
+    if (!button.matches(":focus-visible")) blur.call(button);
   };
 }
 

@@ -42,7 +42,8 @@ async function movementFaults(limit) {
   const total = moved.reduce((sum, shift) => sum + shift.value, 0);
   if (total < limit) return [];
   const what = moved.flatMap((shift) => shift.sources)
-    .map(({ node }) => (node?.nodeType === Node.TEXT_NODE ? node.parentElement : node))
+    .map(({ node }) => (
+      node?.nodeType === Node.TEXT_NODE ? node.parentElement : node))
     .map((element) => (element ? naming(element) : "what is gone by now"));
   return [`moved by ${total.toFixed(4)}: ${[...new Set(what)].join("; ")}`];
 }
@@ -87,7 +88,8 @@ function formulaFaults() {
 function staysInside(element, edge) {
   for (let box = element; box !== document.body; box = box.parentElement) {
     const { overflowX } = getComputedStyle(box);
-    const holds = overflowX !== "visible" || box.matches(".sr-only, foreignObject");
+    const holds = overflowX !== "visible"
+      || box.matches(".sr-only, foreignObject");
     if (holds && box.getBoundingClientRect().right <= edge + 1) return true;
   }
   return false;
@@ -109,7 +111,8 @@ function widthFaults() {
 function codeFaults() {
   return shown("article pre")
     .filter((code) => code.scrollWidth > code.clientWidth)
-    .filter((code) => code.textContent.split("\n").every((l) => l.length <= 79))
+    .filter((code) =>
+      code.textContent.split("\n").every((line) => line.length <= 79))
     .map((code) => `scrolls: ${naming(code)}`);
 }
 
@@ -146,12 +149,15 @@ async function focusFaults() {
   }
   if (element === document.body) return ["nothing has the focus"];
   const style = getComputedStyle(element);
-  const outlined = style.outlineStyle !== "none" && parseFloat(style.outlineWidth);
+  const outlined = style.outlineStyle !== "none"
+    && parseFloat(style.outlineWidth);
   if (!outlined && style.boxShadow === "none") {
     return [`shows no focus: ${naming(element)}`];
   }
   const { left, right, top, bottom } = element.getBoundingClientRect();
-  if (bottom < 0 || top > innerHeight) return [`not in sight: ${naming(element)}`];
+  if (bottom < 0 || top > innerHeight) {
+    return [`not in sight: ${naming(element)}`];
+  }
   const far = outlined ? 1 + parseFloat(style.outlineOffset) : 1;
   for (let box = element.parentElement; box; box = box.parentElement) {
     if (getComputedStyle(box).overflow !== "hidden") continue;
@@ -169,9 +175,11 @@ async function focusFaults() {
 function thinOutCode() {
   const seen = new Set();
   const look = (element) => (element === document.body ? ""
-    : look(element.parentElement) + `/${element.localName}.${element.className}`);
+    : look(element.parentElement)
+      + `/${element.localName}.${element.className}`);
   const twins = [...document.querySelectorAll("pre span")].filter((word) =>
-    !word.childElementCount && (seen.has(look(word)) || !seen.add(look(word))));
+    !word.childElementCount
+    && (seen.has(look(word)) || !seen.add(look(word))));
   for (const twin of twins) twin.replaceWith(...twin.childNodes);
 }
 

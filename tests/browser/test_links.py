@@ -5,16 +5,12 @@ That each names a file and a place in it, tests/test_site.py knows already.
 
 from __future__ import annotations
 
-import yaml
-
-from notebooks import ROOT
+from repository import address as repository
 
 CHAPTER = "05_masking"
 
-REPOSITORY = yaml.safe_load(
-    (ROOT / "_config.yml").read_text("utf-8"))["repository"]
-OWNER_AND_NAME = REPOSITORY["url"].removeprefix("https://github.com/")
-BRANCH = REPOSITORY["branch"]
+URL, BRANCH = repository()
+OWNER_AND_NAME = URL.removeprefix("https://github.com/")
 COLAB = ("https://colab.research.google.com/github/"
          f"{OWNER_AND_NAME}/blob/{BRANCH}/chapters/{CHAPTER}.ipynb")
 BINDER = (f"https://mybinder.org/v2/gh/{OWNER_AND_NAME}/{BRANCH}"

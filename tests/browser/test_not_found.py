@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, expect
 
 from browser import serve
-from views import SITE
+from views import SITE, settle, violations
 from repository import address as repository
 
 NAME = repository()[0].rpartition("/")[2]
@@ -20,26 +19,26 @@ NAME = repository()[0].rpartition("/")[2]
 def test_the_page_finds_its_files_and_the_book(
     chromium: Browser, prefix: str, path: str, theme: str
 ) -> None:
-    missing = []
+    asked = []
     with (
         serve(SITE, prefix) as address,
         chromium.new_context(color_scheme=theme) as context,
     ):
         page = context.new_page()
-        page.on("response", lambda response: missing.append(response.url)
+        page.on("response", lambda response: asked.append(response.url)
                 if response.status == 404 else None)
         page.goto(address + path)
         # A browser may ask ahead at the published place, before the page's
         # script has said that the book lies elsewhere.
-        missing = [url for url in missing
+        missing = [url for url in asked
                    if not url.startswith(f"{address}{NAME}/")]
         assert missing == [address + path]
         assert page.evaluate(
             "[...document.styleSheets].every((s) => s.cssRules.length)")
         expect(page.get_by_role("heading", level=1)).to_have_text(
             "There is no such page")
-        faults = Axe().run(page)
-        assert faults.violations_count == 0, faults.generate_report()
+        settle(page)
+        assert violations(page) == []
         skip = page.get_by_text("Skip to main content")
         assert skip.evaluate("a => a.href") == (
             f"{address}{path}#main-content")

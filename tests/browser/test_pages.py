@@ -10,9 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 import yaml
-from axe_playwright_python.base import AXE_SCRIPT
 from playwright.sync_api import Browser, Page
-from views import PHONE, WIDE, settle, show_in, visits
+from views import PHONE, WIDE, settle, show_in, violations, visits
 
 from build import pages
 from notebooks import ROOT
@@ -53,29 +52,6 @@ def open_folds(page: Page) -> None:
 
 def is_wide(page: Page) -> bool:
     return page.viewport_size == WIDE
-
-
-def violations(page: Page, rules: list[str] | None = None) -> list[str]:
-    """What axe-core finds on a page, a sentence for each kind.
-
-    The parts of a formula are left out, thousands of spans that have no
-    meaning but by their MathML; that they have the colour of the text around
-    them, `formulaFaults()` makes sure.
-    """
-    if page.evaluate("typeof axe") == "undefined":
-        page.evaluate(AXE_SCRIPT + "; 0")
-    options = {"resultTypes": ["violations"], "preload": False}
-    if rules:
-        options["runOnly"] = rules
-    found = page.evaluate(
-        "options => axe.run({exclude: ['.katex-html']}, options)"
-        ".then(({violations}) => violations)", options)
-    return [
-        f"{fault['id']}: {fault['help']}, {len(fault['nodes'])} times, as in "
-        f"{fault['nodes'][0]['html'][:200]}: "
-        f"{fault['nodes'][0]['failureSummary']}"
-        for fault in found
-    ]
 
 
 def test_nothing_moves(page):

@@ -1,4 +1,4 @@
-"""The search finds, says so where there is nothing, and shows what it found."""
+"""The search finds, says where there is nothing, and shows what it found."""
 
 from __future__ import annotations
 

@@ -39,7 +39,8 @@ def test_the_switch_is_remembered(visit):
     page.context.add_init_script(WATCH)
     page.get_by_role("button", name="Color mode").focus()
     page.keyboard.press("Enter")
-    page.wait_for_function("document.documentElement.dataset.theme === 'light'")
+    page.wait_for_function(
+        "document.documentElement.dataset.theme === 'light'")
     # The next page has it, and the keyboard has not lost its place.
     assert page.evaluate("focusFaults()") == []
     page.get_by_role("link", name="5. Masking").first.click()

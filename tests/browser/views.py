@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from axe_playwright_python.base import AXE_SCRIPT
 from playwright.sync_api import Browser, Page, ViewportSize
 
-from notebooks import ROOT
+from browser import read_whole
+from build import HTML as SITE
 
-SITE = ROOT / "_build" / "html"
 FAULTS = Path(__file__).with_name("faults.js")
 
 WIDE: ViewportSize = {"width": 1280, "height": 900}
@@ -44,8 +45,7 @@ def visits(chromium: Browser, address: str) -> Iterator[Visit]:
             f"asked another host: {request.url}")
             if not request.url.startswith((address, "data:", "blob:"))
             else None)
-        page.goto(f"{address}{name}.html")
-        page.locator(":root:not([data-first-view])").wait_for(state="attached")
+        read_whole(page, f"{address}{name}.html")
         return page
 
     try:
@@ -69,3 +69,26 @@ def settle(page: Page) -> None:
     """Wait until nothing fades or slides any more."""
     page.wait_for_function(
         "document.getAnimations().every(a => a.playState !== 'running')")
+
+
+def violations(page: Page, rules: list[str] | None = None) -> list[str]:
+    """What axe-core finds on a page, a sentence for each kind.
+
+    The parts of a formula are left out, thousands of spans that have no
+    meaning but by their MathML; that they have the colour of the text around
+    them, `formulaFaults()` makes sure.
+    """
+    if page.evaluate("typeof axe") == "undefined":
+        page.evaluate(AXE_SCRIPT + "; 0")
+    options = {"resultTypes": ["violations"], "preload": False}
+    if rules:
+        options["runOnly"] = rules
+    found = page.evaluate(
+        "options => axe.run({exclude: ['.katex-html']}, options)"
+        ".then(({violations}) => violations)", options)
+    return [
+        f"{fault['id']}: {fault['help']}, {len(fault['nodes'])} times, as in "
+        f"{fault['nodes'][0]['html'][:200]}: "
+        f"{fault['nodes'][0]['failureSummary']}"
+        for fault in found
+    ]

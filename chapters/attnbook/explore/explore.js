@@ -286,13 +286,12 @@ function start(host, make) {
 // A figure starts once it has been laid out: until then it has no width, and
 // to ask for one would lay it out between two others.
 function define(kind, make) {
-  const waiting = `[data-explore="${kind}"]:not([data-found])`;
-  for (const host of document.querySelectorAll(waiting)) {
-    host.dataset.found = "";
-    const laidOut = new ResizeObserver(() => {
-      laidOut.disconnect();
+  for (const host of document.querySelectorAll(`[data-explore="${kind}"]`)) {
+    if (host.laidOut) continue;  // found by the script of another figure
+    host.laidOut = new ResizeObserver(() => {
+      host.laidOut.disconnect();
       setTimeout(start, 0, host, make);
     });
-    laidOut.observe(host);
+    host.laidOut.observe(host);
   }
 }

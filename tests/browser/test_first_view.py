@@ -1,0 +1,99 @@
+"""A page shows its first view first; a moment later it is as any other.
+
+What is far below is laid out after the page has loaded (book.js). Nobody may
+notice: whoever comes to a heading stands at it, and every section gets the
+place that it has when all is laid out at once.
+"""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Page
+
+from browser import read_whole
+
+CHAPTER = "13_kv_cache"
+SECTIONS = '[...document.querySelectorAll(".bd-article section section")]'
+LEFT = (f"{SECTIONS}.filter((section) => "
+        "getComputedStyle(section).contentVisibility === 'auto').length")
+
+#: Counts, as soon as the page has been read, the sections left for later.
+AT_FIRST = f"""
+document.addEventListener("DOMContentLoaded", () => {{
+  window.left = {LEFT};
+}});
+"""
+
+#: Where each section's heading stands, and the height of the page.
+PLACES = f"""[...{SECTIONS}.map((section) =>
+  section.querySelector("h2, h3").getBoundingClientRect().top + scrollY),
+  document.documentElement.scrollHeight]"""
+
+
+def opened(visit, mark: str = "") -> Page:
+    """The chapter in a new tab, whose first state has been taken down."""
+    page = visit("index")
+    page.context.add_init_script(AT_FIRST)
+    read_whole(page, page.url.replace("index.html", f"{CHAPTER}.html{mark}"))
+    return page
+
+
+def test_the_rest_follows_by_itself(visit):
+    page, whole = opened(visit), opened(visit, "#no-such-place")
+    assert page.evaluate("left") > 10, "all was laid out at once"
+    assert whole.evaluate("left") == 0
+    assert page.evaluate(LEFT) == 0
+    for each in (page, whole):
+        each.evaluate("document.fonts.ready.then(() => 0)")
+        each.locator("[data-explore] figure").wait_for()
+    assert page.evaluate(PLACES) == pytest.approx(
+        whole.evaluate(PLACES), abs=1)
+
+
+def test_a_link_into_a_page_leads_to_its_heading(visit):
+    page = opened(visit, "#where-people-go-wrong")
+    assert page.evaluate("left") == 0
+    heading = page.locator("#where-people-go-wrong > h2")
+    header = page.locator(".bd-header-article")
+    foot = header.bounding_box()["y"] + header.bounding_box()["height"]
+    assert heading.bounding_box()["y"] == pytest.approx(foot, abs=60)
+
+
+def test_who_comes_back_finds_the_place(visit):
+    page = opened(visit)
+    place = page.locator("#where-people-go-wrong > h2")
+    place.scroll_into_view_if_needed()
+    before = place.bounding_box()["y"]
+    page.reload()
+    assert page.evaluate("left") == 0
+    page.wait_for_function(
+        "y => Math.abs(document.querySelector('#where-people-go-wrong > h2')"
+        ".getBoundingClientRect().top - y) < 2", arg=before)
+
+
+@pytest.mark.parametrize("event", ["pointerdown", "keydown"])
+def test_the_first_touch_or_key_gets_the_rest_at_once(visit, event):
+    page = visit("index")
+    page.context.add_init_script(f"""
+      document.addEventListener("DOMContentLoaded", () => {{
+        const before = {LEFT};
+        document.body.dispatchEvent(new Event("{event}"));
+        window.left = [before, {LEFT}];
+      }});
+    """)
+    page.goto(page.url.replace("index.html", f"{CHAPTER}.html"))
+    before, after = page.evaluate("left")
+    assert before > 10 and after == 0
+
+
+def test_a_section_in_view_does_not_move_when_the_rest_follows(visit):
+    page = visit("notation", viewport={"width": 1280, "height": 9000})
+    before = page.evaluate(PLACES)
+    page.evaluate(f"""new Promise((done) => {{
+      for (const section of {SECTIONS}) {{
+        section.style.contentVisibility = "auto";
+      }}
+      requestAnimationFrame(() => requestAnimationFrame(done));
+    }})""")
+    assert page.evaluate(LEFT) > 2
+    assert page.evaluate(PLACES) == before
