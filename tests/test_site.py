@@ -11,6 +11,7 @@ import json
 import re
 from functools import lru_cache
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -923,6 +924,27 @@ def test_a_page_keeps_what_it_shows(book_page):
 def test_a_mend_without_a_place_warns(book_page, warnings, place):
     book_page.mend(THEME_PAGE.replace(place, ""), "a page")
     assert len(warnings) == 1 and "a page has no" in warnings[0]
+
+
+@pytest.mark.parametrize(
+    "measures, said",
+    [
+        (".forEach(e=>{e.tabIndex=e.scrollWidth>e.clientWidth"
+         "||e.scrollHeight>e.clientHeight?0:-1})", 0),
+        (".forEach(e=>{e.tabIndex=0})", 1),
+    ],
+)
+def test_the_theme_s_script_measures_nothing(
+        book_page, warnings, tmp_path, measures, said):
+    script = tmp_path / book_page.THEME_SCRIPT
+    script.parent.mkdir(parents=True)
+    script.write_text(f"all(){measures};go()\n//# sourceMappingURL=a.map")
+    app = SimpleNamespace(outdir=tmp_path,
+                          builder=SimpleNamespace(name="html"))
+    book_page.mend_theme_script(app, None)
+    assert script.read_text().startswith("all();go()") == (not said)
+    assert "sourceMappingURL" not in script.read_text()
+    assert len(warnings) == said
 
 
 PAGE = """
