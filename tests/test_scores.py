@@ -73,5 +73,21 @@ def test_a_failed_measurement_is_an_error(tmp_path, monkeypatch):
         scores.inspect("a.html", "mobile", "chromium")
 
 
+def test_the_runs_of_a_page_lie_apart(tmp_path, monkeypatch):
+    asked = []
+
+    def inspect(url, form, chromium):
+        asked.append(url.rpartition("/")[2])
+        return report(len(asked) / 100)
+
+    monkeypatch.setattr(scores, "SITE", tmp_path)
+    monkeypatch.setattr(scores, "inspect", inspect)
+    monkeypatch.setattr(scores, "find_chromium", lambda playwright: "")
+    lines = scores.measure(["a", "b"], runs=3)
+    assert asked == 3 * ["a.html", "a.html", "b.html", "b.html"]
+    assert lines[0].startswith("| a | 4 | 2 | 5 / 6 |")
+    assert lines[1].startswith("| b | 4 | 2 | 7 / 8 |")
+
+
 def test_make_knows_the_tool():
     assert "tools/scores.py" in (ROOT / "Makefile").read_text("utf-8")

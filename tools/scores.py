@@ -100,20 +100,22 @@ def row(page: str, mobile: list[dict], desktop: list[dict]) -> str:
 
 
 def measure(pages: list[str], runs: int) -> list[str]:
-    """The lines of the table for these pages, printed as they come."""
+    """The lines of the table for these pages.
+
+    Each round visits all pages, so that the runs of one lie minutes apart:
+    while a machine is busy with something else, no page has all its runs.
+    """
     with sync_playwright() as playwright:
         chromium = find_chromium(playwright)
-    lines = []
+    reports = {page: {"mobile": [], "desktop": []} for page in pages}
     with serve(SITE) as address:
-        for page in pages:
-            mobile, desktop = (
-                [inspect(f"{address}{page}.html", form, chromium)
-                 for _ in range(runs)]
-                for form in ("mobile", "desktop")
-            )
-            lines.append(row(page, mobile, desktop))
-            print(lines[-1], flush=True)
-    return lines
+        for _ in range(runs):
+            for page, found in reports.items():
+                for form, runs_of_form in found.items():
+                    runs_of_form.append(
+                        inspect(f"{address}{page}.html", form, chromium))
+                print(row(page, *found.values()), file=sys.stderr, flush=True)
+    return [row(page, *found.values()) for page, found in reports.items()]
 
 
 def with_table(document: str, lines: list[str]) -> str:
@@ -157,7 +159,9 @@ def main(arguments: list[str]) -> int:
     except RuntimeError as error:
         print(error, file=sys.stderr)
         return 1
-    if not options.pages:
+    if options.pages:
+        print("\n".join(lines))
+    else:
         write_text(DOCUMENT, with_table(DOCUMENT.read_text("utf-8"), lines))
     return 0
 
