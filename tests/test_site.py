@@ -947,6 +947,32 @@ def test_the_theme_s_script_measures_nothing(
     assert len(warnings) == said
 
 
+def test_code_loses_what_looks_like_no_token(styles):
+    theme = """
+html[data-theme="{0}"] .highlight {{ background: #fff; color: #{1} }}
+html[data-theme="{0}"] .highlight .n {{ color: #{1} }} /* Name */
+html[data-theme="{0}"] .highlight .p {{ color: #{2} }}
+html[data-theme="{0}"] .highlight .k {{ color: #00f; font-weight: bold }}
+"""
+    names = styles.plain_tokens(
+        theme.format("light", "111", "111") + theme.format("dark", "eee", "f"))
+    assert names == {"n"}, "p has a colour of its own in the dark"
+    assert styles.plain_tokens("") == set()
+    page = """
+<span class="n">a</span><div class="highlight"><pre><span></span>\
+<span class="k">def</span> <span class="n">a</span><span class="p">(</span>
+</pre></div><span class="n">b</span>"""
+    assert styles.without_plain_tokens(page, names) == page.replace(
+        '<span class="n">a</span><span class="p">', 'a<span class="p">')
+    assert styles.without_plain_tokens(page, set()) == page
+
+
+def test_the_book_s_code_is_plain_where_it_looks_plain():
+    for page in pages(built()):
+        for word in soup_of(page).select(".highlight pre > span[class]"):
+            assert word["class"] not in (["n"], ["p"], ["w"]), page.name
+
+
 PAGE = """
 <div class="cell" id="top"><p style="color: var(--own)">a</p></div>
 <script>box.className = "made"; box.style.setProperty("--set", 1);</script>
