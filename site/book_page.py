@@ -190,6 +190,13 @@ MENDS = [
     if (opened?.type === "navigate" && !opened.name.includes("#")) {
       document.documentElement.dataset.firstView = "";
     }"""),
+    # While a page comes, a browser shows what it has of it, and that moves: the
+    # header's buttons, a line that gets a formula, a table that gets a row. So
+    # let it wait until the first section is whole, or the page if it has none.
+    (r"(?<=<head>)",
+     '\n    <link rel="expect" href="#first-view-ends" blocking="render">'),
+    (r'(?s)(<article.*?<h2>.*?<h2|<footer class="bd-footer")(.*)',
+     r'\1 id="first-view-ends"\2'),
     # The theme says Sphinx's word again.
     (r'\s*<meta name="viewport" content="[^"]*"/>', ""),
     # A spoken name must hold what is seen ("Search Ctrl+K"): without the

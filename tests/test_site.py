@@ -875,6 +875,7 @@ def warnings(book_page, styles, pictures, monkeypatch):
 
 
 THEME_PAGE = """
+<head>
 <meta name="viewport" content="a" /><meta name="viewport" content="b"/>
 <script>
   document.documentElement.dataset.theme = localStorage.getItem("theme") \
@@ -893,6 +894,7 @@ THEME_PAGE = """
 <i class="theme-switch fa-solid fa-sun" title="Light"></i>
 <summary aria-label="Toggle hidden content"></summary>
 </div>
+<footer class="bd-footer"></footer>
 """.replace("\\\n", "")
 
 
@@ -916,10 +918,30 @@ def test_a_page_keeps_what_it_shows(book_page):
 
 
 @pytest.mark.parametrize(
+    "article, end",
+    [
+        ("<article><h1>a</h1><p>b</p></article>", 'footer class="bd-footer"'),
+        ("<article><h1>a</h1><h2>b</h2></article>",
+         'footer class="bd-footer"'),
+        ("<h2>0</h2><article><h1>a</h1><h2>b</h2><p>c</p><h2>d</h2><h2>e</h2>",
+         "h2"),
+    ],
+)
+def test_a_page_says_where_its_first_view_ends(book_page, article, end):
+    page = book_page.mend(
+        THEME_PAGE.replace("<footer", article + "<footer"), "a page")
+    assert page.count('href="#first-view-ends" blocking="render"') == 1
+    assert page.count(' id="first-view-ends"') == 1
+    assert f'<{end} id="first-view-ends">' in page
+    if end == "h2":
+        assert '<h2 id="first-view-ends">d</h2>' in page
+
+
+@pytest.mark.parametrize(
     "place",
     ["pst-primary-sidebar", "theme-switch", "preload", "dataset.theme",
      "fontawesome", "DOCUMENTATION_OPTIONS", "search-button-field",
-     "viewport"],
+     "viewport", "<head>", "bd-footer"],
 )
 def test_a_mend_without_a_place_warns(book_page, warnings, place):
     book_page.mend(THEME_PAGE.replace(place, ""), "a page")

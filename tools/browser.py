@@ -8,7 +8,7 @@ import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from http import HTTPStatus
 from pathlib import Path
 
@@ -69,7 +69,7 @@ def _packed(path: Path) -> bytes:
     return gzip.compress(path.read_bytes(), 6, mtime=0)
 
 
-class _Pages(http.server.SimpleHTTPRequestHandler):
+class Pages(http.server.SimpleHTTPRequestHandler):
     """Files under a prefix, compressed, with the site's own 404 page."""
 
     prefix = "/"
@@ -97,6 +97,9 @@ class _Pages(http.server.SimpleHTTPRequestHandler):
         if packed:
             self.send_header("Content-Encoding", "gzip")
         self.end_headers()
+        self.send(body)
+
+    def send(self, body: bytes) -> None:
         self.wfile.write(body)
 
     def log_message(self, *args: object) -> None:
@@ -104,16 +107,12 @@ class _Pages(http.server.SimpleHTTPRequestHandler):
 
 
 @contextmanager
-def serve(folder: Path, prefix: str = "/") -> Iterator[str]:
+def serve(
+    folder: Path, prefix: str = "/", pages: type[Pages] = Pages
+) -> Iterator[str]:
     """Serve a folder on loopback; the address of its first page."""
-
-    class Pages(_Pages):
-        pass
-
-    Pages.prefix = prefix
-
-    def handler(*args: object) -> _Pages:
-        return Pages(*args, directory=str(folder))
+    handler = partial(type("Handler", (pages,), {"prefix": prefix}),
+                      directory=str(folder))
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True

@@ -7,10 +7,13 @@ place that it has when all is laid out at once.
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from playwright.sync_api import Page
+from views import PHONE, SITE, WIDE, visits
 
-from browser import read_whole
+from browser import Pages, read_whole, serve
 
 CHAPTER = "13_kv_cache"
 SECTIONS = '[...document.querySelectorAll(".bd-article section section")]'
@@ -97,3 +100,28 @@ def test_a_section_in_view_does_not_move_when_the_rest_follows(visit):
     }})""")
     assert page.evaluate(LEFT) > 2
     assert page.evaluate(PLACES) == before
+
+
+class SlowPages(Pages):
+    """What a page begins with comes piece by piece, as over a slow line."""
+
+    def send(self, body: bytes) -> None:
+        begin = 12_000 if self.path.endswith(".html") else 0
+        for start in range(0, begin, 100):
+            self.wfile.write(body[start:start + 100])
+            time.sleep(0.02)
+        self.wfile.write(body[begin:])
+
+
+@pytest.mark.parametrize("name, viewport", [
+    ("07_layer_normalisation", PHONE),  # the header's buttons
+    ("notation", WIDE),  # a table's columns
+    ("404", PHONE),  # the footer, in the first view of so short a page
+])
+def test_what_comes_slowly_does_not_move(chromium, name, viewport):
+    with (
+        serve(SITE, pages=SlowPages) as address,
+        visits(chromium, address) as visit,
+    ):
+        page = visit(name, viewport=viewport)
+        assert page.evaluate("movementFaults(0.001)") == []
