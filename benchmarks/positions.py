@@ -20,7 +20,7 @@ from results import store
 from torch import Tensor
 
 from attnbook.gpt import GPT, POSITIONS, GPTConfig
-from attnbook.language import LEFT, WORDS, Town
+from attnbook.town import LEFT, WORDS, Town
 from attnbook.training import Recipe, train
 
 TRAINED, LONG, BIN = 96, 384, 48  # tokens

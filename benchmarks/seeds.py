@@ -14,7 +14,7 @@ from concurrent.futures import ProcessPoolExecutor
 import torch
 from results import store
 
-from attnbook import language
+from attnbook.town import Town, encode
 from attnbook.gpt import GPT
 from attnbook.training import (
     TOWN_CONFIG,
@@ -31,7 +31,7 @@ EVERY = 100  # steps
 def run(seed: int) -> dict:
     """Train from one seed; what it knows on the way, and at the end."""
     torch.set_num_threads(1)
-    town, crowded = language.Town(), language.Town(people=(4, 4))
+    town, crowded = Town(), Town(people=(4, 4))
     questions = crowded.questions("returning", 300, seed=2_000_000)
     held_out = town.stories(300, seed=1_000_000)
     torch.manual_seed(seed)
@@ -44,7 +44,7 @@ def run(seed: int) -> dict:
 
     recipe = dataclasses.replace(TOWN_RECIPE, seed=seed)
     train(model, town.batches, recipe, on_step=ask, progress=False)
-    loss = mean_loss(model, *language.encode(held_out))
+    loss = mean_loss(model, *encode(held_out))
     return {
         "seed": seed,
         "returning": returning,

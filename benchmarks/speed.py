@@ -34,7 +34,7 @@ from peers import PlainGPT
 from results import CHAPTERS, store
 from torch import nn
 
-from attnbook import language
+from attnbook.town import Town, encode
 from attnbook.attention import attend, weigh
 from attnbook.fast import PackedLinear, pack, replace_linear
 from attnbook.generate import generate
@@ -296,9 +296,9 @@ def int8_loss(model: GPT, int8: GPT) -> dict:
         CHAPTERS / "attnbook" / "data" / "town.safetensors"
     ).model.eval()
     small = pack(trained, int8=True)
-    town = language.Town()
-    stories = language.encode(town.stories(300, seed=1_000_000))
-    questions = language.Town(people=(4, 4)).questions(
+    town = Town()
+    stories = encode(town.stories(300, seed=1_000_000))
+    questions = Town(people=(4, 4)).questions(
         "returning", 300, seed=2_000_000
     )
     return {
@@ -533,7 +533,7 @@ def training(rounds: int) -> dict:
 
     torch.set_num_threads(1)  # for matrices this small two are slower
     config, options = TOWN_CONFIG, {"use_cache": False}
-    tokens, targets = language.Town().batches(
+    tokens, targets = Town().batches(
         TOWN_RECIPE.batch_size, torch.Generator().manual_seed(0)
     )
     labels = torch.cat([tokens[:, :1], targets[:, :-1]], 1)

@@ -21,15 +21,15 @@ from attnbook.attention import (
     weigh,
 )
 from attnbook.masks import padding_mask
-from attnbook.proof import Case, agrees
-from attnbook.tasks import draw
+from attnbook.teach.proof import Case, agrees
+from attnbook.teach.seeded import randn
 
 NAN, INF = torch.nan, torch.inf
 
 
 @pytest.mark.parametrize("dim", [0, 1, -1])
 def test_softmax_agrees_with_torch_and_scipy(dim):
-    cases = [(draw(3, 5, seed=1),), (draw(3, 5, 2, seed=2) * 700,)]
+    cases = [(randn(3, 5, seed=1),), (randn(3, 5, 2, seed=2) * 700,)]
     agrees(
         lambda x: softmax(x, dim), lambda x: torch.softmax(x, dim),
         name="torch", cases=cases, gradients=True,
@@ -56,15 +56,15 @@ def test_softmax_of_nothing_but_minus_infinity_is_zero():
 
 
 def _cases():
-    mask = draw(3, 4, seed=9) > 0
+    mask = randn(3, 4, seed=9) > 0
     mask[1] = False  # a query that may attend to nothing
-    q, k, v = draw(3, 2, seed=1), draw(4, 2, seed=2), draw(4, 5, seed=3)
-    batch = draw(2, 6, 3, 2, seed=4), draw(2, 1, 4, 2, seed=5)
-    bias = draw(3, 4, seed=7)
+    q, k, v = randn(3, 2, seed=1), randn(4, 2, seed=2), randn(4, 5, seed=3)
+    batch = randn(2, 6, 3, 2, seed=4), randn(2, 1, 4, 2, seed=5)
+    bias = randn(3, 4, seed=7)
     return [
         Case("one query, one key", (q[:1], k[:1], v[:1])),
         Case("not square", (q, k, v)),
-        Case("batch and heads, broadcast", (*batch, draw(4, 5, seed=6))),
+        Case("batch and heads, broadcast", (*batch, randn(4, 5, seed=6))),
         Case("a scale of its own", (q, k, v), {"scale": 0.3}),
         Case("a boolean mask", (q, k, v), {"mask": mask}),
         Case("a bias", (q, k, v), {"mask": bias}),
@@ -139,10 +139,10 @@ def test_fused_agrees_with_explicit_gradients_too():
     st.integers(1, 4), st.integers(0, 10**6),
 )
 def test_both_paths_in_random_sizes_under_random_masks(t, s, d_k, d_v, seed):
-    q, k, v = draw(t, d_k, seed=seed), draw(s, d_k, seed=seed + 1), draw(
+    q, k, v = randn(t, d_k, seed=seed), randn(s, d_k, seed=seed + 1), randn(
         s, d_v, seed=seed + 2
     )
-    mask = draw(t, s, seed=seed + 3) > 0.3
+    mask = randn(t, s, seed=seed + 3) > 0.3
     case = Case("random", (q, k, v), {"mask": mask})
     agrees(scaled_dot_product_attention, _loops, name="loops", cases=[case])
     agrees(fused_attention, _torch, name="SDPA", cases=[case], gradients=True)
@@ -155,7 +155,7 @@ def test_both_paths_in_random_sizes_under_random_masks(t, s, d_k, d_v, seed):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
 def test_a_row_without_keys_gives_zero_never_nan(attention, dtype):
     q, k, v = (
-        draw(2, 3, seed=i, dtype=dtype).requires_grad_() for i in range(3)
+        randn(2, 3, seed=i, dtype=dtype).requires_grad_() for i in range(3)
     )
     mask = torch.tensor([[False, False], [True, False]])
     context = attention(q, k, v, mask=mask)
@@ -171,7 +171,7 @@ def test_half_precision_holds_where_the_raw_scores_would_not():
 
 
 def test_split_heads_and_the_errors_of_heads():
-    x = draw(2, 10, 64, seed=1)
+    x = randn(2, 10, 64, seed=1)
     heads = split_heads(x, 8)
     assert heads.shape == (2, 8, 10, 8)
     agrees(heads[:, 3], x[..., 24:32], name="slicing", within=0)
@@ -184,7 +184,7 @@ def test_split_heads_and_the_errors_of_heads():
 
 
 def test_repeated_heads_stand_in_groups():
-    x = draw(2, 3, 4, 5, seed=1)
+    x = randn(2, 3, 4, 5, seed=1)
     heads = repeat_heads(x, 6)
     assert heads.shape == (2, 6, 4, 5)
     for h in range(6):
@@ -213,15 +213,15 @@ def _repeated(q, k, v, mask=None, causal=False, scale=None, dropout=0.0):
     {"mask": padding_mask([5, 2])[:, None, None, :]},
     {"mask": padding_mask([5, 2], side="left")[:, None, None, :],
      "causal": True},
-    {"mask": draw(2, 6, 3, 5, seed=9)},
-    {"mask": draw(6, 3, 5, seed=9), "causal": True},
-    {"mask": (draw(2, 6, 3, 5, seed=8) > 0.5)},  # some rows have no key
+    {"mask": randn(2, 6, 3, 5, seed=9)},
+    {"mask": randn(6, 3, 5, seed=9), "causal": True},
+    {"mask": (randn(2, 6, 3, 5, seed=8) > 0.5)},  # some rows have no key
 ])
 @pytest.mark.parametrize("n_kv_heads", [1, 2, 3, 6])
 def test_fewer_heads_of_keys_are_repeated_gradients_too(n_kv_heads, options):
-    q = draw(2, 6, 3, 4, seed=1)  # (B, H, T, d_k)
-    k = draw(2, n_kv_heads, 5, 4, seed=2)  # (B, H_kv, S, d_k)
-    v = draw(2, n_kv_heads, 5, 7, seed=3)
+    q = randn(2, 6, 3, 4, seed=1)  # (B, H, T, d_k)
+    k = randn(2, n_kv_heads, 5, 4, seed=2)  # (B, H_kv, S, d_k)
+    v = randn(2, n_kv_heads, 5, 7, seed=3)
     cases = [Case("a batch", (q, k, v), options)]
     if "mask" not in options or options["mask"].ndim == 3:
         cases.append(Case("no batch", (q[0], k[0], v[0]), options))
@@ -243,7 +243,7 @@ def test_fewer_heads_of_keys_are_repeated_gradients_too(n_kv_heads, options):
 ])
 def test_leading_axes_broadcast_in_all_ways(attention, batches):
     q, k, v = (
-        draw(*batch, *size, seed=seed)
+        randn(*batch, *size, seed=seed)
         for seed, (batch, size) in enumerate(
             zip(batches, [(3, 2), (4, 2), (4, 5)])
         )
@@ -343,7 +343,7 @@ def test_heads_of_what_has_no_tokens():
 
 def test_a_bias_too_low_for_half_precision_hides_the_row():
     """The lowest float32 is −∞ in float16: nothing may be attended to."""
-    q, k, v = (draw(2, 4, seed=i, dtype=torch.float16) for i in range(3))
+    q, k, v = (randn(2, 4, seed=i, dtype=torch.float16) for i in range(3))
     mask = torch.full((2, 2), torch.finfo(torch.float32).min)
     for attention in (scaled_dot_product_attention, fused_attention):
         context = attention(q, k, v, mask=mask)

@@ -22,7 +22,7 @@ from attnbook.cache import GrowingCache, KVCache
 from attnbook.gpt import GPT, POSITIONS, GPTConfig
 from attnbook.layers import MultiHeadAttention, attention_weights
 from attnbook.masks import padding_mask
-from attnbook.proof import agrees, difference
+from attnbook.teach.proof import agrees, difference
 
 V, CAPACITY = 20, 9  # tokens in the vocabulary; the state machine's room
 

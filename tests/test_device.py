@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from attnbook import notebook
+from attnbook.teach import notebook
 from book import by_notebook, run_in_process
 from pretend import CARD, Pretended
 

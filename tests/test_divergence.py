@@ -15,7 +15,7 @@ from transformers import (
     LlamaForCausalLM,
 )
 
-from attnbook.divergence import Divergence, Row, compare, record
+from attnbook.teach.divergence import Divergence, Row, compare, record
 from attnbook.gpt import GPT
 from attnbook.masks import padding_mask
 from attnbook.pretrained import pairs_of

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from attnbook.exercises import check
-from attnbook.mistakes import all_mistakes
-from attnbook.proof import Case
-from attnbook.tasks import Task, brief, judge
+from attnbook.teach.exercises import check
+from attnbook.teach.mistakes import all_mistakes
+from attnbook.teach.proof import Case
+from attnbook.teach.tasks import Task, brief, judge
 
 
 def _cases():

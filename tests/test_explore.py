@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from attnbook import explore as room
-from attnbook.explore import KINDS, explore
+from attnbook.teach import explore as room
+from attnbook.teach.explore import KINDS, explore
 
 GOOD = {
     "title": "One query, and its scale",

@@ -34,8 +34,8 @@ from attnbook.generate import (
     penalise,
 )
 from attnbook.gpt import GPT, POSITIONS, GPTConfig
-from attnbook.proof import agrees
-from attnbook.tasks import draw as drawn
+from attnbook.teach.proof import agrees
+from attnbook.teach.seeded import randn
 
 SMALL = GPTConfig(
     vocab_size=12, context=24, d_model=16, n_heads=4, n_layers=2
@@ -153,7 +153,7 @@ def test_the_order_is_theirs(z, temperature, k, min_p):
 
 
 def test_the_order_is_theirs_with_top_p_too():
-    z = 3 * drawn(20, 30, seed=1)
+    z = 3 * randn(20, 30, seed=1)
     for temperature in (0.5, 1.0, 2.5):
         ours = Sampling(
             temperature=temperature, top_k=12, top_p=0.8, min_p=0.15
@@ -173,7 +173,7 @@ def test_top_p_keeps_the_first_of_equal_ones():
 
 
 def test_top_p_reaches_p():
-    z = 2 * drawn(50, 20, seed=2)
+    z = 2 * randn(50, 20, seed=2)
     for p in (0.1, 0.5, 0.9):
         kept = keep_top_p(z, p).isfinite()
         shares = z.softmax(-1)
@@ -193,8 +193,8 @@ def test_the_likeliest_always_stays():
 
 
 def test_samplers_take_any_number_of_axes():
-    z = drawn(2, 3, 7, seed=3)
-    seen = drawn(2, 3, 7, seed=4) > 0
+    z = randn(2, 3, 7, seed=3)
+    seen = randn(2, 3, 7, seed=4) > 0
     for rule in (
         lambda z, s: keep_top_k(z, 3), lambda z, s: keep_top_p(z, 0.6),
         lambda z, s: keep_min_p(z, 0.3), lambda z, s: penalise(z, s, 1.5),
@@ -651,7 +651,7 @@ def test_agrees_with_the_loop_by_hand():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_top_p_does_not_round_tokens_away(dtype):
     """A running sum in a short type reaches p too early."""
-    z = (3 * drawn(2, 50_257, seed=6)).to(dtype)
+    z = (3 * randn(2, 50_257, seed=6)).to(dtype)
     assert keep_top_p(z, 1.0).isfinite().all()
     for p in (0.9, 0.9999):
         exact = keep_top_p(z.double(), p).isfinite()

@@ -20,8 +20,8 @@ from transformers import (
 from attnbook.gpt import GPT, POSITIONS, GPTConfig, last_real
 from attnbook.layers import RMSNorm, SwiGLU
 from attnbook.masks import padding_mask
-from attnbook.proof import agrees
-from attnbook.tasks import draw
+from attnbook.teach.proof import agrees
+from attnbook.teach.seeded import randn
 
 SMALL = GPTConfig(
     vocab_size=30, context=12, d_model=16, n_heads=4, n_layers=3
@@ -299,7 +299,7 @@ def test_the_options_reach_every_block():
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.int64])
 def test_the_last_real_vector_of_each_row(dtype):
-    x = draw(3, 4, 2, seed=1)
+    x = randn(3, 4, 2, seed=1)
     agrees(last_real(x, None), x[:, 3:], name="the last", within=0)
     real = torch.tensor([[1, 1, 0, 0], [0, 1, 0, 1], [1, 0, 1, 0]])
     expected = torch.stack([x[0, 1:2], x[1, 3:4], x[2, 2:3]])

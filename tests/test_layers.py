@@ -27,8 +27,8 @@ from attnbook.layers import (
 )
 from attnbook.masks import causal_mask, combine, padding_mask
 from attnbook.positions import rotary_angles, rotate
-from attnbook.proof import agrees
-from attnbook.tasks import draw
+from attnbook.teach.proof import agrees
+from attnbook.teach.seeded import randn
 
 B, T, D_IN, D_K, D_V = 2, 7, 4, 3, 5
 
@@ -52,12 +52,12 @@ def test_the_layer_agrees_with_torch(layer, mask):
     agrees(
         lambda x: layer(x, mask), lambda x: _theirs(layer, x, mask),
         name="SDPA", gradients=True,
-        cases=[(draw(T, D_IN, seed=1),), (draw(B, T, D_IN, seed=2),)],
+        cases=[(randn(T, D_IN, seed=1),), (randn(B, T, D_IN, seed=2),)],
     )
 
 
 def test_the_gradients_of_the_weights_agree(layer):
-    x = draw(B, T, D_IN, seed=3)
+    x = randn(B, T, D_IN, seed=3)
     weights = list(layer.parameters())
     ours = torch.autograd.grad(layer(x).pow(2).sum(), weights)
     theirs = torch.autograd.grad(_theirs(layer, x).pow(2).sum(), weights)
@@ -65,7 +65,7 @@ def test_the_gradients_of_the_weights_agree(layer):
 
 
 def test_every_stage_is_there_and_fits(layer):
-    x, mask = draw(B, T, D_IN, seed=4), causal_mask(T)
+    x, mask = randn(B, T, D_IN, seed=4), causal_mask(T)
     stages = layer.stages(x, mask)
     assert isinstance(stages, Stages)
     assert {n: tuple(s.shape) for n, s in stages._asdict().items()} == {
@@ -85,7 +85,7 @@ def test_batched_equals_alone(layer, side):
     leak, give what each gives by itself."""
     lengths = [3, 7, 1]
     real = padding_mask(lengths, side=side)  # (B, T)
-    x = draw(3, T, D_IN, seed=5)
+    x = randn(3, T, D_IN, seed=5)
     padded = torch.where(real[..., None], x, 1e3)
     mask = combine(causal_mask(T), real[:, None, :])
     batched = layer(padded, mask)
@@ -144,14 +144,14 @@ def test_many_heads_agree_with_torch(path, d_memory):
         )
         return out if path == "forward" else (out, weights)
 
-    case = (draw(B, 4, 12, seed=6), draw(B, 5, d_memory, seed=7))
+    case = (randn(B, 4, 12, seed=6), randn(B, 5, d_memory, seed=7))
     agrees(by_us, by_torch, name="torch", cases=[case], gradients=True)
 
 
 def test_the_gradients_of_many_heads_agree_with_torch():
     ours = _many_heads(12, 3)
     theirs = _theirs_of(ours)
-    x = draw(B, T, 12, seed=8)
+    x = randn(B, T, 12, seed=8)
     ours(x, causal=True).pow(2).sum().backward()
     theirs(x, x, x, attn_mask=~causal_mask(T))[0].pow(2).sum().backward()
     agrees(
@@ -170,8 +170,8 @@ def test_the_gradients_of_many_heads_agree_with_torch():
         {"mask": padding_mask([7, 4])[:, None, None, :], "causal": True},
         {"mask": padding_mask([7, 4], side="left")[:, None, None, :],
          "causal": True},
-        {"mask": draw(3, T, T, seed=9)},
-        {"mask": draw(3, T, T, seed=9), "causal": True},
+        {"mask": randn(3, T, T, seed=9)},
+        {"mask": randn(3, T, T, seed=9), "causal": True},
     ],
 )
 def test_the_fast_path_is_the_plain_one(d_in, n_kv_heads, options):
@@ -179,14 +179,14 @@ def test_the_fast_path_is_the_plain_one(d_in, n_kv_heads, options):
     agrees(
         lambda x: layer(x, **options),
         lambda x: layer.with_weights(x, **options).context,
-        name="the plain path", cases=[(draw(B, T, d_in, seed=10),)],
+        name="the plain path", cases=[(randn(B, T, d_in, seed=10),)],
         gradients=True,
     )
 
 
 def test_a_head_is_an_attention_of_its_own():
     layer = _many_heads(12, 3, d_in=5)
-    x, memory = draw(B, 4, 5, seed=11), draw(B, 6, 5, seed=12)
+    x, memory = randn(B, 4, 5, seed=11), randn(B, 6, 5, seed=12)
     parts = []
     for h in range(3):
         rows = slice(4 * h, 4 * h + 4)
@@ -212,7 +212,7 @@ def test_as_many_heads_of_keys_change_nothing():
         "out.weight": (12, 12), "out.bias": (12,),
     }
     grouped.load_state_dict(plain.state_dict())
-    x = draw(B, T, 12, seed=50)
+    x = randn(B, T, 12, seed=50)
     for path in ("forward", "with_weights"):
         found = getattr(grouped, path)(x, causal=True)
         expected = getattr(plain, path)(x, causal=True)
@@ -248,12 +248,12 @@ def test_grouped_heads_are_a_whole_layer_with_rows_repeated(
     whole = _many_heads(16, 4, **given)
     whole.load_state_dict(_repeat_rows(grouped, 4))
     assert len(grouped.key_value.weight) == 2 * n_kv_heads * 4
-    args = (draw(B, T, 16, seed=51),)
+    args = (randn(B, T, 16, seed=51),)
     if "d_memory" in given:
-        args += (draw(B, 9, 5, seed=52),)
+        args += (randn(B, 9, 5, seed=52),)
     S = args[-1].shape[1]
     for options in (
-        {}, {"mask": draw(B, 4, T, S, seed=53) > -1},
+        {}, {"mask": randn(B, 4, T, S, seed=53) > -1},
         {"mask": padding_mask([S, 3])[:, None, None, :]},
         {"causal": True},
     ):
@@ -274,7 +274,7 @@ def test_grouped_heads_are_a_whole_layer_with_rows_repeated(
 
 def test_grouped_heads_without_a_batch():
     layer = _many_heads(16, 4, n_kv_heads=2)
-    x = draw(B, T, 16, seed=54)
+    x = randn(B, T, 16, seed=54)
     for path in (layer, lambda x: layer.with_weights(x).context):
         agrees(path(x)[1], path(x[1]), name="the row alone")
 
@@ -283,7 +283,7 @@ def test_the_gradients_of_shared_keys_are_summed_over_their_readers():
     grouped = _many_heads(16, 4, n_kv_heads=2)
     whole = _many_heads(16, 4)
     whole.load_state_dict(_repeat_rows(grouped, 4))
-    x = draw(B, T, 16, seed=55)
+    x = randn(B, T, 16, seed=55)
     for layer in (grouped, whole):
         layer(x, causal=True).pow(2).sum().backward()
     theirs = whole.key_value.weight.grad.unflatten(0, (2, 2, 2, 4)).sum(2)
@@ -294,7 +294,7 @@ def test_the_gradients_of_shared_keys_are_summed_over_their_readers():
 
 
 def test_heads_split_and_merge():
-    x = draw(B, T, 12, seed=13)
+    x = randn(B, T, 12, seed=13)
     agrees(merge_heads(split_heads(x, 3)), x, name="x", within=0)
     with pytest.raises(ValueError, match="no axis of heads; .* got x .7, 2"):
         merge_heads(torch.ones(7, 2))
@@ -302,7 +302,7 @@ def test_heads_split_and_merge():
 
 def test_fewer_queries_than_keys_are_the_last_ones():
     layer = _many_heads(12, 3)
-    x = draw(B, T, 12, seed=14)
+    x = randn(B, T, 12, seed=14)
     whole = layer(x, causal=True)
     for n in (1, 3):
         last = layer(x[:, -n:], x, causal=True)
@@ -343,7 +343,7 @@ def test_dropout_reaches_weights_and_result(path):
 
 def test_attention_weights_of_a_model():
     block = TransformerBlock(12, 3, cross=True).double()
-    x, memory = draw(B, 4, 12, seed=15), draw(B, 6, 12, seed=16)
+    x, memory = randn(B, 4, 12, seed=15), randn(B, 6, 12, seed=16)
     first, second = attention_weights(block, x, memory, causal=True)
     assert first.shape == (B, 3, 4, 4) and second.shape == (B, 3, 4, 6)
     assert not first.triu(1).any() and not first.requires_grad
@@ -379,7 +379,7 @@ def test_rotary_attention_agrees_with_transformers(n_kv_heads, base):
         -torch.arange(0, 8, 2, dtype=torch.float64) / 8
     )
     angles = torch.cat([angles, angles], -1)  # (B, T, d_k)
-    x = draw(2, 5, 24, seed=17)
+    x = randn(2, 5, 24, seed=17)
     expected, _ = theirs(
         x, position_embeddings=(angles.cos(), angles.sin()),
         attention_mask=None,
@@ -391,7 +391,7 @@ def test_rotary_attention_agrees_with_transformers(n_kv_heads, base):
 
 def test_a_block_hands_positions_to_its_attention():
     block = TransformerBlock(12, 3, rotary=True).double()
-    x, positions = draw(B, 4, 12, seed=34), torch.tensor([0, 1, 5, 6])
+    x, positions = randn(B, 4, 12, seed=34), torch.tensor([0, 1, 5, 6])
     stream = x + block.attention(block.attention_norm(x), positions=positions)
     expected = stream + block.feed_forward(block.feed_forward_norm(stream))
     agrees(block(x, positions=positions), expected, name="by hand")
@@ -402,7 +402,7 @@ def test_a_block_hands_the_base_to_its_attention():
     block = TransformerBlock(12, 3, rotary=True, rotary_base=30.0).double()
     plain = TransformerBlock(12, 3).double()
     plain.load_state_dict(block.state_dict())
-    x = draw(B, 4, 12, seed=56)
+    x = randn(B, 4, 12, seed=56)
     angles = rotary_angles(torch.arange(4), 4, base=30.0)
     q, k, v = plain.attention.project(x)
     agrees(
@@ -444,7 +444,7 @@ def test_a_block_of_the_newer_kind_is_its_formula(cross, norm_first, bias):
         return block.attention.with_weights(x, causal=True).context
 
     parts = [(block.attention_norm, attended)]
-    x, memory = draw(B, T, 12, seed=57), draw(B, 4, 12, seed=58)
+    x, memory = randn(B, T, 12, seed=57), randn(B, 4, 12, seed=58)
     if cross:
         parts.append((
             block.cross_norm,
@@ -476,13 +476,13 @@ def test_norms_by_name():
 @pytest.mark.parametrize("bias", [True, False])
 def test_layer_norm_agrees_with_torch(bias):
     ours, theirs = LayerNorm(5, bias=bias), nn.LayerNorm(5, bias=bias)
-    weight = draw(5, seed=18)
-    shift = draw(5, seed=19) if bias else None
+    weight = randn(5, seed=18)
+    shift = randn(5, seed=19) if bias else None
     for layer in (ours.double(), theirs.double()):
         layer.weight.data = weight
         if bias:
             layer.bias.data = shift
-    cases = [(draw(5, seed=20),), (draw(2, 3, 5, seed=21) * 100 + 7,)]
+    cases = [(randn(5, seed=20),), (randn(2, 3, 5, seed=21) * 100 + 7,)]
     options = {"cases": cases, "gradients": True, "within": 1e-11}
     agrees(ours, theirs, name="nn.LayerNorm", **options)
     plain = layers.layer_norm
@@ -493,9 +493,9 @@ def test_layer_norm_agrees_with_torch(bias):
 
 def test_rms_norm_agrees_with_torch():
     ours, theirs = RMSNorm(5).double(), nn.RMSNorm(5, eps=1e-5).double()
-    weight = draw(5, seed=22)
+    weight = randn(5, seed=22)
     ours.weight.data = theirs.weight.data = weight
-    cases = [(draw(5, seed=23),), (draw(2, 3, 5, seed=24) * 100 + 7,)]
+    cases = [(randn(5, seed=23),), (randn(2, 3, 5, seed=24) * 100 + 7,)]
     options = {"cases": cases, "gradients": True}
     agrees(ours, theirs, name="nn.RMSNorm", **options)
     plain = layers.rms_norm
@@ -516,13 +516,13 @@ def test_feed_forward_agrees_with_torch(name, module):
     theirs = theirs.double()
     theirs[0].load_state_dict(ours.up.state_dict())
     theirs[2].load_state_dict(ours.down.state_dict())
-    cases = [(draw(4, seed=25),), (draw(2, 3, 4, seed=26),)]
+    cases = [(randn(4, seed=25),), (randn(2, 3, 4, seed=26),)]
     agrees(ours, theirs, name=name, cases=cases, gradients=True)
 
 
 def test_swiglu_is_its_formula_and_as_large_as_a_feed_forward():
     layer = SwiGLU(6).double()
-    x = draw(2, 3, 6, seed=27)
+    x = randn(2, 3, 6, seed=27)
     gate = x @ layer.gate.weight.T
     expected = (gate * gate.sigmoid() * (x @ layer.up.weight.T))
     agrees(layer(x), expected @ layer.down.weight.T, name="the formula")
@@ -554,13 +554,13 @@ def test_a_block_agrees_with_torch(norm_first, cross):
     if cross:
         norms.insert(1, ours.cross_norm)
     for seed, norm in enumerate(norms):
-        norm.weight.data = draw(12, seed=30 + seed)
-        norm.bias.data = draw(12, seed=40 + seed)
+        norm.weight.data = randn(12, seed=30 + seed)
+        norm.bias.data = randn(12, seed=40 + seed)
         getattr(theirs, f"norm{seed + 1}").load_state_dict(norm.state_dict())
     theirs.self_attn = _theirs_of(ours.attention)
     theirs.linear1.load_state_dict(ours.feed_forward.up.state_dict())
     theirs.linear2.load_state_dict(ours.feed_forward.down.state_dict())
-    x, memory = draw(B, T, 12, seed=28), draw(B, 4, 12, seed=29)
+    x, memory = randn(B, T, 12, seed=28), randn(B, 4, 12, seed=29)
     later = ~causal_mask(T)
     if cross:
         theirs.multihead_attn = _theirs_of(ours.cross_attention)
@@ -603,7 +603,7 @@ def test_a_block_agrees_with_gpt2():
         ):
             mine.weight.copy_(their.weight.T)
             mine.bias.copy_(their.bias)
-    x = draw(B, T, 12, seed=33)
+    x = randn(B, T, 12, seed=33)
     later = torch.zeros(T, T, dtype=torch.float64).masked_fill(
         ~causal_mask(T), -torch.inf
     )

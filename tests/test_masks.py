@@ -15,11 +15,11 @@ from attnbook.masks import (
     combine,
     convert,
     padding_mask,
-    positions,
     window_mask,
 )
-from attnbook.proof import agrees
-from attnbook.tasks import draw
+from attnbook.positions import token_positions
+from attnbook.teach.proof import agrees
+from attnbook.teach.seeded import randn
 
 SIZES = [(1, 1), (4, 4), (1, 5), (2, 5), (3, 4)]
 
@@ -52,8 +52,8 @@ def test_padding_mask_and_positions_by_their_definition(side):
         places.append(count + none if side == "right" else none + count)
     real = padding_mask(lengths, side=side)
     agrees(real, rows, name="the definition")
-    agrees(positions(real), places, name="the definition")
-    agrees(positions(real.long()), places, name="the definition")
+    agrees(token_positions(real), places, name="the definition")
+    agrees(token_positions(real.long()), places, name="the definition")
 
 
 def test_combine_is_a_logical_and_that_broadcasts():
@@ -74,7 +74,7 @@ def test_combine_is_a_logical_and_that_broadcasts():
     st.integers(0, 10**6),
 )
 def test_conversions_round_trip(a, b, seed):
-    mask = convert(draw(3, 4, seed=seed) > 0, "sdpa", a)
+    mask = convert(randn(3, 4, seed=seed) > 0, "sdpa", a)
     there = convert(mask, a, b)
     back = convert(there, b, a)
     agrees(back, mask, name="the mask itself")
@@ -98,8 +98,8 @@ def test_a_conversion_is_a_new_tensor():
 def test_each_convention_means_what_its_library_does(seed):
     """One mask, three libraries, the same weighted average."""
     t, s, d = 3, 5, 4
-    q, k, v = (draw(1, n, d, seed=seed + i) for i, n in enumerate((t, s, s)))
-    mask = draw(t, s, seed=seed + 7) > 0
+    q, k, v = (randn(1, n, d, seed=seed + i) for i, n in enumerate((t, s, s)))
+    mask = randn(t, s, seed=seed + 7) > 0
     mask[:, 0] = True  # nn.MultiheadAttention gives NaN for a lost row
     boolean = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
     additive = convert(mask, "sdpa", "additive", dtype=torch.float64)
@@ -168,13 +168,13 @@ def test_the_transformers_convention_is_what_its_masks_mean():
          "got [1.5]"),
         (lambda: padding_mask([2], side="top"), ValueError,
          "padding has no side 'top'; expected 'left' or 'right'"),
-        (lambda: positions(torch.ones(2, 3)), TypeError,
+        (lambda: token_positions(torch.ones(2, 3)), TypeError,
          "the mask is of the wrong type; expected transformers: integer, "
          "1 = real token, 0 = padding; got torch.float32"),
-        (lambda: positions(torch.tensor([[0, 2, 1]])), ValueError,
+        (lambda: token_positions(torch.tensor([[0, 2, 1]])), ValueError,
          "the mask holds other values; expected transformers: integer, "
          "1 = real token, 0 = padding; got 2"),
-        (lambda: positions(torch.ones(3).bool()), ValueError,
+        (lambda: token_positions(torch.ones(3).bool()), ValueError,
          "this is no padding mask; expected a shape (B, S); got (3,)"),
         (lambda: combine([[True]]), TypeError,
          "the mask is no tensor; expected sdpa: boolean, True = may attend; "

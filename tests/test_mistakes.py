@@ -8,10 +8,10 @@ from unittest import mock
 import pytest
 
 import attnbook
-from attnbook import mistakes
-from attnbook.exercises import check
-from attnbook.mistakes import all_mistakes, get
-from attnbook.tasks import all_tasks, judge
+from attnbook.teach import mistakes
+from attnbook.teach.exercises import check
+from attnbook.teach.mistakes import all_mistakes, get
+from attnbook.teach.tasks import all_tasks, judge
 from book import (
     CHAPTER_FILES,
     chapter_file,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from attnbook import figures, notebook
+from attnbook.teach import figures, notebook
 from attnbook.attention import softmax, split_heads
 
 matplotlib.use("Agg")

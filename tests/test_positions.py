@@ -21,8 +21,8 @@ from attnbook.positions import (
     rotate,
     sinusoidal,
 )
-from attnbook.proof import agrees
-from attnbook.tasks import draw
+from attnbook.teach.proof import agrees
+from attnbook.teach.seeded import randn
 
 
 def test_sinusoidal_is_its_formula():
@@ -37,7 +37,7 @@ def test_sinusoidal_is_its_formula():
 
 
 def test_rotation_is_complex_multiplication():
-    x, positions = draw(2, 4, 6, seed=1), torch.tensor([0, 3, 4, 100])
+    x, positions = randn(2, 4, 6, seed=1), torch.tensor([0, 3, 4, 100])
     angles = rotary_angles(positions, 6, base=100.0)
     turned = torch.view_as_complex(x.unflatten(-1, (3, 2))) * torch.exp(
         1j * angles
@@ -49,7 +49,7 @@ def test_rotation_is_complex_multiplication():
 
 
 def test_the_layouts_are_permutations_of_each_other():
-    x, positions = draw(2, 5, 8, seed=2), torch.arange(5)
+    x, positions = randn(2, 5, 8, seed=2), torch.arange(5)
     order, angles = half_order(8), rotary_angles(positions, 8)
     agrees(
         rotate(x[..., order], angles),
@@ -63,7 +63,7 @@ def test_rotary_agrees_with_llama():
         hidden_size=32, num_attention_heads=4, rope_theta=5000.0
     )
     theta = config.rope_parameters["rope_theta"]
-    q = draw(2, 4, 7, 8, seed=3, dtype=torch.float32)
+    q = randn(2, 4, 7, 8, seed=3, dtype=torch.float32)
     positions = torch.tensor([[0, 1, 2, 3, 4, 5, 6], [9, 3, 50, 4, 0, 0, 1]])
     cos, sin = modeling_llama.LlamaRotaryEmbedding(config)(q, positions)
     expected, _ = modeling_llama.apply_rotary_pos_emb(q, q, cos, sin)
@@ -72,7 +72,7 @@ def test_rotary_agrees_with_llama():
 
 
 def test_the_interleaved_layout_agrees_with_gptj():
-    x = draw(2, 7, 4, 8, seed=4)  # (B, T, H, d): GPT-J's order
+    x = randn(2, 7, 4, 8, seed=4)  # (B, T, H, d): GPT-J's order
     sin, cos = modeling_gptj.create_sinusoidal_positions(7, 8).chunk(2, -1)
     expected = modeling_gptj.apply_rotary_pos_emb(x, sin[None], cos[None])
     angles = rotary_angles(torch.arange(7), 8)  # (T, d/2)
@@ -87,7 +87,7 @@ def test_the_interleaved_layout_agrees_with_gptj():
     st.sampled_from(["half", "interleaved"]), st.integers(1, 5),
 )
 def test_scores_depend_on_the_distance_alone(a, b, shift, layout, pairs):
-    q, k = draw(2 * pairs, seed=5), draw(2 * pairs, seed=6)
+    q, k = randn(2 * pairs, seed=5), randn(2 * pairs, seed=6)
 
     def score(at_q, at_k):
         angles = rotary_angles(torch.tensor([at_q, at_k]), 2 * pairs)
@@ -100,7 +100,7 @@ def test_scores_depend_on_the_distance_alone(a, b, shift, layout, pairs):
 
 
 def test_half_precision_is_kept():
-    x = draw(3, 4, seed=7, dtype=torch.bfloat16)
+    x = randn(3, 4, seed=7, dtype=torch.bfloat16)
     assert rotate(x, rotary_angles(torch.arange(3), 4)).dtype == x.dtype
 
 

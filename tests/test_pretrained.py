@@ -27,7 +27,7 @@ from attnbook.cache import GrowingCache
 from attnbook.gpt import GPT
 from attnbook.masks import padding_mask
 from attnbook.pretrained import SIZES, config_of, load, pairs_of, rename
-from attnbook.proof import agrees
+from attnbook.teach.proof import agrees
 
 VOCABULARY = 37
 GPT2 = {

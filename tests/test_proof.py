@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from attnbook.proof import Case, Disagreement, agrees, difference, run
+from attnbook.teach.proof import Case, Disagreement, agrees, difference, run
 
 X = torch.arange(6, dtype=torch.float64).reshape(2, 3)
 

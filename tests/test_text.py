@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attnbook import text
-from attnbook.masks import positions
-from attnbook.proof import agrees
+from attnbook.positions import token_positions
+from attnbook.teach.proof import agrees
 from attnbook.text import (
     Vocabulary, book_text, load_tokenizer, tiny_shakespeare, train_tokenizer,
     windows,
@@ -49,7 +49,7 @@ def test_a_batch_is_padded_on_the_side_asked_for(side):
     agrees(batch.input_ids == tokenizer.pad_token_id, real == 0, name="pads")
     first = 0 if side == "right" else -1
     agrees(real[1, first], 1, name="side")
-    agrees(positions(real)[1].max(), real[1].sum() - 1, name="count")
+    agrees(token_positions(real)[1].max(), real[1].sum() - 1, name="count")
 
 
 def test_training_is_the_same_each_time(tokenizer):

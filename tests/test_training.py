@@ -21,8 +21,10 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from attnbook import checkpoints, language, training
-from attnbook import command as program
+from attnbook import training
+from attnbook.town import WORDS, Town, vocabulary
+from attnbook.run import checkpoints
+from attnbook.run import command as program
 from attnbook.gpt import GPT, GPTConfig
 from attnbook.text import Vocabulary
 from attnbook.training import (
@@ -200,9 +202,9 @@ class Biased(nn.Module):
 
     def __init__(self, likes) -> None:
         super().__init__()
-        logits = torch.zeros(len(language.WORDS))
+        logits = torch.zeros(len(WORDS))
         for word, logit in likes.items():
-            logits[language.WORDS.index(word)] = logit
+            logits[WORDS.index(word)] = logit
         self.logits = nn.Parameter(logits)
 
     def forward(self, tokens):
@@ -211,7 +213,7 @@ class Biased(nn.Module):
 
 
 def test_accuracy_counts_answers_that_beat_their_candidates():
-    questions = language.Town().questions("agreement", 40, seed=1)
+    questions = Town().questions("agreement", 40, seed=1)
     plural = sum(q.answer == "are" for q in questions) / len(questions)
     assert 0 < plural < 1
     # The likeliest word of all is no candidate, and does not count.
@@ -220,8 +222,8 @@ def test_accuracy_counts_answers_that_beat_their_candidates():
 
 
 def test_accuracy_looks_at_the_word_after_the_prompt():
-    questions = language.Town().questions("bank", 20, seed=2)
-    words = language.vocabulary()
+    questions = Town().questions("bank", 20, seed=2)
+    words = vocabulary()
 
     class Oracle(Biased):
         """Right after each prompt, and wrong everywhere else."""
@@ -243,7 +245,7 @@ def test_accuracy_looks_at_the_word_after_the_prompt():
 
 @pytest.mark.parametrize("training", [True, False])
 def test_accuracy_leaves_the_model_as_it_was(training):
-    questions = language.Town().questions("agreement", 5, seed=3)
+    questions = Town().questions("agreement", 5, seed=3)
     model = Biased({"are": 2}).train(training)
     accuracy(model, questions)
     assert model.training == training

@@ -47,7 +47,7 @@ except ModuleNotFoundError:
             "has not been given its repository yet.)"
         ) from None
 
-from attnbook.notebook import randn, setup, show, show_source
+from attnbook.teach.notebook import randn, setup, show, show_source
 
 device = setup()'''
 

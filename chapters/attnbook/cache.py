@@ -18,7 +18,8 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from attnbook.masks import positions as positions_of
+from attnbook.positions import token_positions
+
 
 
 class Places(NamedTuple):
@@ -123,7 +124,7 @@ class KVCache:
             )
         device, new = self.keys.device, [n_tokens] * batch
         if real is not None:
-            offsets = positions_of(real).to(device)  # (B, T)
+            offsets = token_positions(real).to(device)  # (B, T)
             new = real.sum(-1).tolist()
         lengths = [a + b for a, b in zip(self.lengths, new)]
         if max(lengths) > self.capacity:

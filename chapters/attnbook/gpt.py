@@ -18,8 +18,7 @@ from attnbook.layers import (
     TransformerBlock,
     make_norm,
 )
-from attnbook.masks import positions as positions_of
-from attnbook.positions import alibi_bias, sinusoidal
+from attnbook.positions import alibi_bias, sinusoidal, token_positions
 
 #: How a model may be told about positions.
 POSITIONS = ("learned", "sinusoidal", "rotary", "alibi", "none")
@@ -264,7 +263,7 @@ class GPT(nn.Module):
                 mask = keys <= positions[:, None, :, None]  # (B, 1, T, S)
                 causal = False
         elif real is not None:
-            keys = positions = positions_of(real)  # (B, T)
+            keys = positions = token_positions(real)  # (B, T)
             mask = real.bool()[:, None, None, :]  # (B, 1, 1, S)
         else:
             keys = positions = torch.arange(T, device=tokens.device)  # (T,)

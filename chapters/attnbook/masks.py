@@ -97,27 +97,6 @@ def padding_mask(
     )
 
 
-def positions(real: Tensor) -> Tensor:
-    """The position of each real token among the real ones, from 0: (B, S).
-
-    `real` is boolean or 0/1, shape (B, S). Padding gets position 0, which
-    nothing may read.
-
-    Raises:
-        TypeError: a mask that is neither boolean nor integer.
-        ValueError: another shape, or integers other than 0 and 1.
-    """
-    boolean = isinstance(real, Tensor) and real.dtype == torch.bool
-    _expect(real, "sdpa" if boolean else "transformers")
-    if real.ndim != 2:
-        raise ValueError(
-            "this is no padding mask; expected a shape (B, S); "
-            f"got {tuple(real.shape)}"
-        )
-    real = real.long()
-    return (real.cumsum(-1) - 1) * real
-
-
 def combine(*masks: Tensor) -> Tensor:
     """True where every mask is True; shapes broadcast.
 
@@ -128,7 +107,7 @@ def combine(*masks: Tensor) -> Tensor:
     if not masks:
         raise ValueError("nothing to combine; expected at least one mask")
     for mask in masks:
-        _expect(mask, "sdpa")
+        expect_convention(mask, "sdpa")
     try:
         shape = torch.broadcast_shapes(*(m.shape for m in masks))
     except RuntimeError:
@@ -164,7 +143,7 @@ def convert(
                 f"{name!r} is no mask convention; expected one of "
                 f"{', '.join(CONVENTIONS)}"
             )
-    _expect(mask, source)
+    expect_convention(mask, source)
     allowed = {
         "sdpa": lambda: mask,
         "multihead": lambda: ~mask,
@@ -186,7 +165,7 @@ def convert(
     }[target]()
 
 
-def _expect(mask: Tensor, convention: str) -> None:
+def expect_convention(mask: Tensor, convention: str) -> None:
     """Raise if the mask cannot be one of this convention."""
     if not isinstance(mask, Tensor):
         raise TypeError(

@@ -10,6 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from attnbook.masks import expect_convention
+
 #: The two layouts of rotary pairs: components i and i + d/2 ("half", as in
 #: GPT-NeoX and Llama), or 2i and 2i + 1 ("interleaved", as in the paper).
 LAYOUTS = ("half", "interleaved")
@@ -163,3 +165,24 @@ def alibi_bias(n_heads: int, queries: Tensor, keys: Tensor) -> Tensor:
     slopes = alibi_slopes(n_heads).to(queries.device)  # (H,)
     distance = queries[..., :, None] - keys[..., None, :]  # (..., T, S)
     return -slopes[:, None, None] * distance[..., None, :, :]
+
+
+def token_positions(real: Tensor) -> Tensor:
+    """The position of each real token among the real ones, from 0: (B, S).
+
+    `real` is boolean or 0/1, shape (B, S). Padding gets position 0, which
+    nothing may read.
+
+    Raises:
+        TypeError: a mask that is neither boolean nor integer.
+        ValueError: another shape, or integers other than 0 and 1.
+    """
+    boolean = isinstance(real, Tensor) and real.dtype == torch.bool
+    expect_convention(real, "sdpa" if boolean else "transformers")
+    if real.ndim != 2:
+        raise ValueError(
+            "this is no padding mask; expected a shape (B, S); "
+            f"got {tuple(real.shape)}"
+        )
+    real = real.long()
+    return (real.cumsum(-1) - 1) * real

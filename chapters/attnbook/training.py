@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from tqdm import tqdm
 
-from attnbook import language
-from attnbook.checkpoints import (
+from attnbook.town import WORDS, Question, Town, encode, vocabulary
+from attnbook.run.checkpoints import (
     check_free,
     check_same,
     check_tensors,
@@ -95,7 +95,7 @@ class Recipe:
 
 #: What `make model` trains, and how.
 TOWN_CONFIG = GPTConfig(
-    vocab_size=len(language.WORDS), context=language.Town().longest,
+    vocab_size=len(WORDS), context=Town().longest,
     d_model=64, n_heads=4, n_layers=2, positions="alibi", initial_std=0.125,
 )
 TOWN_RECIPE = Recipe(
@@ -212,7 +212,7 @@ def mean_loss(
     return _sum_over_processes(loss).item()
 
 
-def accuracy(model: nn.Module, questions: list[language.Question]) -> float:
+def accuracy(model: nn.Module, questions: list[Question]) -> float:
     """How often the answer to a question of the town beats its candidates.
 
     The model's answer is the candidate with the highest logit after the
@@ -225,9 +225,9 @@ def accuracy(model: nn.Module, questions: list[language.Question]) -> float:
         raise ValueError(
             "there is nothing to ask; expected at least one question; got none"
         )
-    words = language.vocabulary()
+    words = vocabulary()
     device = next(model.parameters()).device
-    tokens, _ = language.encode([[*q.prompt, q.answer] for q in questions])
+    tokens, _ = encode([[*q.prompt, q.answer] for q in questions])
     with _measuring(model):
         logits = model(tokens.to(device)).cpu()  # (N, T, V)
     right = 0
@@ -595,6 +595,6 @@ def _describe(model, recipe, vocabulary):
 
 
 if __name__ == "__main__":
-    from attnbook.command import main
+    from attnbook.run.command import main
 
     sys.exit(main())

@@ -30,7 +30,7 @@ by_figure = pytest.mark.parametrize(
 
 
 def test_every_kind_of_figure_is_in_the_book():
-    scripts = ROOT.joinpath("chapters/attnbook/explore").glob("*.js")
+    scripts = ROOT.joinpath("chapters/attnbook/teach/explore").glob("*.js")
     kinds = {script.stem for script in scripts} - {"explore"}
     assert {kind for _, kind, _ in figures()} == kinds
 

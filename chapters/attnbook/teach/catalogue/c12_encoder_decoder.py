@@ -10,9 +10,10 @@ from torch import nn
 from attnbook.attention import softmax
 from attnbook.layers import TransformerBlock
 from attnbook.masks import causal_mask
-from attnbook.mistakes import mistake
-from attnbook.proof import Case
-from attnbook.tasks import draw, task
+from attnbook.teach.mistakes import mistake
+from attnbook.teach.proof import Case
+from attnbook.teach.seeded import randn
+from attnbook.teach.tasks import task
 
 # ---- the target's words read the source
 
@@ -27,17 +28,17 @@ def _reading_cases():
         Case("the second of two is padding", (row, two, real[2:4])),
         Case(
             "three words read five, two of them padding",
-            (draw(3, 4, seed=1), draw(5, 4, seed=2), real),
+            (randn(3, 4, seed=1), randn(5, 4, seed=2), real),
         ),
         Case(
             "as many words on either side",
-            (draw(4, 3, seed=3), draw(4, 3, seed=4), real[:4]),
+            (randn(4, 3, seed=3), randn(4, 3, seed=4), real[:4]),
         ),
         Case(
             "a batch of unequal lengths",
             (
-                draw(3, 2, 4, seed=5),
-                draw(3, 4, 4, seed=6),
+                randn(3, 2, 4, seed=5),
+                randn(3, 4, 4, seed=6),
                 torch.arange(4) < lengths,
             ),
         ),
@@ -134,10 +135,10 @@ def _encoder_cases():
         parts = nn.ModuleList([blocks.double(), Norm(4).double()])
         with torch.no_grad():
             for n, parameter in enumerate(parts.parameters()):
-                parameter.copy_(draw(*parameter.shape, seed=n) / 2)
+                parameter.copy_(randn(*parameter.shape, seed=n) / 2)
         for parameter in parts.parameters():
             parameter.requires_grad_(False)
-        x = draw(*size, seed=n_blocks)
+        x = randn(*size, seed=n_blocks)
         cases.append(Case(repr(blocks), (x, *parts)))
     mask = causal_mask(5)
     cases.append(Case("a mask", (*cases[-1].args,), {"mask": mask}))
@@ -233,7 +234,7 @@ def shows_the_answer(targets, start):
 
 
 def _covered_cases():
-    logits = draw(2, 5, 4, seed=30)
+    logits = randn(2, 5, 4, seed=30)
     tokens = torch.tensor([[0, 3, 1, 2, 2], [3, 3, 0, 1, 0]])
     one = torch.zeros(2, 5, dtype=torch.bool)
     one[0, 1] = True

@@ -4,9 +4,10 @@ import numpy as np
 import scipy.special
 import torch
 
-from attnbook.mistakes import mistake
-from attnbook.proof import Case
-from attnbook.tasks import draw, task
+from attnbook.teach.mistakes import mistake
+from attnbook.teach.proof import Case
+from attnbook.teach.seeded import randn
+from attnbook.teach.tasks import task
 
 INF = torch.inf
 
@@ -31,7 +32,7 @@ def _random_cases():
     cases=_random_cases,
 )
 def random_embeddings(n_words, d, seed):
-    return draw(n_words, d, seed=seed)
+    return randn(n_words, d, seed=seed)
 
 
 @mistake(
@@ -63,8 +64,8 @@ def _softmax_cases():
         Case("a score of −∞", (_tensor(0.0, -INF, 1.0),)),
         Case("two rows far apart", (_tensor([1000.0, 999.0], [0.0, 1.0]),)),
         Case("nothing but −∞ in a row", (_tensor([-INF, -INF], [0.0, 1.0]),)),
-        Case("along the first axis", (draw(3, 5, seed=1),), {"dim": 0}),
-        Case("a batch", (draw(2, 3, 4, seed=2),)),
+        Case("along the first axis", (randn(3, 5, seed=1),), {"dim": 0}),
+        Case("a batch", (randn(2, 3, 4, seed=2),)),
     ]
 
 
@@ -173,7 +174,7 @@ def _group_cases():
         ),
         Case(
             "three sentences of nine words",
-            (draw(9, seed=10), torch.tensor([0, 0, 0, 0, 1, 2, 2, 2, 2])),
+            (randn(9, seed=10), torch.tensor([0, 0, 0, 0, 1, 2, 2, 2, 2])),
         ),
     ]
 
@@ -222,8 +223,8 @@ def _temperature_cases():
         Case("temperature 0, nearly a tie", (_tensor(2.0, 2.0005), 0.0)),
         Case("temperature 0, 1e-12 from a tie", (_tensor(0.0, 1e-12), 0.0)),
         Case("nearly 0: scores of ±1000", (_tensor(1.0, 2.0, -1.0), 0.001)),
-        Case("a batch", (draw(2, 3, 5, seed=3), 2.5)),
-        Case("a batch at temperature 0", (draw(2, 3, 5, seed=4), 0.0)),
+        Case("a batch", (randn(2, 3, 5, seed=3), 2.5)),
+        Case("a batch at temperature 0", (randn(2, 3, 5, seed=4), 0.0)),
     ]
 
 
@@ -274,10 +275,10 @@ def _attention_cases():
     return [
         Case("one token", (_tensor([1.0, 2.0]),)),
         Case("two tokens", (_tensor([1.0, 0.0], [1.0, 1.0]),)),
-        Case("more tokens than dimensions", (draw(5, 3, seed=5),)),
-        Case("more dimensions than tokens", (draw(3, 7, seed=6),)),
-        Case("long vectors, scores past 1000", (40 * draw(3, 2, seed=7),)),
-        Case("a batch of two sentences", (draw(2, 4, 3, seed=8),)),
+        Case("more tokens than dimensions", (randn(5, 3, seed=5),)),
+        Case("more dimensions than tokens", (randn(3, 7, seed=6),)),
+        Case("long vectors, scores past 1000", (40 * randn(3, 2, seed=7),)),
+        Case("a batch of two sentences", (randn(2, 4, 3, seed=8),)),
     ]
 
 
@@ -356,7 +357,7 @@ def _log_sum_exp_cases():
         Case("scores far below zero", (_tensor(-1000.0, -1001.0),)),
         Case("two rows far apart", (_tensor([1000.0, 999.0], [0.0, 1.0]),)),
         Case("a score of −∞", (_tensor(0.0, -INF),)),
-        Case("a batch", (draw(2, 3, 4, seed=9),)),
+        Case("a batch", (randn(2, 3, 4, seed=9),)),
     ]
 
 

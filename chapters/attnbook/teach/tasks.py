@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from attnbook.proof import Case, Outcome, outcome_difference, run
+from attnbook.teach.proof import Case, Outcome, outcome_difference, run
 
 if TYPE_CHECKING:
-    from attnbook.mistakes import Mistake
+    from attnbook.teach.mistakes import Mistake
 
 
 @dataclass(frozen=True)
@@ -68,14 +68,6 @@ class Verdict:
     error: Exception | None = None
 
 
-def draw(
-    *size: int, seed: int, dtype: torch.dtype = torch.float64
-) -> Tensor:
-    """Standard normal numbers from a seed, on the CPU."""
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(size, generator=generator, dtype=dtype)
-
-
 _TASKS: dict[str, Task] = {}
 
 
@@ -94,7 +86,7 @@ def task(**about: Any) -> Callable[[Callable], Callable]:
 
 def all_tasks() -> dict[str, Task]:
     """Every task of the book by name, in the order of the chapters."""
-    importlib.import_module("attnbook.catalogue")
+    importlib.import_module("attnbook.teach.catalogue")
     return dict(sorted(_TASKS.items(), key=lambda item: item[1].chapter))
 
 

@@ -7,9 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from attnbook.mistakes import mistake
-from attnbook.proof import Case
-from attnbook.tasks import draw, task
+from attnbook.teach.mistakes import mistake
+from attnbook.teach.proof import Case
+from attnbook.teach.seeded import randn
+from attnbook.teach.tasks import task
 
 # ---- one head added to the stream
 
@@ -27,9 +28,9 @@ def _head_cases():
 
 def _head(leading, d_model, d_v, *, seed):
     return (
-        draw(*leading, d_model, seed=seed),
-        draw(*leading, d_v, seed=seed + 1),
-        draw(d_v, d_model, seed=seed + 2),
+        randn(*leading, d_model, seed=seed),
+        randn(*leading, d_v, seed=seed + 1),
+        randn(d_v, d_model, seed=seed + 2),
     )
 
 
@@ -83,7 +84,7 @@ def _drawn(module, seed):
     """A module with every parameter drawn, those of its norms too."""
     module = module.double()
     for n, (name, parameter) in enumerate(module.named_parameters()):
-        values = draw(*parameter.shape, seed=100 * seed + n) / 2
+        values = randn(*parameter.shape, seed=100 * seed + n) / 2
         is_scale = parameter.ndim == 1 and name.endswith("weight")
         parameter.data = values + 1 if is_scale else values
     return module
@@ -117,7 +118,7 @@ def _parts(layer):
 def _block_cases(norm_first):
     def case(label, size, n_heads, seed):
         layer = _encoder_layer(size[-1], n_heads, seed, norm_first=norm_first)
-        return Case(label, (draw(*size, seed=seed) * 3, *_parts(layer)))
+        return Case(label, (randn(*size, seed=seed) * 3, *_parts(layer)))
 
     return [
         case("one token of width four", (1, 4), 1, 1),
@@ -300,7 +301,7 @@ def _stack_cases():
             for n, block in enumerate(stack.layers)
         ]
         norm = Part("final_norm", stack, stack.norm)
-        return Case(label, (draw(*size, seed=seed), blocks, norm))
+        return Case(label, (randn(*size, seed=seed), blocks, norm))
 
     return [
         case("one block", (1, 4), 1, 11),
@@ -349,8 +350,8 @@ def _dropout_cases():
         Case(
             "a batch",
             (
-                draw(2, 3, 5, seed=21), draw(2, 3, 5, seed=22),
-                draw(2, 3, 5, seed=23) > -1, 0.1,
+                randn(2, 3, 5, seed=21), randn(2, 3, 5, seed=22),
+                randn(2, 3, 5, seed=23) > -1, 0.1,
             ),
         ),
     ]
@@ -403,7 +404,7 @@ def _gpt2_state(d, *, seed):
         "mlp.c_proj.weight": (4 * d, d), "mlp.c_proj.bias": (d,),
     }
     return {
-        name: draw(*shape, seed=100 * seed + n)
+        name: randn(*shape, seed=100 * seed + n)
         for n, (name, shape) in enumerate(shapes.items())
     }
 
@@ -569,8 +570,8 @@ def _decoder_cases():
         return Case(
             label,
             (
-                draw(*leading, length, d_model, seed=seed) * 3,
-                draw(*leading, memory, d_model, seed=seed + 1) * 3,
+                randn(*leading, length, d_model, seed=seed) * 3,
+                randn(*leading, memory, d_model, seed=seed + 1) * 3,
                 *parts[:3],
                 tuple(parts[3:]),
             ),
@@ -603,8 +604,8 @@ def _chain_cases():
     return [
         Case("one layer of width one", (one, half)),
         Case("two layers of width one", (one, torch.cat([half, -half]))),
-        Case("width two", (draw(2, seed=61), draw(1, 2, 2, seed=62))),
-        Case("four layers", (draw(3, seed=63), draw(4, 3, 3, seed=64))),
+        Case("width two", (randn(2, seed=61), randn(1, 2, 2, seed=62))),
+        Case("four layers", (randn(3, seed=63), randn(4, 3, 3, seed=64))),
     ]
 
 

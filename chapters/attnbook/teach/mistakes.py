@@ -16,8 +16,8 @@ import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from attnbook.notebook import show_code
-from attnbook.tasks import Verdict, all_tasks, fill, judge
+from attnbook.teach.notebook import show_code
+from attnbook.teach.tasks import Verdict, all_tasks, fill, judge
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def all_mistakes(
     *, chapter: int | None = None, task: str | None = None
 ) -> dict[str, Mistake]:
     """The known mistakes by name: all, of a chapter, or of a task."""
-    importlib.import_module("attnbook.catalogue")
+    importlib.import_module("attnbook.teach.catalogue")
     return {
         name: found
         for name, found in sorted(

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
-from attnbook.mistakes import mistake
-from attnbook.proof import Case, difference
-from attnbook.tasks import draw, task
+from attnbook.teach.mistakes import mistake
+from attnbook.teach.proof import Case, difference
+from attnbook.teach.seeded import randn
+from attnbook.teach.tasks import task
 
 # ---- the variance of one token
 
@@ -21,8 +22,8 @@ def _variance_cases():
     return [
         Case("one token", (_row(1, 0, 0, 0),)),
         Case("a constant token", (_row(0.5, 0.5, 0.5),)),
-        Case("a batch", (draw(2, 3, 5, seed=1),)),
-        Case("far from zero", (draw(2, 6, seed=2) + 100_000,)),
+        Case("a batch", (randn(2, 3, 5, seed=1),)),
+        Case("far from zero", (randn(2, 6, seed=2) + 100_000,)),
     ]
 
 
@@ -58,23 +59,23 @@ def subtracts_two_large_squares(x):
 def _norm_cases():
     return [
         Case("one token", (_row(1, 0, 0, 0),)),
-        Case("two tokens", (draw(2, 3, seed=3) + 0.5,)),
+        Case("two tokens", (randn(2, 3, seed=3) + 0.5,)),
         Case("a constant token", (_row(0.5, 0.5, 0.5),)),
-        Case("small components", (draw(2, 5, seed=4) * 1e-3,)),
+        Case("small components", (randn(2, 5, seed=4) * 1e-3,)),
         Case(
             "a batch, with weight and bias",
-            (draw(2, 3, 8, seed=5), draw(8, seed=6), draw(8, seed=7)),
+            (randn(2, 3, 8, seed=5), randn(8, seed=6), randn(8, seed=7)),
         ),
         Case(
             "with a weight, without a bias",
-            (draw(4, 6, seed=8), draw(6, seed=9)),
+            (randn(4, 6, seed=8), randn(6, seed=9)),
         ),
         Case(
             "with a bias, without a weight",
-            (draw(4, 6, seed=11),),
-            {"bias": draw(6, seed=12)},
+            (randn(4, 6, seed=11),),
+            {"bias": randn(6, seed=12)},
         ),
-        Case("another eps", (draw(3, 4, seed=10),), {"eps": 0.1}),
+        Case("another eps", (randn(3, 4, seed=10),), {"eps": 0.1}),
     ]
 
 
@@ -201,10 +202,10 @@ def _backward_cases():
     return [
         Case("one token", (_row(1, 0, 0, 0), _row(1, 0, 0, 0))),
         Case("a gradient of ones", (_row(1, 2, 4), _row(1, 1, 1))),
-        Case("a batch", (draw(2, 3, 5, seed=20), draw(2, 3, 5, seed=21))),
+        Case("a batch", (randn(2, 3, 5, seed=20), randn(2, 3, 5, seed=21))),
         Case(
             "another eps",
-            (draw(4, 6, seed=22), draw(4, 6, seed=23)),
+            (randn(4, 6, seed=22), randn(4, 6, seed=23)),
             {"eps": 0.1},
         ),
     ]
@@ -260,14 +261,14 @@ def forgets_the_path_through_the_variance(x, gradient, *, eps=1e-5):
 def _rms_cases():
     return [
         Case("one token", (_row(1, 0, 0, 0),)),
-        Case("two tokens", (draw(2, 3, seed=30) + 0.5,)),
+        Case("two tokens", (randn(2, 3, seed=30) + 0.5,)),
         Case("a token of zeros", (_row(0, 0, 0),)),
-        Case("small components", (draw(2, 5, seed=31) * 1e-3,)),
+        Case("small components", (randn(2, 5, seed=31) * 1e-3,)),
         Case(
             "a batch, with a weight",
-            (draw(2, 3, 8, seed=32), draw(8, seed=33)),
+            (randn(2, 3, 8, seed=32), randn(8, seed=33)),
         ),
-        Case("another eps", (draw(3, 4, seed=34),), {"eps": 0.1}),
+        Case("another eps", (randn(3, 4, seed=34),), {"eps": 0.1}),
     ]
 
 
@@ -395,7 +396,7 @@ def _candidates():
     cases=_candidates,
 )
 def is_layer_norm(norm):
-    x = draw(2, 3, 5, seed=40)
+    x = randn(2, 3, 5, seed=40)
     return difference(norm(x), layer_norm(x), within=1e-9) is None
 
 
@@ -411,7 +412,7 @@ def is_layer_norm(norm):
     seen="S2.12",
 )
 def rounds_until_it_looks_right(norm):
-    x = draw(4, 5, 768, seed=41)
+    x = randn(4, 5, 768, seed=41)
     out = norm(x)
     mean = out.mean(-1).round(decimals=2)
     std = out.std(-1).round(decimals=2)
@@ -433,10 +434,10 @@ def _fold_cases():
 
 def _layers(d, d_out, *, seed):
     return (
-        draw(d, seed=seed),
-        draw(d, seed=seed + 1),
-        draw(d_out, d, seed=seed + 2),
-        draw(d_out, seed=seed + 3),
+        randn(d, seed=seed),
+        randn(d, seed=seed + 1),
+        randn(d_out, d, seed=seed + 2),
+        randn(d_out, seed=seed + 3),
     )
 
 

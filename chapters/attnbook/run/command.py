@@ -15,8 +15,8 @@ import torch
 import torch.distributed as dist
 from tqdm import tqdm
 
-from attnbook import language
-from attnbook.checkpoints import check_free
+from attnbook.town import Town, vocabulary
+from attnbook.run.checkpoints import check_free
 from attnbook.gpt import GPT, GPTConfig
 from attnbook.text import Vocabulary, tiny_shakespeare, windows
 from attnbook.training import (
@@ -193,8 +193,8 @@ def _fields(kind, options):
 def _source(options):
     """Vocabulary, batches, batches held out or None, and a name for it."""
     if options.text is None and not options.shakespeare:
-        draw = language.Town().batches
-        return language.vocabulary(), draw, draw, "the town's stories"
+        draw = Town().batches
+        return vocabulary(), draw, draw, "the town's stories"
     text = tiny_shakespeare() if options.shakespeare else _text(options.text)
     vocabulary = Vocabulary.of_characters(text)
     numbers = torch.tensor(vocabulary.encode(text))  # (N,)

@@ -6,10 +6,11 @@ import torch
 import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from attnbook.catalogue.scaling import Watched
-from attnbook.mistakes import mistake
-from attnbook.proof import Case
-from attnbook.tasks import draw, task
+from attnbook.teach.catalogue.c04_scaling import Watched
+from attnbook.teach.mistakes import mistake
+from attnbook.teach.proof import Case
+from attnbook.teach.seeded import randn
+from attnbook.teach.tasks import task
 
 # ---- the activation
 
@@ -18,8 +19,8 @@ def _number_cases():
     return [
         Case("one number", (torch.tensor([2.0], dtype=torch.float64),)),
         Case("zero", (torch.zeros(1, dtype=torch.float64),)),
-        Case("from −40 to 40", (draw(9, seed=800).sort().values * 20,)),
-        Case("a batch", (draw(2, 3, 5, seed=801),)),
+        Case("from −40 to 40", (randn(9, seed=800).sort().values * 20,)),
+        Case("a batch", (randn(2, 3, 5, seed=801),)),
     ]
 
 
@@ -75,11 +76,11 @@ def _one_unit():
 
 def _layer(leading, d_model, d_ff, *, seed):
     return (
-        draw(*leading, d_model, seed=seed),
-        draw(d_model, d_ff, seed=seed + 1),
-        draw(d_ff, seed=seed + 2),
-        draw(d_ff, d_model, seed=seed + 3),
-        draw(d_model, seed=seed + 4),
+        randn(*leading, d_model, seed=seed),
+        randn(d_model, d_ff, seed=seed + 1),
+        randn(d_ff, seed=seed + 2),
+        randn(d_ff, d_model, seed=seed + 3),
+        randn(d_model, seed=seed + 4),
     )
 
 
@@ -179,10 +180,10 @@ def _one_gated_unit():
 
 def _gated(leading, d_model, d_ff, *, seed):
     return (
-        draw(*leading, d_model, seed=seed),
-        draw(d_model, d_ff, seed=seed + 1),
-        draw(d_model, d_ff, seed=seed + 2),
-        draw(d_ff, d_model, seed=seed + 3),
+        randn(*leading, d_model, seed=seed),
+        randn(d_model, d_ff, seed=seed + 1),
+        randn(d_model, d_ff, seed=seed + 2),
+        randn(d_ff, d_model, seed=seed + 3),
     )
 
 
@@ -350,7 +351,7 @@ def _backward_cases():
     return [
         Case("gate 1, up 2", (one, 2 * one, one)),
         Case("gate −3, up 1, gradient 2", (-3 * one, one, 2 * one)),
-        Case("a batch", tuple(draw(2, 3, 5, seed=n) for n in (850, 851, 852))),
+        Case("a batch", tuple(randn(2, 3, 5, seed=n) for n in (850, 851, 852))),
     ]
 
 

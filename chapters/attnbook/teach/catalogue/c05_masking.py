@@ -2,9 +2,10 @@
 
 import torch
 
-from attnbook.mistakes import mistake
-from attnbook.proof import Case
-from attnbook.tasks import draw, task
+from attnbook.teach.mistakes import mistake
+from attnbook.teach.proof import Case
+from attnbook.teach.seeded import randn
+from attnbook.teach.tasks import task
 
 
 def _row(*numbers):
@@ -25,11 +26,11 @@ def _score_cases():
         Case("negative scores", (_row(-3, -1, -2), _mask("110"))),
         Case("a hidden score far above", (_row(0, 1000), _mask("10"))),
         Case("large scores", (_row(1000, 999, 0), _mask("110"))),
-        Case("three queries, five keys", (draw(3, 5, seed=1), late)),
-        Case("a batch with a mask over keys", (draw(2, 3, 4, seed=2), keys)),
+        Case("three queries, five keys", (randn(3, 5, seed=1), late)),
+        Case("a batch with a mask over keys", (randn(2, 3, 4, seed=2), keys)),
         Case(
             "a query that may attend to nothing",
-            (draw(2, 3, seed=3), _mask("000", "101")),
+            (randn(2, 3, seed=3), _mask("000", "101")),
         ),
     ]
 
@@ -275,9 +276,9 @@ def _real_cases():
     wanted="for each real token how many real tokens stand before it, and 0 "
     "at padding; integers (B, S)",
     cases=_real_cases,
-    home="masks.positions",
+    home="positions.token_positions",
 )
-def positions(real):
+def token_positions(real):
     found = torch.zeros(real.shape, dtype=torch.long)
     for b, row in enumerate(real.tolist()):
         for t, is_real in enumerate(row):
@@ -286,7 +287,7 @@ def positions(real):
 
 
 @mistake(
-    task=positions,
+    task=token_positions,
     symptom="Padded on the left, a text gives other outputs than alone. "
     "Padded on the right all is well, so the side seems to matter.",
     cause="The columns are counted, padding included, so that the first "

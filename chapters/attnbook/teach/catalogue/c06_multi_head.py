@@ -7,9 +7,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from attnbook.attention import softmax
-from attnbook.mistakes import mistake
-from attnbook.proof import Case
-from attnbook.tasks import draw, task
+from attnbook.teach.mistakes import mistake
+from attnbook.teach.proof import Case
+from attnbook.teach.seeded import randn
+from attnbook.teach.tasks import task
 
 # ---- heads side by side again
 
@@ -18,9 +19,9 @@ def _merge_cases():
     numbers = torch.arange(8, dtype=torch.float64).reshape(2, 2, 2)
     return [
         Case("two heads of two tokens, numbered", (numbers,)),
-        Case("one head", (draw(1, 3, 2, seed=1),)),
-        Case("eight heads of width 8", (draw(2, 8, 10, 8, seed=2),)),
-        Case("two leading axes", (draw(2, 3, 2, 5, 4, seed=3),)),
+        Case("one head", (randn(1, 3, 2, seed=1),)),
+        Case("eight heads of width 8", (randn(2, 8, 10, 8, seed=2),)),
+        Case("two leading axes", (randn(2, 3, 2, 5, 4, seed=3),)),
     ]
 
 
@@ -63,7 +64,7 @@ def _sizes(leading, T, S, d_in, d_memory, d_model, *, seed):
         (*leading, T, d_in), (*leading, S, d_memory), (d_in, d_model),
         (d_memory, d_model), (d_memory, d_model), (d_model, d_model),
     ]
-    return [draw(*size, seed=seed + n) for n, size in enumerate(sizes)]
+    return [randn(*size, seed=seed + n) for n, size in enumerate(sizes)]
 
 
 def _itself(leading, T, d_in, d_model, *, seed):
@@ -264,9 +265,9 @@ def _list_cases():
     numbers = torch.arange(12, dtype=torch.float64).reshape(2, 3, 2)
     return [
         Case("two heads from 3 to 2, numbered", (numbers,)),
-        Case("four numbers in, four out", (draw(2, 4, 2, seed=60),)),
-        Case("one head", (draw(1, 3, 5, seed=61),)),
-        Case("eight heads from 64 to 8", (draw(8, 64, 8, seed=62),)),
+        Case("four numbers in, four out", (randn(2, 4, 2, seed=60),)),
+        Case("one head", (randn(1, 3, 5, seed=61),)),
+        Case("eight heads from 64 to 8", (randn(8, 64, 8, seed=62),)),
     ]
 
 
@@ -305,8 +306,8 @@ def _dropout_cases():
     x = torch.tensor([1.0, 2.0, 3.0, 4.0], dtype=torch.float64)
     keep = torch.tensor([True, False, True, True])
     quarter, half = nn.Dropout(0.25), nn.Dropout(0.5)
-    many = draw(2, 3, 5, 5, seed=70)
-    kept = draw(2, 3, 5, 5, seed=71) > -0.6
+    many = randn(2, 3, 5, 5, seed=70)
+    kept = randn(2, 3, 5, 5, seed=71) > -0.6
     return [
         Case("training, a quarter is dropped", (x, keep, quarter.train())),
         Case("evaluation", (x, keep, nn.Dropout(0.25).eval())),
@@ -437,8 +438,8 @@ def _product_cases():
 
 def _value_and_out(d_memory, d_model, *, seed):
     return (
-        draw(d_memory, d_model, seed=seed),
-        draw(d_model, d_model, seed=seed + 1),
+        randn(d_memory, d_model, seed=seed),
+        randn(d_model, d_model, seed=seed + 1),
     )
 
 

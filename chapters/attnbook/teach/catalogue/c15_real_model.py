@@ -6,9 +6,10 @@ import torch
 import torch.nn.functional as F
 
 from attnbook.gpt import GPT, GPTConfig
-from attnbook.mistakes import mistake
-from attnbook.proof import Case
-from attnbook.tasks import draw, task
+from attnbook.teach.mistakes import mistake
+from attnbook.teach.proof import Case
+from attnbook.teach.seeded import randn
+from attnbook.teach.tasks import task
 
 # ---- one matrix for queries, keys and values
 
@@ -27,9 +28,9 @@ def _joint_cases():
 
 def _joint(B, T, d, n_heads, *, seed):
     return (
-        draw(B, T, d, seed=seed),
-        draw(d, 3 * d, seed=seed + 10),
-        draw(3 * d, seed=seed + 20),
+        randn(B, T, d, seed=seed),
+        randn(d, 3 * d, seed=seed + 10),
+        randn(3 * d, seed=seed + 20),
         n_heads,
     )
 
@@ -105,7 +106,7 @@ def _checkpoint(d, context, n_layers, *, seed):
         }
     shapes |= {"transformer.ln_f.weight": (d,), "transformer.ln_f.bias": (d,)}
     return {
-        name: draw(*shape, seed=100 * seed + n)
+        name: randn(*shape, seed=100 * seed + n)
         for n, (name, shape) in enumerate(shapes.items())
     }
 
@@ -419,8 +420,8 @@ def forgets_the_gate(
 
 def _attention_cases():
     def case(label, d, seed):
-        key_value = draw(2 * d, d, seed=seed + 1)
-        return Case(label, (draw(d, d, seed=seed), key_value))
+        key_value = randn(2 * d, d, seed=seed + 1)
+        return Case(label, (randn(d, d, seed=seed), key_value))
 
     return [
         case("width one", 1, 1),
@@ -472,7 +473,7 @@ def reshapes_where_it_should_transpose(query, key_value):
 
 def _llama_cases():
     def case(label, n_kv_heads, d_k, d, seed):
-        k, v = (draw(n_kv_heads * d_k, d, seed=seed + n) for n in (0, 1))
+        k, v = (randn(n_kv_heads * d_k, d, seed=seed + n) for n in (0, 1))
         return Case(label, (k, v, n_kv_heads))
 
     column = torch.arange(4.0, dtype=torch.float64)[:, None]  # (4, 1)
@@ -531,7 +532,7 @@ def reorders_the_values_too(k_proj, v_proj, n_kv_heads):
 def _recorded_cases():
     x = torch.tensor([1.0, 2.0], dtype=torch.float64)
     nan = torch.tensor([1.0, torch.nan], dtype=torch.float64)
-    deep = {f"layer {n}": draw(2, 3, seed=n) for n in range(4)}
+    deep = {f"layer {n}": randn(2, 3, seed=n) for n in range(4)}
     noisy = {name: y + 1e-7 for name, y in deep.items()}
     off = {
         name: y * (1 + (n > 1) * 10**n)
@@ -628,7 +629,7 @@ def _hunt(label, *, seed, plant=None, sizes=_SIZES, **other):
     """Two models with equal parameters, one with a bug."""
     theirs = Labelled(GPTConfig(**sizes), "the reference").double()
     for n, (name, p) in enumerate(theirs.named_parameters()):
-        values = draw(*p.shape, seed=100 * seed + n) / 2
+        values = randn(*p.shape, seed=100 * seed + n) / 2
         is_scale = p.ndim == 1 and name.endswith("weight")
         p.data = values + 1 if is_scale else values
     ours = Labelled(GPTConfig(**sizes | other), "the suspect").double()

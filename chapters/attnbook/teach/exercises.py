@@ -5,8 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable
 
-from attnbook.mistakes import all_mistakes
-from attnbook.tasks import all_tasks, judge
+from attnbook.teach.mistakes import all_mistakes
+from attnbook.teach.tasks import all_tasks, judge
 
 
 class _Checks:

@@ -12,8 +12,8 @@ import torch
 from IPython.display import Markdown, display
 from torch import Tensor
 
-from attnbook.figures import as_array, use_style
-from attnbook.tasks import draw
+from attnbook.teach.figures import as_array, use_style
+from attnbook.teach import seeded
 
 #: Where the notebooks compute. The graphics chips of some laptops ("mps")
 #: have no float64, which the proofs need, so they are not used.
@@ -36,7 +36,7 @@ def randn(
     CPU and GPU draw different numbers from one seed; drawn here, they are
     the same wherever the notebook runs.
     """
-    return draw(*size, seed=seed, dtype=dtype).to(DEVICE)
+    return seeded.randn(*size, seed=seed, dtype=dtype).to(DEVICE)
 
 
 def show(decimals: int = 4, **named: Any) -> None:

@@ -7,9 +7,10 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from attnbook.mistakes import mistake
-from attnbook.proof import Case
-from attnbook.tasks import draw, task
+from attnbook.teach.mistakes import mistake
+from attnbook.teach.proof import Case
+from attnbook.teach.seeded import randn
+from attnbook.teach.tasks import task
 
 #: The six tokens of "Your journey begins with one step".
 TOKENS = torch.tensor(
@@ -44,18 +45,18 @@ def _score_cases():
     return [
         Case("two tokens", (_whole([1, 0], [2, 1]), _whole([1, 3], [0, 1]))),
         Case(
-            "one query, three keys", (draw(1, 2, seed=1), draw(3, 2, seed=2))
+            "one query, three keys", (randn(1, 2, seed=1), randn(3, 2, seed=2))
         ),
         Case(
-            "five queries, four keys", (draw(5, 3, seed=3), draw(4, 3, seed=4))
+            "five queries, four keys", (randn(5, 3, seed=3), randn(4, 3, seed=4))
         ),
         Case(
             "a batch of sequences",
-            (draw(2, 5, 3, seed=5), draw(2, 4, 3, seed=6)),
+            (randn(2, 5, 3, seed=5), randn(2, 4, 3, seed=6)),
         ),
         Case(
             "two leading axes",
-            (draw(2, 3, 4, 5, seed=7), draw(2, 3, 6, 5, seed=8)),
+            (randn(2, 3, 4, 5, seed=7), randn(2, 3, 6, 5, seed=8)),
         ),
     ]
 
@@ -95,10 +96,10 @@ def _head_cases():
         return Case(
             label,
             (
-                draw(*size, seed=seed),
-                draw(d_in, d_k, seed=seed + 1),
-                draw(d_in, d_k, seed=seed + 2),
-                draw(d_in, d_v, seed=seed + 3),
+                randn(*size, seed=seed),
+                randn(d_in, d_k, seed=seed + 1),
+                randn(d_in, d_k, seed=seed + 2),
+                randn(d_in, d_v, seed=seed + 3),
             ),
         )
 
@@ -220,9 +221,9 @@ def softmax_down_the_columns(x, w_query, w_key, w_value):
 def _linear_cases():
     return [
         Case("square", (_whole([1, 2], [0, 1]), _whole([1, 2], [3, 4]))),
-        Case("three to two", (draw(6, 3, seed=50), draw(2, 3, seed=51))),
-        Case("two to five", (draw(4, 2, seed=52), draw(5, 2, seed=53))),
-        Case("a batch", (draw(2, 4, 3, seed=54), draw(5, 3, seed=55))),
+        Case("three to two", (randn(6, 3, seed=50), randn(2, 3, seed=51))),
+        Case("two to five", (randn(4, 2, seed=52), randn(5, 2, seed=53))),
+        Case("a batch", (randn(2, 4, 3, seed=54), randn(5, 3, seed=55))),
     ]
 
 
@@ -256,9 +257,9 @@ def transpose_hidden_by_a_square(x, weight):
 
 def _matrices(d_in, d_k, d_v, seed):
     return (
-        draw(d_in, d_k, seed=seed),
-        draw(d_in, d_k, seed=seed + 1),
-        draw(d_in, d_v, seed=seed + 2),
+        randn(d_in, d_k, seed=seed),
+        randn(d_in, d_k, seed=seed + 1),
+        randn(d_in, d_v, seed=seed + 2),
     )
 
 
@@ -329,9 +330,9 @@ def _residual_cases():
         return Case(
             label,
             (
-                draw(*size, seed=seed),
-                draw(*size[:-1], d_v, seed=seed + 1),
-                draw(d_v, size[-1], seed=seed + 2),
+                randn(*size, seed=seed),
+                randn(*size[:-1], d_v, seed=seed + 1),
+                randn(d_v, size[-1], seed=seed + 2),
             ),
         )
 

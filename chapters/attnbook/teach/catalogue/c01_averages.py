@@ -6,9 +6,10 @@ from scipy.spatial.distance import cdist
 from scipy.special import logsumexp
 from scipy.stats import norm, vonmises
 
-from attnbook.mistakes import mistake
-from attnbook.proof import Case
-from attnbook.tasks import draw, task
+from attnbook.teach.mistakes import mistake
+from attnbook.teach.proof import Case
+from attnbook.teach.seeded import randn
+from attnbook.teach.tasks import task
 
 
 def _row(*numbers):
@@ -29,7 +30,7 @@ def _average_cases():
         ),
         Case(
             "seven values, some negative",
-            (draw(7, seed=1), torch.softmax(draw(7, seed=2), 0)),
+            (randn(7, seed=1), torch.softmax(randn(7, seed=2), 0)),
         ),
     ]
 
@@ -65,7 +66,7 @@ def _kernel_cases():
         ),
         Case(
             "more queries than keys",
-            (3 * draw(5, seed=1), 3 * draw(2, seed=2), 0.7),
+            (3 * randn(5, seed=1), 3 * randn(2, seed=2), 0.7),
         ),
         Case("a query far from every key", (_row(2, 100), _row(1, 2, 3), 1.2)),
     ]
@@ -146,16 +147,16 @@ def underflows_to_nan(queries, keys, width):
 
 
 def _distance_cases():
-    unit = torch.nn.functional.normalize(draw(5, 3, seed=4), dim=-1)
+    unit = torch.nn.functional.normalize(randn(5, 3, seed=4), dim=-1)
     return [
         Case(
             "two keys, one three times as long",
             (_row(1, 0)[None], torch.stack([_row(1, 0), _row(3, 0)]), 1.0),
         ),
-        Case("keys of length one", (draw(4, 3, seed=3), unit, 0.5)),
+        Case("keys of length one", (randn(4, 3, seed=3), unit, 0.5)),
         Case(
             "keys of many lengths",
-            (draw(2, 16, seed=5), draw(7, 16, seed=6), 2.0),
+            (randn(2, 16, seed=5), randn(7, 16, seed=6), 2.0),
         ),
     ]
 
@@ -201,8 +202,8 @@ def _box_cases():
             "six queries, eight keys",
             (
                 torch.linspace(-6, 6, 6, dtype=torch.float64),
-                3 * draw(8, seed=1),
-                draw(8, seed=2),
+                3 * randn(8, seed=1),
+                randn(8, seed=2),
                 1.5,
             ),
         ),
@@ -249,7 +250,7 @@ def _leave_one_out_cases():
         ),
         Case(
             "nine keys in no order",
-            (3 * draw(9, seed=1), draw(9, seed=2), 0.8),
+            (3 * randn(9, seed=1), randn(9, seed=2), 0.8),
         ),
     ]
 
@@ -315,7 +316,7 @@ def _circle_cases():
         Case("a narrow width", (_row(1, 2.5), _row(0, 3, 6), 7, 0.02)),
         Case(
             "hours, some beyond the day",
-            (24 * draw(4, seed=1), 24 * draw(5, seed=2), 24, 0.3),
+            (24 * randn(4, seed=1), 24 * randn(5, seed=2), 24, 0.3),
         ),
     ]
 
@@ -383,7 +384,7 @@ def _slope_cases():
         ),
         Case(
             "six queries, four keys",
-            (2 * draw(6, seed=1), draw(4, seed=2), draw(4, seed=3), 0.7),
+            (2 * randn(6, seed=1), randn(4, seed=2), randn(4, seed=3), 0.7),
         ),
     ]
 

@@ -4,10 +4,10 @@ import math
 
 import torch
 
-from attnbook.mistakes import mistake
-from attnbook.proof import Case
-from attnbook.tasks import draw as drawn
-from attnbook.tasks import task
+from attnbook.teach.mistakes import mistake
+from attnbook.teach.proof import Case
+from attnbook.teach.seeded import randn
+from attnbook.teach.tasks import task
 
 
 def _f64(*rows):
@@ -24,8 +24,8 @@ def _f64(*rows):
     cases=lambda: [
         Case("two tokens, colder", (_f64(1.0, 0.0), 0.5)),
         Case("three tokens, hotter", (_f64(3.0, 1.0, -2.0), 2.0)),
-        Case("two rows, as they are", (3 * drawn(2, 5, seed=1), 1.0)),
-        Case("large logits", (700 * drawn(2, 3, seed=2), 0.7)),
+        Case("two rows, as they are", (3 * randn(2, 5, seed=1), 1.0)),
+        Case("large logits", (700 * randn(2, 3, seed=2), 0.7)),
     ],
 )
 def at_temperature(logits, temperature):
@@ -78,7 +78,7 @@ def _draw_cases():
         Case("a step's very edge", (table[:1], _f64(0.5))),
         Case("impossible first tokens, chance 0", (gaps, _f64(0.0, 0.0))),
         Case("chance just below 1", (gaps, _f64(almost, almost))),
-        Case("seven rows", (drawn(7, 9, seed=3).softmax(-1),
+        Case("seven rows", (randn(7, 9, seed=3).softmax(-1),
                             torch.linspace(0, 0.99, 7).double())),
     ]
 
@@ -159,7 +159,7 @@ def _shares(row):
         Case("one of three", (_f64(2.0, 5.0, 1.0), 1)),
         Case("two of four, two of them equal", (_f64(1.0, 3.0, 1.0, 0.0), 2)),
         Case("more than there are", (_f64(1.0, 3.0), 5)),
-        Case("two rows", (drawn(2, 6, seed=4), 3)),
+        Case("two rows", (randn(2, 6, seed=4), 3)),
     ],
     home="generate.keep_top_k",
 )
@@ -191,8 +191,8 @@ def _top_p_cases():
         Case("the second reaches it", (_f64(0.5, 0.41, 0.09).log(), 0.9)),
         Case("not in order", (_f64(0.1, 0.2, 0.6, 0.1).log(), 0.7)),
         Case("one alone is above it", (_f64(0.05, 0.9, 0.05).log(), 0.5)),
-        Case("two rows", (2 * drawn(2, 7, seed=5), 0.8)),
-        Case("everything", (drawn(2, 4, seed=6), 0.999999)),
+        Case("two rows", (2 * randn(2, 7, seed=5), 0.8)),
+        Case("everything", (randn(2, 4, seed=6), 0.999999)),
     ]
 
 
@@ -279,7 +279,7 @@ def gathers_where_it_should_scatter(logits, p):
         Case("one of three is out", (_f64(0.6, 0.39, 0.01).log(), 0.1)),
         Case("p = 0: nothing is out", (_f64(4.0, -30.0), 0.0)),
         Case("flat: nothing is out", (_f64(1.0, 1.1, 0.9, 1.0), 0.5)),
-        Case("two rows, negative logits", (2 * drawn(2, 7, seed=7) - 9, 0.2)),
+        Case("two rows, negative logits", (2 * randn(2, 7, seed=7) - 9, 0.2)),
     ],
     home="generate.keep_min_p",
 )
@@ -319,8 +319,8 @@ def compares_logits(logits, p):
         Case("a negative one", (
             _f64(-2.0, 1.0), torch.tensor([True, False]), 2.0)),
         Case("two rows", (
-            drawn(2, 6, seed=8), drawn(2, 6, seed=9) > 0, 1.3)),
-        Case("a reward", (drawn(5, seed=10), drawn(5, seed=11) > 0, 0.8)),
+            randn(2, 6, seed=8), randn(2, 6, seed=9) > 0, 1.3)),
+        Case("a reward", (randn(5, seed=10), randn(5, seed=11) > 0, 0.8)),
     ],
     home="generate.penalise",
 )
@@ -467,7 +467,7 @@ def takes_zeros_for_padding(sequences, *, device=None):
         Case("one is enough", (_f64(0.125, 0.875), 0.5)),
         Case("exactly reached", (_f64(0.25, 0.5, 0.25), 0.75)),
         Case("nine tokens, not in order", (
-            drawn(9, seed=12).softmax(-1), 0.8)),
+            randn(9, seed=12).softmax(-1), 0.8)),
         Case("flat", (torch.full((8,), 0.125).double(), 0.9)),
     ],
 )
@@ -500,11 +500,11 @@ def counts_up_to_p(probabilities, p):
     wanted="the logits of each row's last real token, (B, V), from logits "
     "(B, T, V) of a batch padded on the right, and the rows' lengths (B,)",
     cases=lambda: [
-        Case("one row of one", (drawn(1, 1, 3, seed=13), torch.tensor([1]))),
+        Case("one row of one", (randn(1, 1, 3, seed=13), torch.tensor([1]))),
         Case("two rows of three and one", (
-            drawn(2, 3, 2, seed=14), torch.tensor([3, 1]))),
+            randn(2, 3, 2, seed=14), torch.tensor([3, 1]))),
         Case("nobody fills the last column", (
-            drawn(3, 5, 2, seed=15), torch.tensor([2, 4, 1]))),
+            randn(3, 5, 2, seed=15), torch.tensor([2, 4, 1]))),
     ],
 )
 def last_logits(logits, lengths):
@@ -539,7 +539,7 @@ def takes_the_last_column(logits, lengths):
         Case("k cuts", (
             _f64([2.0, 0.0, 1.0]), torch.tensor([2]), 1.0, 2)),
         Case("four tokens", (
-            drawn(4, 6, seed=16), drawn(4, 6, seed=16).argmax(-1), 0.7, 3)),
+            randn(4, 6, seed=16), randn(4, 6, seed=16).argmax(-1), 0.7, 3)),
         Case("a token that was cut", (
             _f64([2.0, 0.0, 1.0]), torch.tensor([1]), 0.5, 2)),
     ],
@@ -578,9 +578,9 @@ def _race_cases():
     return [
         Case("two tokens", (_f64([0.0, 1.0]), _f64([0.9, 0.2]))),
         Case("one row of five", (
-            drawn(1, 5, seed=17), noise(1, 5, seed=18))),
+            randn(1, 5, seed=17), noise(1, 5, seed=18))),
         Case("fifty rows", (
-            drawn(50, 4, seed=19), noise(50, 4, seed=20))),
+            randn(50, 4, seed=19), noise(50, 4, seed=20))),
         Case("a token that is out", (
             _f64([-math.inf, 0.0]), _f64([0.999, 0.01]))),
     ]

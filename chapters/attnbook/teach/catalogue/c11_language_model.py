@@ -6,9 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from attnbook.mistakes import mistake
-from attnbook.proof import Case
-from attnbook.tasks import draw, task
+from attnbook.teach.mistakes import mistake
+from attnbook.teach.proof import Case
+from attnbook.teach.seeded import randn
+from attnbook.teach.tasks import task
 
 # ---- tokens and targets
 
@@ -105,10 +106,10 @@ def _loss_cases():
     sparse = torch.tensor([[-100, -100, 1], [0, 2, 2], [-100, 0, -100]])
     return [
         Case("one token of three", (one, first)),
-        Case("two texts of four and two", (draw(2, 4, 5, seed=1), uneven)),
+        Case("two texts of four and two", (randn(2, 4, 5, seed=1), uneven)),
         Case(
             "large logits, targets here and there",
-            (300 * draw(3, 3, 4, seed=2), sparse),
+            (300 * randn(3, 3, 4, seed=2), sparse),
         ),
     ]
 
@@ -178,7 +179,7 @@ def averages_the_texts_means(logits, targets):
 
 
 def _texts(*lengths, seed):
-    return [-draw(n, seed=seed + n).abs() for n in lengths]
+    return [-randn(n, seed=seed + n).abs() for n in lengths]
 
 
 @task(
@@ -293,13 +294,13 @@ def _model(vocab_size, d_model, n_layers, seed):
         layer, n_layers, norm=Norm(d_model), enable_nested_tensor=False
     ).double()
     for n, (name, parameter) in enumerate(encoder.named_parameters()):
-        values = draw(*parameter.shape, seed=100 * seed + n) / 2
+        values = randn(*parameter.shape, seed=100 * seed + n) / 2
         is_scale = parameter.ndim == 1 and name.endswith("weight")
         parameter.data = values + 1 if is_scale else values
         parameter.requires_grad_(False)
     return (
-        draw(vocab_size, d_model, seed=seed),
-        draw(8, d_model, seed=seed + 50),
+        randn(vocab_size, d_model, seed=seed),
+        randn(8, d_model, seed=seed + 50),
         Parts(encoder), encoder.norm,
     )
 
@@ -456,7 +457,7 @@ class Table(nn.Module):
 
     def __init__(self, vocab_size, seed):
         super().__init__()
-        values = draw(vocab_size, vocab_size, seed=seed)
+        values = randn(vocab_size, vocab_size, seed=seed)
         self.table = nn.Parameter(values)
 
     def forward(self, tokens):
@@ -553,7 +554,7 @@ def averages_the_batches_means(model, tokens, targets, *, batch_size=64):
             "two words of three letters",
             (torch.tensor([0.25, 0.125]).double().log(), "the mill"),
         ),
-        Case("letters beyond ASCII", (-draw(3, seed=1).abs(), "où es-tu")),
+        Case("letters beyond ASCII", (-randn(3, seed=1).abs(), "où es-tu")),
     ],
 )
 def bits_per_character(log_probabilities, text):
@@ -656,7 +657,7 @@ def _accumulate_cases():
         Case("of one and of three targets", (one, [1, 3], 2)),
         Case(
             "six small batches, three a step",
-            (draw(6, 4, seed=1), [5, 2, 9, 1, 1, 4], 3),
+            (randn(6, 4, seed=1), [5, 2, 9, 1, 1, 4], 3),
         ),
     ]
 

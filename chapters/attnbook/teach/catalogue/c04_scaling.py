@@ -9,9 +9,10 @@ import torch.nn.functional as F
 from torch.autograd.functional import jacobian
 
 from attnbook.attention import Attention, softmax
-from attnbook.mistakes import mistake
-from attnbook.proof import Case, difference
-from attnbook.tasks import draw, task
+from attnbook.teach.mistakes import mistake
+from attnbook.teach.proof import Case, difference
+from attnbook.teach.seeded import randn
+from attnbook.teach.tasks import task
 
 
 
@@ -92,7 +93,7 @@ def _weight_cases():
 
 
 def _weights(*size, seed):
-    return torch.softmax(draw(*size, seed=seed), -1)
+    return torch.softmax(randn(*size, seed=seed), -1)
 
 
 @task(
@@ -156,12 +157,12 @@ def _backward_cases():
     cases = [
         Case(
             f"{c.label}, some gradient",
-            (*c.args, draw(*c.args[0].shape, seed=10 + n)),
+            (*c.args, randn(*c.args[0].shape, seed=10 + n)),
         )
         for n, c in enumerate(_weight_cases())
         if "far" not in c.label
     ]
-    many = _watched(_weights(1000, seed=4), draw(1000, seed=15))
+    many = _watched(_weights(1000, seed=4), randn(1000, seed=15))
     return [*cases, Case("a thousand keys", many)]
 
 
@@ -192,9 +193,9 @@ def masked(scores, mask):
 def _attention_cases():
     some = torch.tensor([[True, False, True], [False, False, False]])
     bias = torch.tensor([[0.5, -1.0, 0.0]], dtype=torch.float64)
-    lost = draw(2, 3, seed=30).masked_fill(~some, -torch.inf)
+    lost = randn(2, 3, seed=30).masked_fill(~some, -torch.inf)
     mixed = lost.clone()
-    mixed[1] = draw(3, seed=31)
+    mixed[1] = randn(3, seed=31)
     small = _qkv((), 1, 3, 2, 1, seed=1)
     return [
         Case("one query, three keys", small),
@@ -206,7 +207,7 @@ def _attention_cases():
         ),
         Case(
             "keys and values shared by the batch",
-            (draw(3, 4, 5, seed=7), draw(6, 5, seed=8), draw(6, 2, seed=9)),
+            (randn(3, 4, 5, seed=7), randn(6, 5, seed=8), randn(6, 2, seed=9)),
         ),
         Case("scores in the hundreds", _qkv((), 3, 4, 2, 2, seed=11, by=30)),
         Case(
@@ -243,9 +244,9 @@ def _half():
 
 def _qkv(leading, n_queries, n_keys, d_k, d_v, *, seed, by=1):
     return (
-        draw(*leading, n_queries, d_k, seed=seed) * by,
-        draw(*leading, n_keys, d_k, seed=seed + 1),
-        draw(*leading, n_keys, d_v, seed=seed + 2),
+        randn(*leading, n_queries, d_k, seed=seed) * by,
+        randn(*leading, n_keys, d_k, seed=seed + 1),
+        randn(*leading, n_keys, d_v, seed=seed + 2),
     )
 
 
@@ -374,8 +375,8 @@ def _allowed_cases():
     return [
         Case("one of two keys allowed", (torch.tensor([True, False]),)),
         Case("every key allowed", (torch.tensor([True, True, True]),)),
-        Case("three queries, five keys", (draw(3, 5, seed=40) > 0,)),
-        Case("a batch", (draw(2, 1, 4, seed=41) > 0,)),
+        Case("three queries, five keys", (randn(3, 5, seed=40) > 0,)),
+        Case("a batch", (randn(2, 1, 4, seed=41) > 0,)),
     ]
 
 
@@ -411,9 +412,9 @@ def _heads_cases():
     numbers = torch.arange(8, dtype=torch.float64).reshape(2, 4)
     return [
         Case("two tokens of width four, two heads", (numbers, 2)),
-        Case("one head", (draw(3, 4, seed=50), 1)),
-        Case("(2, 10, 64), eight heads", (draw(2, 10, 64, seed=51), 8)),
-        Case("two leading axes", (draw(2, 3, 5, 6, seed=52), 3)),
+        Case("one head", (randn(3, 4, seed=50), 1)),
+        Case("(2, 10, 64), eight heads", (randn(2, 10, 64, seed=51), 8)),
+        Case("two leading axes", (randn(2, 3, 5, 6, seed=52), 3)),
     ]
 
 
@@ -454,8 +455,8 @@ def _score_cases():
         Case("one score", (rising[:1],)),
         Case("two rising scores", (rising[:2],)),
         Case("falling scores", (rising.flip(0),)),
-        Case("scores in the thousands", (draw(3, 6, seed=60) * 1000,)),
-        Case("a batch", (draw(2, 3, 5, seed=61),)),
+        Case("scores in the thousands", (randn(3, 6, seed=60) * 1000,)),
+        Case("a batch", (randn(2, 3, 5, seed=61),)),
     ]
 
 

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from attnbook.language import (
+from attnbook.town import (
     END, KINDS, LEFT, NEAR, PAD, PEOPLE, PLACES, START, USUAL_PLACE, WORDS,
     Town, bigram, encode, vocabulary,
 )
-from attnbook.proof import agrees
+from attnbook.teach.proof import agrees
 
 TOWN = Town()
 LONG = Town(people=(4, 4), returns=(5, 8), asides=9, aside=0.5)

@@ -7,19 +7,20 @@ import torch.nn.functional as F
 
 from attnbook.gpt import GPT, GPTConfig
 from attnbook.masks import causal_mask
-from attnbook.mistakes import mistake
-from attnbook.proof import Case
-from attnbook.tasks import draw, task
+from attnbook.teach.mistakes import mistake
+from attnbook.teach.proof import Case
+from attnbook.teach.seeded import randn
+from attnbook.teach.tasks import task
 
 
 # ---- a step from the cache
 
 
 def _step_cases():
-    w_query, w_key = draw(3, 2, seed=1), draw(3, 2, seed=2)
-    weights = (w_query, w_key, draw(3, 4, seed=3))
-    x, keys = draw(3, 3, seed=4), draw(5, 2, seed=5)
-    values = draw(5, 4, seed=6)
+    w_query, w_key = randn(3, 2, seed=1), randn(3, 2, seed=2)
+    weights = (w_query, w_key, randn(3, 4, seed=3))
+    x, keys = randn(3, 3, seed=4), randn(5, 2, seed=5)
+    values = randn(5, 4, seed=6)
     return [
         Case("a token after one", (x[:1], keys[:1], values[:1], *weights)),
         Case("a token after five", (x[1:2], keys, values, *weights)),
@@ -232,8 +233,8 @@ def counts_the_width_of_the_batch(before, real):
 
 
 def _stored_cases():
-    q = draw(2, 2, 1, 3, seed=11)
-    keys, values = draw(2, 2, 4, 3, seed=12), draw(2, 2, 4, 3, seed=13)
+    q = randn(2, 2, 1, 3, seed=11)
+    keys, values = randn(2, 2, 4, 3, seed=12), randn(2, 2, 4, 3, seed=13)
     return [
         Case(
             "one row, two of four slots filled",
@@ -297,15 +298,15 @@ def _score_cases():
     return [
         Case(
             "one query, two keys",
-            (draw(1, 2, seed=21), draw(2, 2, seed=22)),
+            (randn(1, 2, seed=21), randn(2, 2, seed=22)),
         ),
         Case(
             "two heads",
-            (draw(2, 1, 5, seed=23), draw(2, 4, 5, seed=24)),
+            (randn(2, 1, 5, seed=23), randn(2, 4, 5, seed=24)),
         ),
         Case(
             "a batch",
-            (draw(3, 2, 3, 4, seed=25), draw(3, 2, 6, 4, seed=26)),
+            (randn(3, 2, 3, 4, seed=25), randn(3, 2, 6, 4, seed=26)),
         ),
     ]
 
@@ -541,7 +542,7 @@ def forgets_what_is_cached(before, real):
 
 
 def _window_cases():
-    store, new = draw(4, 2, seed=31), draw(7, 2, seed=32)
+    store, new = randn(4, 2, seed=31), randn(7, 2, seed=32)
     return [
         Case("a token into a fresh window", (store * 0, 0, new[:1])),
         Case("a token into a full one", (store, 4, new[:1])),

@@ -5,9 +5,10 @@ import math
 import torch
 import torch.nn.functional as F
 
-from attnbook.mistakes import mistake
-from attnbook.proof import Case
-from attnbook.tasks import draw, task
+from attnbook.teach.mistakes import mistake
+from attnbook.teach.proof import Case
+from attnbook.teach.seeded import randn
+from attnbook.teach.tasks import task
 
 
 def _places(*numbers):
@@ -143,14 +144,14 @@ def _rotate_cases():
     two = torch.tensor([[1.0, 2.0]], dtype=torch.float64)
     four = torch.tensor([[1.0, 2.0, 3.0, 4.0]], dtype=torch.float64)
     quarter = torch.tensor([[math.pi / 2, 0.0]], dtype=torch.float64)
-    a_place_each = (draw(2, 3, 5, 8, seed=5), draw(2, 1, 5, 4, seed=6))
+    a_place_each = (randn(2, 3, 5, 8, seed=5), randn(2, 1, 5, 4, seed=6))
     return [
         Case("one pair, a quarter turn", (two, quarter[:, :1])),
         Case("a quarter turn of the first of two pairs", (four, quarter)),
         Case(
             "the same, interleaved", (four, quarter), {"layout": "interleaved"}
         ),
-        Case("several heads", (draw(3, 5, 6, seed=1), draw(5, 3, seed=2))),
+        Case("several heads", (randn(3, 5, 6, seed=1), randn(5, 3, seed=2))),
         Case("other angles a sequence", a_place_each),
         Case(
             "other angles a sequence, interleaved",
@@ -229,7 +230,7 @@ def _angles(positions, width):
 
 def _rotary_cases():
     def qkv(*size, seed):
-        return tuple(draw(*size, seed=seed + n) for n in range(3))
+        return tuple(randn(*size, seed=seed + n) for n in range(3))
 
     return [
         Case("one token", (*qkv(1, 1, 1, 2, seed=10), _places(0))),
@@ -305,8 +306,8 @@ def _weight_cases():
     rows = torch.arange(6, dtype=torch.float64)[:, None]
     return [
         Case("one head of width six", (rows, 1)),
-        Case("two heads of width four", (draw(8, 3, seed=30), 2)),
-        Case("three heads of width six", (draw(18, 5, seed=31), 3)),
+        Case("two heads of width four", (randn(8, 3, seed=30), 2)),
+        Case("three heads of width six", (randn(18, 5, seed=31), 3)),
     ]
 
 
@@ -355,11 +356,11 @@ def to_interleaved_layout(weight, n_heads):
 
 def _part_cases():
     return [
-        Case("a pair of four", (draw(1, 4, seed=40), draw(1, 1, seed=41))),
-        Case("all of it", (draw(3, 4, seed=42), draw(3, 2, seed=43))),
+        Case("a pair of four", (randn(1, 4, seed=40), randn(1, 1, seed=41))),
+        Case("all of it", (randn(3, 4, seed=42), randn(3, 2, seed=43))),
         Case(
             "four of ten, several heads",
-            (draw(2, 3, 5, 10, seed=44), draw(5, 2, seed=45)),
+            (randn(2, 3, 5, 10, seed=44), randn(5, 2, seed=45)),
         ),
     ]
 

@@ -1,0 +1,1 @@
+"""What makes a long training survive: checkpoints and the command."""

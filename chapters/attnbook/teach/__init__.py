@@ -1,0 +1,1 @@
+"""The machinery behind the pages: proofs, tasks, mistakes, figures."""
