@@ -59,7 +59,7 @@ def measure(rungs: dict[str, Callable], x, rounds: int) -> dict:
     ratios = {name: [] for name in rungs}
     for number in range(rounds):
         # Another order each round: nobody always follows the same rung.
-        order = list(rungs)[number % len(rungs):]
+        order = list(rungs)[number % len(rungs) :]
         order += list(rungs)[: number % len(rungs)]
         seconds = {n: _time(rungs[n], x, repeats[n]) for n in order}
         for name, taken in seconds.items():

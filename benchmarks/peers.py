@@ -41,7 +41,11 @@ class PlainGPT(nn.Module):
     """Tokens (B, T) → logits (B, T, vocab_size)."""
 
     def __init__(
-        self, vocab_size: int, context: int, d_model: int, n_heads: int,
+        self,
+        vocab_size: int,
+        context: int,
+        d_model: int,
+        n_heads: int,
         n_layers: int,
     ) -> None:
         super().__init__()

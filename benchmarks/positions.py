@@ -16,19 +16,23 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from results import store
-from torch import Tensor
-
 from attnbook.gpt import GPT, POSITIONS, GPTConfig
 from attnbook.town import LEFT, WORDS, Town
 from attnbook.training import Recipe, train
+from results import store
+from torch import Tensor
 
 TRAINED, LONG, BIN = 96, 384, 48  # tokens
 SEEDS = range(4)
 SIZES = {"d_model": 32, "n_heads": 4, "n_layers": 2}
 RECIPE = Recipe(
-    steps=800, batch_size=16, peak=1e-2, warmup=80, final=0.0,
-    betas=(0.9, 0.98), weight_decay=0.0,
+    steps=800,
+    batch_size=16,
+    peak=1e-2,
+    warmup=80,
+    final=0.0,
+    betas=(0.9, 0.98),
+    weight_decay=0.0,
 )
 POOL, ASKED = 3000, 200  # sequences to draw batches from, and to measure on
 NUMBERS = {word: n for n, word in enumerate(WORDS)}
@@ -74,9 +78,7 @@ def trained(kind: str, seed: int, data: Sequences) -> GPT:
     """
     torch.manual_seed(seed)
     model = GPT(
-        GPTConfig(
-            vocab_size=len(WORDS), context=LONG, positions=kind, **SIZES
-        )
+        GPTConfig(vocab_size=len(WORDS), context=LONG, positions=kind, **SIZES)
     )
 
     def batches(size, generator):

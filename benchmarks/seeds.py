@@ -12,10 +12,8 @@ import dataclasses
 from concurrent.futures import ProcessPoolExecutor
 
 import torch
-from results import store
-
-from attnbook.town import Town, encode
 from attnbook.gpt import GPT
+from attnbook.town import Town, encode
 from attnbook.training import (
     TOWN_CONFIG,
     TOWN_RECIPE,
@@ -23,6 +21,7 @@ from attnbook.training import (
     mean_loss,
     train,
 )
+from results import store
 
 SEEDS = range(6)
 EVERY = 100  # steps

@@ -30,17 +30,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from peers import PlainGPT
-from results import CHAPTERS, store
-from torch import nn
-
-from attnbook.town import Town, encode
 from attnbook.attention import attend, weigh
 from attnbook.fast import PackedLinear, pack, replace_linear
 from attnbook.generate import generate
 from attnbook.gpt import GPT, GPTConfig
 from attnbook.layers import MultiHeadAttention
 from attnbook.masks import causal_mask
+from attnbook.town import Town, encode
 from attnbook.training import (
     TOWN_CONFIG,
     TOWN_RECIPE,
@@ -50,6 +46,9 @@ from attnbook.training import (
     make_optimizer,
     mean_loss,
 )
+from peers import PlainGPT
+from results import CHAPTERS, store
+from torch import nn
 
 THREADS = 2
 NEW_TOKENS = 17  # the first comes from the prompt, sixteen from decoding
@@ -133,8 +132,12 @@ def theirs(model: nn.Module, prompts: list[list[int]]) -> Callable:
     def run() -> float:
         clock = Clock()
         model.generate(
-            tokens, attention_mask=real, max_new_tokens=NEW_TOKENS,
-            do_sample=False, use_cache=True, stopping_criteria=[clock],
+            tokens,
+            attention_mask=real,
+            max_new_tokens=NEW_TOKENS,
+            do_sample=False,
+            use_cache=True,
+            stopping_criteria=[clock],
         )
         return a_token(clock.times)
 
@@ -143,9 +146,8 @@ def theirs(model: nn.Module, prompts: list[list[int]]) -> Callable:
 
 def pair() -> tuple[GPT, nn.Module]:
     """GPT-2 small with random weights, the book's and transformers'."""
-    from transformers import GPT2Config, GPT2LMHeadModel
-
     from attnbook.pretrained import rename
+    from transformers import GPT2Config, GPT2LMHeadModel
 
     torch.manual_seed(0)
     peer = GPT2LMHeadModel(
@@ -273,7 +275,9 @@ def same_tokens(model, packed, peer, cases) -> dict[str, float]:
             [[0] * (T - len(p)) + [1] * len(p) for p in prompts]
         )
         expected = peer.generate(
-            tokens, attention_mask=real, max_new_tokens=NEW_TOKENS,
+            tokens,
+            attention_mask=real,
+            max_new_tokens=NEW_TOKENS,
             do_sample=False,
         )[:, T:].tolist()
         for who, one in {"plain": model, "packed": packed}.items():
@@ -298,9 +302,7 @@ def int8_loss(model: GPT, int8: GPT) -> dict:
     small = pack(trained, int8=True)
     town = Town()
     stories = encode(town.stories(300, seed=1_000_000))
-    questions = Town(people=(4, 4)).questions(
-        "returning", 300, seed=2_000_000
-    )
+    questions = Town(people=(4, 4)).questions("returning", 300, seed=2_000_000)
     return {
         "relative_error": float(
             f"{((exact - rounded).std() / exact.std()).item():.3g}"
@@ -538,14 +540,22 @@ def training(rounds: int) -> dict:
     )
     labels = torch.cat([tokens[:, :1], targets[:, :-1]], 1)
     total = int((targets != -100).sum())
+
     def peer(activation):
         return GPT2LMHeadModel(
             GPT2Config(
-                vocab_size=config.vocab_size, n_positions=config.context,
-                n_embd=config.d_model, n_layer=config.n_layers,
-                n_head=config.n_heads, activation_function=activation,
-                resid_pdrop=0, embd_pdrop=0, attn_pdrop=0, bos_token_id=0,
-                eos_token_id=0, pad_token_id=None,
+                vocab_size=config.vocab_size,
+                n_positions=config.context,
+                n_embd=config.d_model,
+                n_layer=config.n_layers,
+                n_head=config.n_heads,
+                activation_function=activation,
+                resid_pdrop=0,
+                embd_pdrop=0,
+                attn_pdrop=0,
+                bos_token_id=0,
+                eos_token_id=0,
+                pad_token_id=None,
             )
         )
 
@@ -553,17 +563,18 @@ def training(rounds: int) -> dict:
         "transformers": peer("gelu_new"),  # as GPT-2 comes
         "its GELU in one call": peer("gelu_pytorch_tanh"),
         "nanoGPT-style": PlainGPT(
-            config.vocab_size, config.context, config.d_model,
-            config.n_heads, config.n_layers,
+            config.vocab_size,
+            config.context,
+            config.d_model,
+            config.n_heads,
+            config.n_layers,
         ),
         "ours": GPT(config),
         "ours, learned positions": GPT(
             dataclasses.replace(config, positions="learned")
         ),
         "ours, exact GELU too": GPT(
-            dataclasses.replace(
-                config, positions="learned", activation="gelu"
-            )
+            dataclasses.replace(config, positions="learned", activation="gelu")
         ),
     }
 

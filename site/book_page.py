@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 
 # Formulas
 
+
 def node_binary():
     """Path of the node that renders formulas: the wheel's, else PATH's."""
     try:
@@ -58,7 +59,9 @@ class Renderer:
         library = Path(katex.__file__).with_name("katex.min.js")
         cls.process = subprocess.Popen(
             [node_binary(), str(script), str(library)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8",
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            encoding="utf-8",
         )
         katex.render_latex = cls.render
 
@@ -121,6 +124,7 @@ def placing_errors(visit, closing_tag):
 
 # Sources
 
+
 def find_toc(app, config):
     """Find ``--toc`` from where the command is given.
 
@@ -182,32 +186,42 @@ MENDS = [
     # Light or dark is known before anything is drawn: set by the theme's
     # script, at the end, it makes the browser style the whole page again. And
     # a page that is opened anew at its top shows its first view first.
-    (r'(dataset\.theme =) localStorage\.getItem\("theme"\) \|\| "auto";',
-     r"""\1
+    (
+        r'(dataset\.theme =) localStorage\.getItem\("theme"\) \|\| "auto";',
+        r"""\1
       document.documentElement.dataset.mode.replace("auto", matchMedia(
         "(prefers-color-scheme: dark)").matches ? "dark" : "light");
     const [opened] = performance.getEntriesByType("navigation");
     if (opened?.type === "navigate" && !opened.name.includes("#")) {
       document.documentElement.dataset.firstView = "";
-    }"""),
+    }""",
+    ),
     # While a page comes, a browser shows what it has of it, and that moves: the
     # header's buttons, a line that gets a formula, a table that gets a row. So
     # let it wait until the first section is whole, or the page if it has none.
-    (r"(?<=<head>)",
-     '\n    <link rel="expect" href="#first-view-ends" blocking="render">'),
-    (r'(?s)(<article.*?<h2>.*?<h2|<footer class="bd-footer")(.*)',
-     r'\1 id="first-view-ends"\2'),
+    (
+        r"(?<=<head>)",
+        '\n    <link rel="expect" href="#first-view-ends" blocking="render">',
+    ),
+    (
+        r'(?s)(<article.*?<h2>.*?<h2|<footer class="bd-footer")(.*)',
+        r'\1 id="first-view-ends"\2',
+    ),
     # The theme says Sphinx's word again.
     (r'\s*<meta name="viewport" content="[^"]*"/>', ""),
     # A spoken name must hold what is seen ("Search Ctrl+K"): without the
     # label, the button's text is its name.
     (r'(search-button-field[^>]*?) aria-label="Search"', r"\1"),
     # The icon's own titles would be read as part of the button's name.
-    (r'(<i class="theme-switch [^>]*?) title="[^"]*"',
-     r'\1 aria-hidden="true"'),
+    (
+        r'(<i class="theme-switch [^>]*?) title="[^"]*"',
+        r'\1 aria-hidden="true"',
+    ),
     # The sidebar's logo and search button stand in no landmark.
-    (r'(<div id="pst-primary-sidebar")',
-     r'\1 role="complementary" aria-label="Book"'),
+    (
+        r'(<div id="pst-primary-sidebar")',
+        r'\1 role="complementary" aria-label="Book"',
+    ),
 ]
 
 # What some pages have, to be left out.
@@ -226,8 +240,10 @@ SUPERFLUOUS = [
 # has. (The style sheets become one for all pages; see styles.py.)
 ASSETS = [
     (r"design-tabs", r'class="(?:[^"]* )?sd-'),
-    (r"togglebutton",
-     r'class="(?:[^"]* )?toggle[ "]|class="admonition[^"]* dropdown[ "]'),
+    (
+        r"togglebutton",
+        r'class="(?:[^"]* )?toggle[ "]|class="admonition[^"]* dropdown[ "]',
+    ),
     (r"clipboard\.min|copybutton", r'class="highlight'),
     # Only used here when searching while typing, which is off.
     (r"searchtools|language_data|searchindex", r'id="search-results"'),
@@ -288,9 +304,13 @@ def setup(app):
     app.add_html_math_renderer(
         "book_katex",
         inline_renderers=(
-            placing_errors(katex.html_visit_math, "</span>"), None),
+            placing_errors(katex.html_visit_math, "</span>"),
+            None,
+        ),
         block_renderers=(
-            placing_errors(katex.html_visit_displaymath, "</div>"), None),
+            placing_errors(katex.html_visit_displaymath, "</div>"),
+            None,
+        ),
     )
     # Before sphinx-external-toc, at 900, reads it.
     app.connect("config-inited", find_toc, priority=800)

@@ -48,6 +48,7 @@ def find_address(app, config):
 
 # The card
 
+
 def wrap(text, font, width):
     """A text in lines that are no wider than so many pixels."""
     lines = [""]
@@ -82,6 +83,7 @@ def draw_card(title, book):
 
 # The head of a page
 
+
 def first_words(doctree):
     """What a page begins with, without its badges, in at most 160 letters."""
     first = next(doctree.findall(nodes.section), doctree)
@@ -100,7 +102,8 @@ def describe(app, pagename, templatename, context, doctree):
     if pagename == "search":  # has no text of its own, and no card
         context["metatags"] = (
             '<meta name="description" content="Search '
-            f'{html.escape(app.config.html_title)}" />')
+            f'{html.escape(app.config.html_title)}" />'
+        )
     if doctree is None:
         return
     front = pagename == app.config.root_doc
@@ -123,9 +126,8 @@ def describe(app, pagename, templatename, context, doctree):
         'property="og:image"': app.config.html_baseurl + card.as_posix(),
         'property="og:image:width"': WIDTH,
         'property="og:image:height"': HEIGHT,
-        'property="og:image:alt"':
-            f"The title, {title}, beside the book’s logo: "
-            "bars balanced on their average",
+        'property="og:image:alt"': f"The title, {title}, beside the book’s logo: "
+        "bars balanced on their average",
         'name="twitter:card"': "summary_large_image",
     }
     icon = context["pathto"](f"_static/{LOGO.name}", resource=True)

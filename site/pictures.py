@@ -11,7 +11,6 @@ from urllib.parse import unquote
 
 from PIL import Image
 from sphinx.util import logging
-
 from styles import pages_of
 
 logger = logging.getLogger(__name__)
@@ -33,19 +32,25 @@ def size_of(path):
         with Image.open(path) as image:
             return image.size
     head = re.search(r"<svg[^>]*>", path.read_text("utf-8"))[0]
-    sides = [re.search(rf'\s{side}="([\d.]+)(?:px)?"', head)
-             for side in ("width", "height")]
+    sides = [
+        re.search(rf'\s{side}="([\d.]+)(?:px)?"', head)
+        for side in ("width", "height")
+    ]
     if all(sides):
         return tuple(round(float(side[1])) for side in sides)
-    box = re.search(r'viewBox="[\d.-]+[ ,]+[\d.-]+[ ,]+([\d.]+)[ ,]+([\d.]+)"',
-                    head)
+    box = re.search(
+        r'viewBox="[\d.-]+[ ,]+[\d.-]+[ ,]+([\d.]+)[ ,]+([\d.]+)"', head
+    )
     return (round(float(box[1])), round(float(box[2]))) if box else None
 
 
 def with_attributes(tag, attributes):
     """The tag with those of the attributes that it does not have."""
-    new = "".join(f' {name}="{value}"' for name, value in attributes.items()
-                  if f" {name}=" not in tag)
+    new = "".join(
+        f' {name}="{value}"'
+        for name, value in attributes.items()
+        if f" {name}=" not in tag
+    )
     return re.sub(r"\s*(/?)>$", rf"{new}\1>", tag)
 
 
@@ -58,15 +63,18 @@ def is_in_first_view(page, place):
 
 def settle(site):
     """Renew the pictures of a site and the tags that show them."""
-    figures = {png.name: to_webp(png)
-               for png in sorted((site / "_images").glob("*.png"))}
+    figures = {
+        png.name: to_webp(png)
+        for png in sorted((site / "_images").glob("*.png"))
+    }
     for path in pages_of(site):
         page = path.read_text("utf-8")
 
         def renewed(found):
             tag = found[0]
-            source = re.search(r'\ssrc="([^":]*?)(_(?:images|static)/[^"?]+)',
-                               tag)
+            source = re.search(
+                r'\ssrc="([^":]*?)(_(?:images|static)/[^"?]+)', tag
+            )
             if source is None:
                 return tag
             file = site / unquote(source[2])
@@ -75,13 +83,15 @@ def settle(site):
                 file = webp
             if size := size_of(file):
                 tag = with_attributes(
-                    tag, {"width": size[0], "height": size[1]})
+                    tag, {"width": size[0], "height": size[1]}
+                )
             else:
                 logger.warning("%s: %s tells no size", path.name, file.name)
             if "logo__image" in tag or is_in_first_view(page, found.start()):
                 return tag
             return with_attributes(
-                tag, {"loading": "lazy", "decoding": "async"})
+                tag, {"loading": "lazy", "decoding": "async"}
+            )
 
         path.write_text(IMAGE.sub(renewed, page), "utf-8")
     for png in figures:

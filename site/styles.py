@@ -36,22 +36,32 @@ LINK = re.compile(
 # the menus in the header, and the tooltips.
 BOOTSTRAP = "bootstrap.js"
 BY_BOOTSTRAP = {
-    "show", "fade", "disabled", "dropdown-menu", "dropdown-item",
-    "tooltip", "tooltip-inner", "tooltip-arrow", "bs-tooltip-auto",
+    "show",
+    "fade",
+    "disabled",
+    "dropdown-menu",
+    "dropdown-item",
+    "tooltip",
+    "tooltip-inner",
+    "tooltip-arrow",
+    "bs-tooltip-auto",
 }
 
 # The two fonts that nearly every formula is set in.
 EARLY_FONTS = re.compile(
-    r"url\((fonts/KaTeX_(?:Main-Regular|Math-Italic)\.[^)]+)\)")
+    r"url\((fonts/KaTeX_(?:Main-Regular|Math-Italic)\.[^)]+)\)"
+)
 
 # How Pygments' style sheets say what code, or one of its tokens, looks like.
 HIGHLIGHT = re.compile(
-    r'(html\[data-theme="\w+"\]) \.highlight(?: \.(\w+))?\s*\{([^}]*)\}')
+    r'(html\[data-theme="\w+"\]) \.highlight(?: \.(\w+))?\s*\{([^}]*)\}'
+)
 
 SCRIPT = re.compile(r'<script [^>]*src="[^":]*?_static/([^"?]+)')
 
 
 # What the pages use
+
 
 def words_of(page):
     """Elements, ids and classes of a page, and all words of its scripts."""
@@ -80,8 +90,7 @@ def words_of_script(script):
 def characters_of_formulas(page):
     """What KaTeX's fonts show on a page."""
     shown, depth = set(), 0
-    for end, attributes, text in re.findall(
-            r"<(/?)span([^>]*)>([^<]*)", page):
+    for end, attributes, text in re.findall(r"<(/?)span([^>]*)>([^<]*)", page):
         if depth:
             depth += -1 if end else 1
         elif 'class="katex-html"' in attributes:
@@ -97,6 +106,7 @@ def characters_of_icons(css):
 
 
 # Rules
+
 
 def is_used(selector, words):
     """Whether each class, id and element of a selector is among the words.
@@ -130,7 +140,8 @@ def text_of(tokens):
     """The tokens' source, without comments and spare white space."""
     return "".join(
         " " if token.type == "whitespace" else token.serialize()
-        for token in tokens if token.type != "comment"
+        for token in tokens
+        if token.type != "comment"
     ).strip()
 
 
@@ -164,8 +175,10 @@ def purged(rules, words):
 
 def without_idle(css, words):
     """Without animations, fonts and variables that nothing names."""
-    for kind, name in (("keyframes", r"@keyframes ([\w-]+)"),
-                       ("font-face", r"font-family:\s*([^;}]+)")):
+    for kind, name in (
+        ("keyframes", r"@keyframes ([\w-]+)"),
+        ("font-face", r"font-family:\s*([^;}]+)"),
+    ):
         block = rf"@{kind}[^{{]*\{{(?:[^{{}}]|\{{[^{{}}]*\}})*\}}\n?"
         others = re.sub(block, "", css).replace("\\", "")
 
@@ -197,6 +210,7 @@ def purge(css, words):
 
 # Code
 
+
 def plain_tokens(css):
     """Pygments' classes that look like code without one, in every theme."""
     looks = {}
@@ -205,7 +219,8 @@ def plain_tokens(css):
         looks.setdefault(name, {})[theme] = look
     code = looks.pop("", {})
     return {
-        name for name, themes in looks.items()
+        name
+        for name, themes in looks.items()
         if themes.keys() == code.keys()
         and all(look <= code[theme] for theme, look in themes.items())
     }
@@ -229,6 +244,7 @@ def without_plain_tokens(page, names):
 
 # Files
 
+
 def read_sheet(path, static):
     """A style sheet with what it imports, its addresses seen from static."""
     folder = posixpath.dirname(path.relative_to(static).as_posix())
@@ -238,7 +254,7 @@ def read_sheet(path, static):
         url = found[1].strip("\"' ")
         if urlsplit(url).scheme or url.startswith(("/", "#")):
             return found[0]
-        return f'url({posixpath.normpath(posixpath.join(folder, url))})'
+        return f"url({posixpath.normpath(posixpath.join(folder, url))})"
 
     def imported(found):
         return read_sheet((path.parent / found[1]).resolve(), static)
@@ -296,10 +312,12 @@ def write(path, data):
 
 # Pages
 
+
 def pages_of(site):
     """The book's pages, without the theme's own files."""
     return sorted(
-        page for page in site.rglob("*.html")
+        page
+        for page in site.rglob("*.html")
         if not page.relative_to(site).parts[0].startswith("_")
     )
 
@@ -327,8 +345,10 @@ def lighten(site):
     texts = {page: page.read_text("utf-8") for page in pages_of(site)}
     groups = {}
     for page, text in texts.items():
-        links = tuple((found["name"], media_of(found[0]))
-                      for found in LINK.finditer(text))
+        links = tuple(
+            (found["name"], media_of(found[0]))
+            for found in LINK.finditer(text)
+        )
         groups.setdefault(links, []).append(page)
     for links, pages in groups.items():
         if not links:
@@ -362,9 +382,10 @@ def relinked(page, name, fonts=()):
     if 'class="katex' in page:
         link += "".join(
             f'\n  <link rel="preload" href="{static}{font}" as="font"'
-            ' type="font/woff2" crossorigin>' for font in fonts
+            ' type="font/woff2" crossorigin>'
+            for font in fonts
         )
-    page = page[:first.start()] + "\0" + page[first.end():]
+    page = page[: first.start()] + "\0" + page[first.end() :]
     return LINK.sub("", page).replace("\0", link)
 
 

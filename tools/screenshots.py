@@ -14,12 +14,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from PIL import Image
-from playwright.sync_api import Browser, Page
-
 from browser import open_chromium, read_whole, serve
 from build import HTML as SITE
 from build import ROOT
+from PIL import Image
+from playwright.sync_api import Browser, Page
 
 #: Fonts have come, nothing moves, and what is in sight of pictures has come.
 IS_SHOWN = """
@@ -58,17 +57,30 @@ class Shot:
 
 #: For the README.
 README = [
-    Shot("screenshot", "02_self_attention", top="#temperature",
-         size=(1280, 1130)),
-    Shot("screenshot-figure", "04_scaled_dot_product_attention",
-         top='[data-explore="scale"]', use=use_scale, size=(1280, 800)),
+    Shot(
+        "screenshot",
+        "02_self_attention",
+        top="#temperature",
+        size=(1280, 1130),
+    ),
+    Shot(
+        "screenshot-figure",
+        "04_scaled_dot_product_attention",
+        top='[data-explore="scale"]',
+        use=use_scale,
+        size=(1280, 800),
+    ),
 ]
 
 #: For whoever looks over a change.
 PAGES = [
     Shot("index", "index"),
-    Shot("04-figure", "04_scaled_dot_product_attention",
-         top='[data-explore="scale"]', use=use_scale),
+    Shot(
+        "04-figure",
+        "04_scaled_dot_product_attention",
+        top='[data-explore="scale"]',
+        use=use_scale,
+    ),
     Shot("05-dark", "05_masking", top="#padding", theme="dark"),
     Shot("11", "11_small_language_model", top="article h2"),
     Shot("13-phone", "13_kv_cache", top="article h2", size=(360, 740)),
@@ -82,7 +94,8 @@ def take(browser: Browser, address: str, shot: Shot, folder: Path) -> Path:
     """
     width, height = shot.size
     context = browser.new_context(
-        viewport={"width": width, "height": height}, color_scheme=shot.theme,
+        viewport={"width": width, "height": height},
+        color_scheme=shot.theme,
         reduced_motion="reduce",
     )
     page = context.new_page()
@@ -90,7 +103,8 @@ def take(browser: Browser, address: str, shot: Shot, folder: Path) -> Path:
     shot.use(page)
     page.locator(shot.top).first.evaluate(
         "place => scrollBy({top: place.getBoundingClientRect().top - 80,"
-        " behavior: 'instant'})")
+        " behavior: 'instant'})"
+    )
     page.wait_for_function(IS_SHOWN)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{shot.name}.png"
@@ -104,8 +118,10 @@ def take(browser: Browser, address: str, shot: Shot, folder: Path) -> Path:
 
 def main() -> int:
     if not (SITE / "index.html").is_file():
-        print("the book is not built; expected _build/html; run: make book",
-              file=sys.stderr)
+        print(
+            "the book is not built; expected _build/html; run: make book",
+            file=sys.stderr,
+        )
         return 1
     with serve(SITE) as address, open_chromium() as browser:
         for shot in README:

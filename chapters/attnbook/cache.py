@@ -21,7 +21,6 @@ from torch import Tensor
 from attnbook.positions import token_positions
 
 
-
 class Places(NamedTuple):
     """Where new tokens go.
 
@@ -71,8 +70,15 @@ class KVCache:
     """
 
     def __init__(
-        self, batch: int, capacity: int, *, n_layers: int, n_heads: int,
-        d_k: int, dtype: torch.dtype | None = None, device=None,
+        self,
+        batch: int,
+        capacity: int,
+        *,
+        n_layers: int,
+        n_heads: int,
+        d_k: int,
+        dtype: torch.dtype | None = None,
+        device=None,
     ) -> None:
         shape = (n_layers, batch, n_heads, capacity, d_k)
         if min(shape) < 1:

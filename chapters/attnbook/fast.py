@@ -72,9 +72,19 @@ class Int8Linear(nn.Module):
         rounded, scale = _round(rows, 63)
         # The kernel wants numbers from 0 on, and what stands for 0.
         product = torch.ops.onednn.qlinear_pointwise(
-            (rounded + 64).to(torch.uint8), 1.0, 64,
-            self.packed, self.scale, self.zero, None,
-            1.0, 0, torch.float32, "none", [], "",
+            (rounded + 64).to(torch.uint8),
+            1.0,
+            64,
+            self.packed,
+            self.scale,
+            self.zero,
+            None,
+            1.0,
+            0,
+            torch.float32,
+            "none",
+            [],
+            "",
         )  # (rows, out)
         product = (product * scale).view(*x.shape[:-1], self.out_features)
         return product if self.bias is None else product + self.bias
@@ -130,8 +140,7 @@ def pack(model: GPT, *, int8: bool = False) -> GPT:
 
 
 def replace_linear(module: nn.Module, kind: type[nn.Module]) -> nn.Module:
-    """A copy with each `nn.Linear` made anew as `kind`; it shares the rest.
-    """
+    """A copy with each `nn.Linear` made anew as `kind`; it shares the rest."""
     if isinstance(module, nn.Linear):
         bias = None if module.bias is None else module.bias.detach()
         return kind(module.weight.detach(), bias)

@@ -43,10 +43,12 @@ class Sampling:
                 "above 0, at most 1",
             ),
             "min_p": (
-                self.min_p is None or 0 <= self.min_p <= 1, "from 0 to 1"
+                self.min_p is None or 0 <= self.min_p <= 1,
+                "from 0 to 1",
             ),
             "repetition_penalty": (
-                0 < self.repetition_penalty < math.inf, "above 0"
+                0 < self.repetition_penalty < math.inf,
+                "above 0",
             ),
         }
         for name, (fits, expected) in ranges.items():
@@ -225,8 +227,10 @@ def generate(
 
 
 def complete(
-    model: GPT, prompts: Sequence[Sequence[int]] | Tensor,
-    max_new_tokens: int, **options: object,
+    model: GPT,
+    prompts: Sequence[Sequence[int]] | Tensor,
+    max_new_tokens: int,
+    **options: object,
 ) -> list[list[int]]:
     """What `generate` gives for each prompt, all at once: new tokens only."""
     written = [[] for _ in prompts]

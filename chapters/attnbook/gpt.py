@@ -56,8 +56,13 @@ class GPTConfig:
         sizes = {
             name: getattr(self, name)
             for name in (
-                "vocab_size", "context", "d_model", "n_heads", "n_layers",
-                "n_kv_heads", "d_ff",
+                "vocab_size",
+                "context",
+                "d_model",
+                "n_heads",
+                "n_layers",
+                "n_kv_heads",
+                "d_ff",
             )
             if name not in ("n_kv_heads", "d_ff")
             or getattr(self, name) is not None
@@ -160,11 +165,17 @@ class GPT(nn.Module):
             self.position_embedding = nn.Embedding(config.context, d_model)
         self.blocks = nn.ModuleList(
             TransformerBlock(
-                d_model, config.n_heads, d_ff=config.d_ff,
-                activation=config.activation, norm=config.norm,
-                norm_eps=config.norm_eps, bias=config.bias,
-                dropout=config.dropout, rotary=config.positions == "rotary",
-                rotary_base=config.rotary_base, n_kv_heads=config.n_kv_heads,
+                d_model,
+                config.n_heads,
+                d_ff=config.d_ff,
+                activation=config.activation,
+                norm=config.norm,
+                norm_eps=config.norm_eps,
+                bias=config.bias,
+                dropout=config.dropout,
+                rotary=config.positions == "rotary",
+                rotary_base=config.rotary_base,
+                n_kv_heads=config.n_kv_heads,
             )
             for _ in range(config.n_layers)
         )
@@ -205,16 +216,22 @@ class GPT(nn.Module):
         """
         config, weight = self.config, self.token_embedding.weight
         return KVCache(
-            batch, config.context if capacity is None else capacity,
+            batch,
+            config.context if capacity is None else capacity,
             n_layers=config.n_layers,
             n_heads=config.n_kv_heads or config.n_heads,
             d_k=config.d_model // config.n_heads,
-            dtype=weight.dtype, device=weight.device,
+            dtype=weight.dtype,
+            device=weight.device,
         )
 
     def forward(
-        self, tokens: Tensor, *, real: Tensor | None = None,
-        cache: KVCache | GrowingCache | None = None, last: bool = False,
+        self,
+        tokens: Tensor,
+        *,
+        real: Tensor | None = None,
+        cache: KVCache | GrowingCache | None = None,
+        last: bool = False,
     ) -> Tensor:
         """Logits of the token after each: (B, T, vocab_size).
 
@@ -239,7 +256,9 @@ class GPT(nn.Module):
         x = self.embed(tokens, plan.positions)  # (B, T, d_model)
         for index, block in enumerate(self.blocks):
             x = block(
-                x, mask=plan.mask, causal=plan.causal,
+                x,
+                mask=plan.mask,
+                causal=plan.causal,
                 positions=plan.positions,
                 cache=cache and cache.layer(index, plan.places),
             )
@@ -312,7 +331,8 @@ class GPT(nn.Module):
 
     def _check(self, tokens, real):
         if not isinstance(tokens, Tensor) or tokens.dtype not in (
-            torch.int64, torch.int32
+            torch.int64,
+            torch.int32,
         ):
             raise TypeError(
                 "the tokens are of the wrong type; expected a tensor of "

@@ -59,7 +59,11 @@ class SelfAttention(nn.Module):
     """
 
     def __init__(
-        self, d_in: int, d_k: int, d_v: int | None = None, *,
+        self,
+        d_in: int,
+        d_k: int,
+        d_v: int | None = None,
+        *,
         bias: bool = False,
     ) -> None:
         super().__init__()
@@ -140,9 +144,16 @@ class MultiHeadAttention(nn.Module):
     """
 
     def __init__(
-        self, d_model: int, n_heads: int, *, d_in: int | None = None,
-        d_memory: int | None = None, bias: bool = True, dropout: float = 0.0,
-        rotary: bool = False, rotary_base: float = 10_000.0,
+        self,
+        d_model: int,
+        n_heads: int,
+        *,
+        d_in: int | None = None,
+        d_memory: int | None = None,
+        bias: bool = True,
+        dropout: float = 0.0,
+        rotary: bool = False,
+        rotary_base: float = 10_000.0,
         n_kv_heads: int | None = None,
     ) -> None:
         super().__init__()
@@ -170,11 +181,12 @@ class MultiHeadAttention(nn.Module):
         self.out = nn.Linear(d_model, d_model, bias=bias)  # W_O
 
     def project(
-        self, x: Tensor, memory: Tensor | None = None,
+        self,
+        x: Tensor,
+        memory: Tensor | None = None,
         positions: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """q (..., H, T, d_k), k and v (..., H_kv, S, d_k), rotated if asked.
-        """
+        """q (..., H, T, d_k), k and v (..., H_kv, S, d_k), rotated if asked."""
         _check_tokens(x, self.query)
         if memory is None:
             memory = x
@@ -200,9 +212,14 @@ class MultiHeadAttention(nn.Module):
         return q, k, v
 
     def forward(
-        self, x: Tensor, memory: Tensor | None = None, *,
-        mask: Tensor | None = None, causal: bool = False,
-        positions: Tensor | None = None, cache: LayerCache | None = None,
+        self,
+        x: Tensor,
+        memory: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        causal: bool = False,
+        positions: Tensor | None = None,
+        cache: LayerCache | None = None,
     ) -> Tensor:
         """The fast path, by a fused kernel: (..., T, d_model).
 
@@ -217,16 +234,25 @@ class MultiHeadAttention(nn.Module):
         q, k, v = self._project_all(x, memory, positions, cache)
         _check_mask(mask, q, k)
         context = attend(
-            q, k, v, mask=mask, causal=causal,
+            q,
+            k,
+            v,
+            mask=mask,
+            causal=causal,
             dropout=self.dropout if self.training else 0.0,
         )  # (..., H, T, d_k)
         out = self.out(merge_heads(context))  # (..., T, d_model)
         return F.dropout(out, self.dropout, self.training)
 
     def with_weights(
-        self, x: Tensor, memory: Tensor | None = None, *,
-        mask: Tensor | None = None, causal: bool = False,
-        positions: Tensor | None = None, cache: LayerCache | None = None,
+        self,
+        x: Tensor,
+        memory: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        causal: bool = False,
+        positions: Tensor | None = None,
+        cache: LayerCache | None = None,
     ) -> Attention:
         """The plain path, every step in the open: the same result as
         `context` (..., T, d_model), and the `weights` (..., H, T, S), as
@@ -286,7 +312,10 @@ def attention_weights(
 
 
 def layer_norm(
-    x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *,
+    x: Tensor,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
     eps: float = 1e-5,
 ) -> Tensor:
     """Mean 0 and variance 1 over the last axis, then stretched and shifted.
@@ -428,8 +457,12 @@ class FeedForward(nn.Module):
     """
 
     def __init__(
-        self, d_model: int, d_ff: int | None = None, *,
-        activation: str = "gelu_tanh", bias: bool = True,
+        self,
+        d_model: int,
+        d_ff: int | None = None,
+        *,
+        activation: str = "gelu_tanh",
+        bias: bool = True,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
@@ -471,7 +504,11 @@ class SwiGLU(nn.Module):
     """
 
     def __init__(
-        self, d_model: int, d_ff: int | None = None, *, bias: bool = False,
+        self,
+        d_model: int,
+        d_ff: int | None = None,
+        *,
+        bias: bool = False,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
@@ -523,19 +560,32 @@ class TransformerBlock(nn.Module):
     """
 
     def __init__(
-        self, d_model: int, n_heads: int, *, d_ff: int | None = None,
-        norm_first: bool = True, cross: bool = False,
-        activation: str = "gelu_tanh", norm: str = "layer",
-        norm_eps: float = 1e-5, bias: bool = True, dropout: float = 0.0,
-        rotary: bool = False, rotary_base: float = 10_000.0,
+        self,
+        d_model: int,
+        n_heads: int,
+        *,
+        d_ff: int | None = None,
+        norm_first: bool = True,
+        cross: bool = False,
+        activation: str = "gelu_tanh",
+        norm: str = "layer",
+        norm_eps: float = 1e-5,
+        bias: bool = True,
+        dropout: float = 0.0,
+        rotary: bool = False,
+        rotary_base: float = 10_000.0,
         n_kv_heads: int | None = None,
     ) -> None:
         super().__init__()
         options = {"bias": bias, "dropout": dropout}
         self.norm_first = norm_first
         self.attention = MultiHeadAttention(
-            d_model, n_heads, rotary=rotary, rotary_base=rotary_base,
-            n_kv_heads=n_kv_heads, **options,
+            d_model,
+            n_heads,
+            rotary=rotary,
+            rotary_base=rotary_base,
+            n_kv_heads=n_kv_heads,
+            **options,
         )
         self.attention_norm = make_norm(norm, d_model, eps=norm_eps, bias=bias)
         self.cross_attention = self.cross_norm = None
@@ -543,9 +593,7 @@ class TransformerBlock(nn.Module):
             self.cross_attention = MultiHeadAttention(
                 d_model, n_heads, **options
             )
-            self.cross_norm = make_norm(
-                norm, d_model, eps=norm_eps, bias=bias
-            )
+            self.cross_norm = make_norm(norm, d_model, eps=norm_eps, bias=bias)
         self.feed_forward = (
             SwiGLU(d_model, d_ff, **options)
             if activation == "swiglu"
@@ -556,9 +604,14 @@ class TransformerBlock(nn.Module):
         )
 
     def forward(
-        self, x: Tensor, memory: Tensor | None = None, *,
-        mask: Tensor | None = None, causal: bool = False,
-        memory_mask: Tensor | None = None, positions: Tensor | None = None,
+        self,
+        x: Tensor,
+        memory: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        causal: bool = False,
+        memory_mask: Tensor | None = None,
+        positions: Tensor | None = None,
         cache: LayerCache | None = None,
     ) -> Tensor:
         """The stream after the block: (..., T, d_model).
@@ -573,13 +626,21 @@ class TransformerBlock(nn.Module):
                 f"cross={self.cross_attention is not None}"
             )
         x = self._add(
-            x, self.attention, self.attention_norm,
-            mask=mask, causal=causal, positions=positions, cache=cache,
+            x,
+            self.attention,
+            self.attention_norm,
+            mask=mask,
+            causal=causal,
+            positions=positions,
+            cache=cache,
         )
         if memory is not None:
             x = self._add(
-                x, self.cross_attention, self.cross_norm,
-                memory=memory, mask=memory_mask,
+                x,
+                self.cross_attention,
+                self.cross_norm,
+                memory=memory,
+                mask=memory_mask,
             )
         return self._add(x, self.feed_forward, self.feed_forward_norm)
 
@@ -590,9 +651,7 @@ class TransformerBlock(nn.Module):
         return norm(x + layer(x, **options))
 
 
-def _check_tokens(
-    x: Tensor, projection: nn.Linear, name: str = "x"
-) -> None:
+def _check_tokens(x: Tensor, projection: nn.Linear, name: str = "x") -> None:
     weight = projection.weight
     if not isinstance(x, Tensor) or x.dtype != weight.dtype:
         raise TypeError(

@@ -79,8 +79,10 @@ def padding_mask(
     """
     lengths = torch.as_tensor(lengths)
     if (
-        lengths.ndim != 1 or lengths.numel() == 0
-        or lengths.is_floating_point() or (lengths < 0).any()
+        lengths.ndim != 1
+        or lengths.numel() == 0
+        or lengths.is_floating_point()
+        or (lengths < 0).any()
     ):
         raise ValueError(
             "these are no lengths; expected one integer ≥ 0 a sequence; "

@@ -70,8 +70,12 @@ FAMILIES = {
         conv1d=True,
         ignored=re.compile(r"h\.\d+\.attn\.(bias|masked_bias)"),
         activations={
-            "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh",
-            "gelu": "gelu", "relu": "relu", "silu": "silu", "swish": "silu",
+            "gelu_new": "gelu_tanh",
+            "gelu_pytorch_tanh": "gelu_tanh",
+            "gelu": "gelu",
+            "relu": "relu",
+            "silu": "silu",
+            "swish": "silu",
         },
     ),
     "llama": Family(
@@ -89,8 +93,12 @@ FAMILIES = {
             "mlp.down_proj": "feed_forward.down",
         },
         norm="norm",
-        steps=("input_layernorm", "self_attn", "post_attention_layernorm",
-               "mlp"),
+        steps=(
+            "input_layernorm",
+            "self_attn",
+            "post_attention_layernorm",
+            "mlp",
+        ),
         conv1d=False,
         ignored=re.compile(r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq"),
         activations={"silu": "swiglu", "swish": "swiglu"},
@@ -99,8 +107,11 @@ FAMILIES = {
 
 #: Settings that our class has one value of.
 _ONLY = {
-    "is_causal": True, "quantization_config": None, "pruned_heads": {},
-    "scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False,
+    "is_causal": True,
+    "quantization_config": None,
+    "pruned_heads": {},
+    "scale_attn_weights": True,
+    "scale_attn_by_inverse_layer_idx": False,
     "add_cross_attention": False,
 }
 
@@ -147,8 +158,9 @@ def _gpt2(config):
         n_heads=_size(config, "n_head"),
         n_layers=_size(config, "n_layer"),
         d_ff=config.get("n_inner"),
-        activation=_activation(config, "gpt2", "activation_function",
-                               "gelu_new"),
+        activation=_activation(
+            config, "gpt2", "activation_function", "gelu_new"
+        ),
         norm_eps=_number(config, "layer_norm_epsilon", 1e-5),
         tied=bool(config.get("tie_word_embeddings", True)),
     )
@@ -243,18 +255,18 @@ class Match(NamedTuple):
     transposed: bool
 
 
-def _matches(
-    config: GPTConfig, names: Family, prefix: str
-) -> Iterator[Match]:
+def _matches(config: GPTConfig, names: Family, prefix: str) -> Iterator[Match]:
     """All of a model's, in the order of computation."""
     pairs = [(prefix + a, b, False) for a, b in names.embeddings.items()]
     for n in range(config.n_layers):
         for theirs, ours in names.parts.items():
-            pairs.append((
-                _each(theirs, f"{prefix}{names.blocks}.{n}."),
-                _each(ours, f"blocks.{n}."),
-                names.conv1d,
-            ))
+            pairs.append(
+                (
+                    _each(theirs, f"{prefix}{names.blocks}.{n}."),
+                    _each(ours, f"blocks.{n}."),
+                    names.conv1d,
+                )
+            )
     pairs.append((prefix + names.norm, "norm", False))
     if not config.tied:
         pairs.append(("lm_head", "head", False))
@@ -269,7 +281,10 @@ def _matches(
             shape = (sum(sizes) // len(others), *shapes[mine[0]][1:])
             transposed = conv1d and len(shape) == 2
             yield Match(
-                others, mine, shape[::-1] if transposed else shape, sizes,
+                others,
+                mine,
+                shape[::-1] if transposed else shape,
+                sizes,
                 transposed,
             )
 
@@ -350,9 +365,7 @@ _TYPES = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
 
 def _check_names(tensors, matches, where):
     """Raise unless the names are the expected ones."""
-    expected = {
-        name: match for match in matches for name in match.theirs
-    }
+    expected = {name: match for match in matches for name in match.theirs}
     missing = [name for name in expected if name not in tensors]
     extra = [name for name in tensors if name not in expected]
     if missing:
@@ -363,8 +376,11 @@ def _check_names(tensors, matches, where):
         raise ValueError(
             f"{where} lacks {_count(missing)}; expected {first} {shape}, "
             f"for {' and '.join(ours)}; got "
-            + (f"{like[0]} of that shape, perhaps renamed from it"
-               if like else "no other tensor of that shape")
+            + (
+                f"{like[0]} of that shape, perhaps renamed from it"
+                if like
+                else "no other tensor of that shape"
+            )
             + (f" (missing too: {_some(missing[1:])})" if missing[1:] else "")
         )
     if extra:
@@ -458,8 +474,9 @@ def pairs_of(family: str, n_layers: int) -> list[tuple[str, str, str]]:
         ValueError: another family than "gpt2" or "llama".
     """
     names = _family(family)
-    prefix, ours = names.prefix, (
-        "attention_norm", "attention", "feed_forward_norm", "feed_forward"
+    prefix, ours = (
+        names.prefix,
+        ("attention_norm", "attention", "feed_forward_norm", "feed_forward"),
     )
     labels = ("first norm", "attention", "second norm", "feed-forward")
     first = f"{prefix}{names.blocks}.0:input"
@@ -468,8 +485,11 @@ def pairs_of(family: str, n_layers: int) -> list[tuple[str, str, str]]:
         block = f"{prefix}{names.blocks}.{n}"
         for label, mine, other in zip(labels, ours, names.steps):
             pairs.append(
-                (f"block {n}: {label}", f"blocks.{n}.{mine}",
-                 f"{block}.{other}")
+                (
+                    f"block {n}: {label}",
+                    f"blocks.{n}.{mine}",
+                    f"{block}.{other}",
+                )
             )
         pairs.append((f"block {n}: output", f"blocks.{n}", block))
     pairs.append(("final norm", "norm", prefix + names.norm))

@@ -96,8 +96,7 @@ class Vocabulary:
         tokens = text.split() if self._space else text
         if not tokens:
             raise ValueError(
-                "the text is empty; expected at least one token; "
-                f"got {text!r}"
+                f"the text is empty; expected at least one token; got {text!r}"
             )
         return [self.number(t, place=n) for n, t in enumerate(tokens)]
 
@@ -264,8 +263,7 @@ def load_tokenizer(name: str = TOKENIZER, *, padding_side: str = "left"):
     """
     if padding_side not in ("left", "right"):
         raise ValueError(
-            f"padding has no side {padding_side!r}; "
-            "expected 'left' or 'right'"
+            f"padding has no side {padding_side!r}; expected 'left' or 'right'"
         )
     tokenizer = None
     if OFFLINE not in os.environ:

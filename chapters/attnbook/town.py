@@ -27,7 +27,13 @@ from attnbook.text import Vocabulary
 PAD, START, END = "<pad>", "<s>", "</s>"
 PEOPLE = ("mira", "omar", "lena", "tomas", "nora", "emil", "ada", "jonas")
 PLACES = (
-    "library", "harbour", "market", "mill", "tower", "school", "garden",
+    "library",
+    "harbour",
+    "market",
+    "mill",
+    "tower",
+    "school",
+    "garden",
     "station",
 )
 WHEN = ("early", "late", "alone", "today")
@@ -214,9 +220,7 @@ class Town:
         """The smallest possible cross-entropy on these stories: the mean of
         −log p over all their words but the first, which is given.
         """
-        logs = [
-            log for s in stories for log in self.log_probabilities(s)[1:]
-        ]
+        logs = [log for s in stories for log in self.log_probabilities(s)[1:]]
         return -math.fsum(logs) / len(logs)
 
     def stories(self, n: int, *, seed: int) -> list[list[str]]:
@@ -279,7 +283,9 @@ class Town:
             )
         rng = random.Random(seed)
         ask = {
-            "returning": _returning, "bank": _bank, "agreement": _agreement
+            "returning": _returning,
+            "bank": _bank,
+            "agreement": _agreement,
         }[kind]
         found = []
         while len(found) < n:
@@ -411,11 +417,15 @@ def _returning(story, rng):
     person = story[here - 6]
     places = {  # name → where in the story the place stands
         story[n - 1]: n + 3
-        for n, word in enumerate(story[:here]) if word in WALKED
+        for n, word in enumerate(story[:here])
+        if word in WALKED
     }
     return Question(
-        "returning", story[:here], story[here],
-        tuple(story[n] for n in places.values()), places[person],
+        "returning",
+        story[:here],
+        story[here],
+        tuple(story[n] for n in places.values()),
+        places[person],
     )
 
 
@@ -426,7 +436,7 @@ def _bank(story, rng):
             other = {"river": "city", "city": "river"}[story[n - 1]]
             answer, wrong = story[n + 4], rng.choice(LEFT[other])
             return Question(
-                "bank", story[:n + 4], answer, (answer, wrong), n - 1
+                "bank", story[: n + 4], answer, (answer, wrong), n - 1
             )
     return None
 
@@ -473,8 +483,8 @@ def encode(stories: Sequence[Sequence[str]]) -> tuple[Tensor, Tensor]:
                 "a word is not in the language; expected one of its "
                 f"{len(WORDS)}; got {error.args[0]!r} in story {b}"
             ) from None
-        tokens[b, :len(story) - 1] = numbers[:-1]
-        targets[b, :len(story) - 1] = numbers[1:]
+        tokens[b, : len(story) - 1] = numbers[:-1]
+        targets[b, : len(story) - 1] = numbers[1:]
     return tokens, targets
 
 

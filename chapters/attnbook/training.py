@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from tqdm import tqdm
 
-from attnbook.town import WORDS, Question, Town, encode, vocabulary
+from attnbook.gpt import GPT, GPTConfig
 from attnbook.run.checkpoints import (
     check_free,
     check_same,
@@ -31,14 +31,15 @@ from attnbook.run.checkpoints import (
     read,
     write,
 )
-from attnbook.gpt import GPT, GPTConfig
 from attnbook.text import Batches, Vocabulary
+from attnbook.town import WORDS, Question, Town, encode, vocabulary
 
 #: A target that nothing is asked of.
 IGNORED = -100
 
 #: Set (to anything) it keeps progress bars away, wherever the code runs.
 QUIET = "ATTNBOOK_QUIET"
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -95,8 +96,13 @@ class Recipe:
 
 #: What `make model` trains, and how.
 TOWN_CONFIG = GPTConfig(
-    vocab_size=len(WORDS), context=Town().longest,
-    d_model=64, n_heads=4, n_layers=2, positions="alibi", initial_std=0.125,
+    vocab_size=len(WORDS),
+    context=Town().longest,
+    d_model=64,
+    n_heads=4,
+    n_layers=2,
+    positions="alibi",
+    initial_std=0.125,
 )
 TOWN_RECIPE = Recipe(
     steps=1000, batch_size=16, peak=3e-3, warmup=100, weight_decay=0.01
@@ -155,7 +161,8 @@ def make_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.AdamW:
     Source: Loshchilov and Hutter (2019), arXiv:1711.05101.
     """
     optimizer = torch.optim.AdamW(
-        decay_groups(model, recipe.weight_decay), lr=recipe.peak,
+        decay_groups(model, recipe.weight_decay),
+        lr=recipe.peak,
         betas=recipe.betas,
     )
     # As torch does at a parameter's first gradient. Done now, a checkpoint
@@ -180,7 +187,9 @@ def loss_share(logits: Tensor, targets: Tensor, total: int) -> Tensor:
     Shapes: logits (B, T, V), targets (B, T), −100 where nothing is asked.
     """
     summed = F.cross_entropy(
-        logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED,
+        logits.flatten(0, 1),
+        targets.flatten(),
+        ignore_index=IGNORED,
         reduction="sum",
     )
     return summed / total
@@ -251,11 +260,17 @@ def _measuring(model):
 
 
 def train(
-    model: nn.Module, batches: Batches, recipe: Recipe, *,
+    model: nn.Module,
+    batches: Batches,
+    recipe: Recipe,
+    *,
     held_out: tuple[Tensor, Tensor] | None = None,
-    checkpoint: str | Path | None = None, resume: bool = False,
-    overwrite: bool = False, every: int = 100,
-    vocabulary: Vocabulary | None = None, data: str = "",
+    checkpoint: str | Path | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    every: int = 100,
+    vocabulary: Vocabulary | None = None,
+    data: str = "",
     on_step: Callable[[int, History], None] | None = None,
     progress: bool | None = None,
 ) -> History:
@@ -314,13 +329,19 @@ def train(
         if resume:
             run.load(checkpoint)
         history = run.history
-        wrapped = model if processes == 1 else DistributedDataParallel(
-            model, device_ids=[device] if device.type == "cuda" else None
+        wrapped = (
+            model
+            if processes == 1
+            else DistributedDataParallel(
+                model, device_ids=[device] if device.type == "cuda" else None
+            )
         )
         shown = _somebody_watches() if progress is None else progress
         model.train()
         with tqdm(
-            total=recipe.steps, initial=len(history.losses), unit="step",
+            total=recipe.steps,
+            initial=len(history.losses),
+            unit="step",
             disable=not shown or rank > 0,
         ) as bar:
             for step in range(len(history.losses), recipe.steps):
@@ -458,7 +479,9 @@ class _Run:
         h, steps = self.history, range(1, len(self.history.losses) + 1)
         held_out = [h.held_out.get(step, math.nan) for step in steps]
         columns = {
-            "losses": h.losses, "rates": h.rates, "norms": h.norms,
+            "losses": h.losses,
+            "rates": h.rates,
+            "norms": h.norms,
             "held_out": held_out,
         }
         return {
@@ -513,7 +536,8 @@ class _Run:
             for name in ("losses", "rates", "norms", "held_out")
         )
         measured = {
-            step: loss for step, loss in enumerate(held_out, start=1)
+            step: loss
+            for step, loss in enumerate(held_out, start=1)
             if not math.isnan(loss)
         }
         self.history = History(losses, rates, norms, measured)
@@ -529,8 +553,13 @@ class Trained(NamedTuple):
 
 
 def save_model(
-    path: str | Path, model: GPT, vocabulary: Vocabulary | None,
-    recipe: Recipe, *, note: str = "", overwrite: bool = False,
+    path: str | Path,
+    model: GPT,
+    vocabulary: Vocabulary | None,
+    recipe: Recipe,
+    *,
+    note: str = "",
+    overwrite: bool = False,
 ) -> None:
     """Write a finished model, in float32, without what training needed.
 

@@ -24,7 +24,9 @@ _PICKLE = "pytorch_model.bin"
 
 
 def find(
-    name_or_path: str | Path, *, alias: str | None = None,
+    name_or_path: str | Path,
+    *,
+    alias: str | None = None,
     allow_pickle: bool = False,
 ) -> Path:
     """The folder of a model: the one named, a copy of the hub's on this
@@ -89,10 +91,17 @@ def _snapshot(name, *, local):
     silent = utils.are_progress_bars_disabled()
     utils.disable_progress_bars()  # they go to stderr
     try:
-        return Path(huggingface_hub.snapshot_download(
-            name, local_files_only=local,
-            allow_patterns=["config.json", *_WEIGHTS, "model-*.safetensors"],
-        )), None
+        return Path(
+            huggingface_hub.snapshot_download(
+                name,
+                local_files_only=local,
+                allow_patterns=[
+                    "config.json",
+                    *_WEIGHTS,
+                    "model-*.safetensors",
+                ],
+            )
+        ), None
     except Exception as error:  # of any kind: those of the network are many
         return None, error
     finally:
@@ -180,10 +189,13 @@ def _tensors(file):
         with safe_open(file, "pt") as opened:
             return {n: opened.get_tensor(n) for n in opened.keys()}
     except (SafetensorError, OSError, ValueError, RuntimeError) as error:
-        raise ValueError(_damage(file) or (
-            f"{file} is cut off or damaged; expected a whole safetensors "
-            f"file; got {file.stat().st_size} bytes, and reading them {error}"
-        )) from error
+        raise ValueError(
+            _damage(file)
+            or (
+                f"{file} is cut off or damaged; expected a whole safetensors "
+                f"file; got {file.stat().st_size} bytes, and reading them {error}"
+            )
+        ) from error
 
 
 def _unpickled(file):

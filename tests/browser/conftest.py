@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from playwright.sync_api import Browser
-
 from browser import open_chromium, serve
-from views import SITE, Visit, visits
+from build import HTML as SITE
+from playwright.sync_api import Browser
+from views import Visit, visits
 
 
 @pytest.fixture(scope="session")

@@ -68,7 +68,8 @@ class Figure:
         """How long the bars of a table are, as shares of their room."""
         return self.host.get_by_role("table", name=caption).evaluate(
             "table => [...table.querySelectorAll('i')].map(bar =>"
-            " bar.offsetWidth / bar.parentElement.clientWidth)")
+            " bar.offsetWidth / bar.parentElement.clientWidth)"
+        )
 
     def pull(
         self, mark: str, right: float, down: float, *, touch: bool = False
@@ -89,7 +90,10 @@ class Figure:
         session = self.page.context.new_cdp_session(self.page)
         kinds = ["touchStart", "touchMove", "touchMove"]
         for kind, (x, y) in zip(kinds, stops):
-            session.send("Input.dispatchTouchEvent", {
-                "type": kind, "touchPoints": [{"x": x, "y": y}]})
-        session.send("Input.dispatchTouchEvent", {
-            "type": "touchEnd", "touchPoints": []})
+            session.send(
+                "Input.dispatchTouchEvent",
+                {"type": kind, "touchPoints": [{"x": x, "y": y}]},
+            )
+        session.send(
+            "Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []}
+        )

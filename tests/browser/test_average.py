@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-
 from figure import Figure, numbers
 
 PAGE = "01_weighted_averages"
@@ -15,8 +14,9 @@ def load(figure, loads):
 
 
 def loads_of(figure):
-    return [float(figure.control(f"Load on {day}").input_value())
-            for day in DAYS]
+    return [
+        float(figure.control(f"Load on {day}").input_value()) for day in DAYS
+    ]
 
 
 def assert_shows(figure, loads):
@@ -43,7 +43,8 @@ def assert_shows(figure, loads):
     }""")
     *bars, triangle = marked  # in the order of drawing
     assert triangle == pytest.approx(
-        np.interp(average, np.sort(values), np.sort(bars)), abs=0.5)
+        np.interp(average, np.sort(values), np.sort(bars)), abs=0.5
+    )
 
 
 def test_numbers_are_numpys(visit):

@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytest
-from playwright.sync_api import expect
-
 from figure import Figure, numbers
+from playwright.sync_api import expect
 
 PAGE = "13_kv_cache"
 
@@ -30,7 +29,8 @@ def assert_shows(figure, call):
     wanted = by_numpy(figure.data, call)
     shown = figure.host.get_by_role("table").evaluate(
         "table => [...table.rows].slice(1).map(row => [...row.cells].map("
-        "cell => cell.textContent.replaceAll(',', '')))")
+        "cell => cell.textContent.replaceAll(',', '')))"
+    )
     assert [row[0] for row in shown] == list(wanted)
     for name, *cells in shown:
         assert [int(cell) for cell in cells] == list(wanted[name]), name
@@ -43,9 +43,11 @@ def assert_shows(figure, call):
     last = len(figure.data["words"]) - figure.data["prompt"]
     top = by_numpy(figure.data, last)["FLOPs so far"][1]
     dots = figure.host.locator("circle").evaluate_all(
-        "dots => dots.map(dot => Number(dot.getAttribute('cy')))")
+        "dots => dots.map(dot => Number(dot.getAttribute('cy')))"
+    )
     assert dots == pytest.approx(
-        120 - 96 * wanted["FLOPs so far"][::-1] / top, abs=0.06)
+        120 - 96 * wanted["FLOPs so far"][::-1] / top, abs=0.06
+    )
 
 
 def assert_draws(figure, S, new):
@@ -54,11 +56,13 @@ def assert_draws(figure, S, new):
     middle = picture.evaluate("svg => svg.clientWidth") / 2
     filled = picture.evaluate(
         "svg => [...svg.querySelectorAll('rect[fill^=\"#\"]')].map(r =>"
-        " [r.getBBox().x, r.getBBox().width + 1, r.getBBox().height + 1])")
+        " [r.getBBox().x, r.getBBox().width + 1, r.getBBox().height + 1])"
+    )
     for T, left in zip(new, (0, middle)):
         ours = [
             (round((x - left) / cell - 0.5 / cell, 6), long / cell)
-            for x, long, cell in filled if 0 <= x - left < middle
+            for x, long, cell in filled
+            if 0 <= x - left < middle
         ]
         assert ours == [(n, 1) for n in range(S - T, S)] + [(0, S)] * T
 

@@ -4,10 +4,10 @@ import re
 
 import pytest
 from bs4 import BeautifulSoup
-
+from build import HTML as SITE
 from figure import Figure
 from notebooks import ROOT
-from views import PHONE, SITE
+from views import PHONE
 
 LIMIT = 20_000  # bytes of a figure besides its data
 
@@ -44,8 +44,9 @@ def test_a_figure_by_keyboard_and_in_print(visit, place):
     for n in range(controls.count()):  # in their order, by the keyboard
         control = controls.nth(n)
         assert control.evaluate("c => c.matches(':focus-visible')")
-        assert control.evaluate("c => c.labels[0]?.textContent"
-                                " ?? c.textContent").strip()
+        assert control.evaluate(
+            "c => c.labels[0]?.textContent ?? c.textContent"
+        ).strip()
         page.keyboard.press("Tab")
     said = figure.said
     ranges = figure.host.locator("input[type=range]")
@@ -83,16 +84,19 @@ def test_a_figure_fits_a_phone(visit, place):
     figure = Figure(page, *place[1:])
     assert figure.host.evaluate(
         "h => [...h.shadowRoot.querySelectorAll('figure, .controls, svg')]"
-        ".every(part => part.getBoundingClientRect().right <= innerWidth)")
+        ".every(part => part.getBoundingClientRect().right <= innerWidth)"
+    )
     ink = figure.host.locator("figure").evaluate(
-        "f => getComputedStyle(f).color.match(/[\\d.]+/g).map(Number)")
+        "f => getComputedStyle(f).color.match(/[\\d.]+/g).map(Number)"
+    )
     assert min(ink[:3]) > 150, "the figure's text is not light on dark"
 
 
 @by_figure
 def test_a_figure_is_small(place):
-    soup = BeautifulSoup((SITE / f"{place[0]}.html").read_text(),
-                         "html.parser")
+    soup = BeautifulSoup(
+        (SITE / f"{place[0]}.html").read_text(), "html.parser"
+    )
     host = soup.select(f'[data-explore="{place[1]}"]')[place[2]]
     code = host.find_next_sibling("script")
     data = host.find("script")

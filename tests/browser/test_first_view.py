@@ -10,15 +10,17 @@ from __future__ import annotations
 import time
 
 import pytest
-from playwright.sync_api import Page
-from views import PHONE, SITE, WIDE, visits
-
 from browser import Pages, read_whole, serve
+from build import HTML as SITE
+from playwright.sync_api import Page
+from views import PHONE, WIDE, visits
 
 CHAPTER = "13_kv_cache"
 SECTIONS = '[...document.querySelectorAll(".bd-article section section")]'
-LEFT = (f"{SECTIONS}.filter((section) => "
-        "getComputedStyle(section).contentVisibility === 'auto').length")
+LEFT = (
+    f"{SECTIONS}.filter((section) => "
+    "getComputedStyle(section).contentVisibility === 'auto').length"
+)
 
 #: Counts, as soon as the page has been read, the sections left for later.
 AT_FIRST = f"""
@@ -50,7 +52,8 @@ def test_the_rest_follows_by_itself(visit):
         each.evaluate("document.fonts.ready.then(() => 0)")
         each.locator("[data-explore] figure").wait_for()
     assert page.evaluate(PLACES) == pytest.approx(
-        whole.evaluate(PLACES), abs=1)
+        whole.evaluate(PLACES), abs=1
+    )
 
 
 def test_a_link_into_a_page_leads_to_its_heading(visit):
@@ -71,7 +74,9 @@ def test_who_comes_back_finds_the_place(visit):
     assert page.evaluate("left") == 0
     page.wait_for_function(
         "y => Math.abs(document.querySelector('#where-people-go-wrong > h2')"
-        ".getBoundingClientRect().top - y) < 2", arg=before)
+        ".getBoundingClientRect().top - y) < 2",
+        arg=before,
+    )
 
 
 @pytest.mark.parametrize("event", ["pointerdown", "keydown"])
@@ -108,16 +113,19 @@ class SlowPages(Pages):
     def send(self, body: bytes) -> None:
         begin = 12_000 if self.path.endswith(".html") else 0
         for start in range(0, begin, 100):
-            self.wfile.write(body[start:start + 100])
+            self.wfile.write(body[start : start + 100])
             time.sleep(0.02)
         self.wfile.write(body[begin:])
 
 
-@pytest.mark.parametrize("name, viewport", [
-    ("07_layer_normalisation", PHONE),  # the header's buttons
-    ("notation", WIDE),  # a table's columns
-    ("404", PHONE),  # the footer, in the first view of so short a page
-])
+@pytest.mark.parametrize(
+    "name, viewport",
+    [
+        ("07_layer_normalisation", PHONE),  # the header's buttons
+        ("notation", WIDE),  # a table's columns
+        ("404", PHONE),  # the footer, in the first view of so short a page
+    ],
+)
 def test_what_comes_slowly_does_not_move(chromium, name, viewport):
     with (
         serve(SITE, pages=SlowPages) as address,

@@ -4,7 +4,6 @@ import re
 
 import numpy as np
 import pytest
-
 from figure import Figure, numbers
 
 FIRST, WHOLE = "06_multi_head_attention", "11_small_language_model"
@@ -22,7 +21,8 @@ def maps(data):
 def shading(figure):
     """Of each word of the text, from 0 to 1."""
     styles = figure.host.locator(".text span").evaluate_all(
-        "spans => spans.map(span => span.getAttribute('style'))")
+        "spans => spans.map(span => span.getAttribute('style'))"
+    )
     return [float(re.search(r"([\d.]+)%", s)[1]) / 60 for s in styles]
 
 
@@ -42,14 +42,16 @@ def assert_shows(figure, word, block, head):
         assert shown[name] == pytest.approx([weight], abs=CLOSE)
 
     assert figure.bars(f"Weights of “{words[word]}” (word {word})") == (
-        pytest.approx(list(expected.values()), abs=0.01))
+        pytest.approx(list(expected.values()), abs=0.01)
+    )
 
     for n, heads in enumerate(found):
         every = "Every" if len(found) == 1 else f"Block {n}, every"
         shown = figure.table(f"{every} head")
         assert list(shown) == figure.data["heads"]
         assert np.concatenate(list(shown.values())) == pytest.approx(
-            heads[:, word].max(-1), abs=CLOSE)
+            heads[:, word].max(-1), abs=CLOSE
+        )
 
     most = order[0]
     on = "itself" if most == word else f"“{words[most]}” (word {most})"
@@ -67,7 +69,8 @@ def test_a_story_by_the_whole_model(visit):
     last = len(figure.data["words"]) - 1
     assert_shows(figure, last, 1, 3)
     assert figure.data["words"][maps(figure.data)[1, 3, last].argmax()] == (
-        "library")
+        "library"
+    )
     for word, block, head in ((0, 0, 1), (1, 0, 0), (11, 1, 2), (24, 0, 3)):
         for label, n in (("Word", word), ("Block", block), ("Head", head)):
             figure.control(label).select_option(str(n))
@@ -80,11 +83,15 @@ def test_a_story_by_the_whole_model(visit):
     figure.host.locator('[data-mark="1 2"]').click()
     assert_shows(figure, 11, 1, 2)
     # Each head's row has bars as high as its weights, on one line.
-    bars = np.array(figure.host.locator('[data-mark="1 0"] rect').evaluate_all(
-        "bars => bars.map(bar => ['y', 'height'].map("
-        "name => Number(bar.getAttribute(name))))"))
+    bars = np.array(
+        figure.host.locator('[data-mark="1 0"] rect').evaluate_all(
+            "bars => bars.map(bar => ['y', 'height'].map("
+            "name => Number(bar.getAttribute(name))))"
+        )
+    )
     assert (bars[:, 1] - 1) / 16 == pytest.approx(
-        maps(figure.data)[1, 0, 11, :12], abs=0.005)
+        maps(figure.data)[1, 0, 11, :12], abs=0.005
+    )
     assert bars.sum(-1) == pytest.approx(18, abs=0.11)
 
 

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-
 from figure import Figure, numbers
 
 PAGE = "01_weighted_averages"
@@ -39,18 +38,29 @@ def assert_shows(figure, width, day):
     order = np.argsort(-weights, kind="stable")
     shares = [*weights[order[:4]], weights[order[4:]].sum()]
     assert figure.bars("Largest weights × counts") == pytest.approx(
-        shares, abs=0.02)
+        shares, abs=0.02
+    )
     *largest, rest = figure.table("Largest weights × counts").items()
     for (name, (weight, count)), j in zip(largest, order, strict=False):
         assert numbers(name) == pytest.approx([data["keys"][j]], abs=0.0051)
         assert weight == pytest.approx(weights[j], abs=0.0051)
         assert count == pytest.approx(data["values"][j], abs=0.051)
     assert rest[1] == pytest.approx(shares[-1:], abs=0.0051)
-    assert numbers(figure.said) == pytest.approx([
-        width, day, right["answer"], right["truth"], weights.max(),
-        data["keys"][order[0]], right["error"]], abs=0.051)
+    assert numbers(figure.said) == pytest.approx(
+        [
+            width,
+            day,
+            right["answer"],
+            right["truth"],
+            weights.max(),
+            data["keys"][order[0]],
+            right["error"],
+        ],
+        abs=0.051,
+    )
     assert numbers(figure.said)[-1] == pytest.approx(
-        right["error"], abs=0.0051)
+        right["error"], abs=0.0051
+    )
 
 
 def test_numbers_are_numpys(visit):
@@ -86,27 +96,32 @@ def test_the_picture_is_to_scale(visit):
           (c) => [c.cx.baseVal.value, c.cy.baseVal.value]),
       };
     }""")
-    dots = np.array(drawn["dots"])[:len(data["keys"])]
+    dots = np.array(drawn["dots"])[: len(data["keys"])]
     across = np.polyfit(data["keys"], dots[:, 0], 1)
     up = np.polyfit(data["values"], dots[:, 1], 1)
     assert across[0] > 0 > up[0], "the days go right, the counts up"
     assert np.polyval(across, data["keys"]) == pytest.approx(
-        dots[:, 0], abs=0.2)
-    assert np.polyval(up, data["values"]) == pytest.approx(
-        dots[:, 1], abs=0.2)
+        dots[:, 0], abs=0.2
+    )
+    assert np.polyval(up, data["values"]) == pytest.approx(dots[:, 1], abs=0.2)
 
     right = by_numpy(data, 1.4, 7)
     days = right["days"]
-    lines = [np.array(line) for line in drawn["lines"]
-             if len(line) == len(days)]
+    lines = [
+        np.array(line) for line in drawn["lines"] if len(line) == len(days)
+    ]
     curves = [data["truth"], right["fit"]]
     for line, heights in zip(lines, curves, strict=True):
         assert line[:, 0] == pytest.approx(np.polyval(across, days), abs=0.3)
         assert line[:, 1] == pytest.approx(np.polyval(up, heights), abs=0.3)
-    assert drawn["discs"][:len(dots)] == pytest.approx(
-        3 + 15 * np.sqrt(right["weights"]), abs=0.06)
-    assert drawn["answer"] == [pytest.approx(
-        [np.polyval(across, 7), np.polyval(up, right["answer"])], abs=0.3)]
+    assert drawn["discs"][: len(dots)] == pytest.approx(
+        3 + 15 * np.sqrt(right["weights"]), abs=0.06
+    )
+    assert drawn["answer"] == [
+        pytest.approx(
+            [np.polyval(across, 7), np.polyval(up, right["answer"])], abs=0.3
+        )
+    ]
 
 
 @pytest.mark.parametrize("touch", [False, True])

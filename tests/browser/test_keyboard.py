@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from views import PHONE
 from playwright.sync_api import Page
+from views import PHONE
 
 CHAPTER = "05_masking"
 
@@ -33,7 +33,8 @@ def press(page: Page, *keys: str) -> None:
 
 def focused(page: Page, selector: str) -> bool:
     return page.evaluate(
-        "selector => document.activeElement.matches(selector)", selector)
+        "selector => document.activeElement.matches(selector)", selector
+    )
 
 
 def is_open(page: Page, dialog: str) -> bool:
@@ -49,7 +50,8 @@ def test_all_is_reached_and_seen(visit):
             "async (stops) => [Object.keys(stops).filter((name) =>"
             " document.activeElement.matches(stops[name])),"
             " await focusFaults()]",
-            STOPS)
+            STOPS,
+        )
         if found == ["nothing has the focus"]:
             break
         reached.update(here)
@@ -62,7 +64,8 @@ def test_the_skip_link_skips(visit):
     page = visit(CHAPTER)
     press(page, "Tab", "Enter", "Tab")
     assert page.evaluate(
-        "document.querySelector('main').contains(document.activeElement)")
+        "document.querySelector('main').contains(document.activeElement)"
+    )
 
 
 @pytest.mark.parametrize("selector", ["details.hide", "details:not([class])"])
@@ -107,11 +110,14 @@ def test_the_search_opens_and_closes(visit):
     assert focused(page, ".theme-switch-button")
 
 
-@pytest.mark.parametrize("button, dialog", [
-    (".primary-toggle", "#pst-primary-sidebar-modal"),
-    (".secondary-toggle", "#pst-secondary-sidebar-modal"),
-    (".article-header-buttons .search-button", "#pst-search-dialog"),
-])
+@pytest.mark.parametrize(
+    "button, dialog",
+    [
+        (".primary-toggle", "#pst-primary-sidebar-modal"),
+        (".secondary-toggle", "#pst-secondary-sidebar-modal"),
+        (".article-header-buttons .search-button", "#pst-search-dialog"),
+    ],
+)
 def test_a_sidebar_is_a_dialog_on_a_phone(visit, button, dialog):
     page = visit(CHAPTER, viewport=PHONE, reduced_motion="reduce")
     assert not is_open(page, dialog)

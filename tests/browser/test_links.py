@@ -1,6 +1,6 @@
 """Where the pages' links lead, as far as a browser must be asked.
 
-That each names a file and a place in it, tests/test_site.py knows already.
+That each names a file and a place in it, tests/site/test_site.py knows already.
 """
 
 from __future__ import annotations
@@ -11,10 +11,14 @@ CHAPTER = "05_masking"
 
 URL, BRANCH = repository()
 OWNER_AND_NAME = URL.removeprefix("https://github.com/")
-COLAB = ("https://colab.research.google.com/github/"
-         f"{OWNER_AND_NAME}/blob/{BRANCH}/chapters/{CHAPTER}.ipynb")
-BINDER = (f"https://mybinder.org/v2/gh/{OWNER_AND_NAME}/{BRANCH}"
-          f"?urlpath=lab/tree/chapters/{CHAPTER}.ipynb")
+COLAB = (
+    "https://colab.research.google.com/github/"
+    f"{OWNER_AND_NAME}/blob/{BRANCH}/chapters/{CHAPTER}.ipynb"
+)
+BINDER = (
+    f"https://mybinder.org/v2/gh/{OWNER_AND_NAME}/{BRANCH}"
+    f"?urlpath=lab/tree/chapters/{CHAPTER}.ipynb"
+)
 
 
 def test_the_book_can_be_gone_through(visit, address):
@@ -26,17 +30,21 @@ def test_the_book_can_be_gone_through(visit, address):
     answers = page.evaluate(
         "links => Promise.all(links.map((link) =>"
         " fetch(link).then(({ok, status}) => ok ? '' : `${status} ${link}`)))",
-        links)
+        links,
+    )
     assert "".join(answers) == ""
 
 
 def test_a_notebook_can_be_opened_elsewhere(visit):
     page = visit(CHAPTER)
-    badge = page.locator("article a", has=page.get_by_alt_text("Open in Colab"))
+    badge = page.locator(
+        "article a", has=page.get_by_alt_text("Open in Colab")
+    )
     assert badge.get_attribute("href") == COLAB
     assert badge.locator("img").evaluate(
         "image => image.naturalWidth > 0 && image.checkVisibility()"
-        " && image.currentSrc.startsWith(location.origin)")
+        " && image.currentSrc.startsWith(location.origin)"
+    )
     page.get_by_role("button", name="Launch interactive content").click()
     for name, url in {"Colab": COLAB, "Binder": BINDER}.items():
         link = page.locator(".dropdown-launch-buttons a", has_text=name)

@@ -1,13 +1,14 @@
 """Chapter 5's figure: a mask put together, and a row in four conventions."""
 
 import numpy as np
-
 from figure import Figure
 
 PAGE = "05_masking"
 START = (True, 0, 0, 8)
 FORMS = {  # where a query may attend, where not
-    1: ("True", "False"), 2: ("False", "True"), 3: ("0", "−∞"),
+    1: ("True", "False"),
+    2: ("False", "True"),
+    3: ("0", "−∞"),
 }
 
 
@@ -46,28 +47,34 @@ def assert_shows(figure, query, causal, left, right, window):
 
     written = figure.host.get_by_role("table").evaluate(
         "table => [...table.rows].slice(1)"
-        ".map(row => [...row.cells].map(cell => cell.textContent))")
+        ".map(row => [...row.cells].map(cell => cell.textContent))"
+    )
     names = [row[0] for row in written]
     words = figure.data["words"]
     assert names == [*["pad"] * left, *words[: real.sum()], *["pad"] * right]
     for column, (yes, no) in FORMS.items():
         assert [row[column] for row in written] == [
-            yes if may else no for may in mask[query]]
+            yes if may else no for may in mask[query]
+        ]
     # transformers' mask knows padding, and nothing of the other masks.
     assert [row[4] for row in written] == ["1" if r else "0" for r in real]
 
     said = figure.said
     assert f": {mask.sum()} of 64 pairs are allowed." in said
     seen = ", ".join(np.array(names)[mask[query]])
-    assert (f"Query {query}, “{names[query]}”, may attend to "
-            f"{mask[query].sum()} of 8 keys{seen and f': {seen}'}.") in said
+    assert (
+        f"Query {query}, “{names[query]}”, may attend to "
+        f"{mask[query].sum()} of 8 keys{seen and f': {seen}'}."
+    ) in said
     empty = ", ".join(map(str, np.flatnonzero(~mask.any(1))))
     if empty:
         assert f" {empty}. Softmax would be 0/0" in said
     else:
         assert "No query is left without keys." in said
-    assert figure.host.locator("svg text", has_text="none").count() == (
-        ~mask.any(1)).sum()
+    assert (
+        figure.host.locator("svg text", has_text="none").count()
+        == (~mask.any(1)).sum()
+    )
 
 
 def test_every_mask_is_numpys(visit):
@@ -75,8 +82,13 @@ def test_every_mask_is_numpys(visit):
     assert_shows(figure, 4, *START)
     figure.slide("Query", 0)
     for masks in (
-        (True, 2, 0, 8), (True, 0, 3, 8), (True, 2, 0, 3), (True, 3, 3, 1),
-        (False, 0, 0, 8), (False, 3, 0, 2), (False, 0, 2, 1),
+        (True, 2, 0, 8),
+        (True, 0, 3, 8),
+        (True, 2, 0, 3),
+        (True, 3, 3, 1),
+        (False, 0, 0, 8),
+        (False, 3, 0, 2),
+        (False, 0, 2, 1),
     ):
         set_to(figure, *masks)
         assert_shows(figure, 0, *masks)

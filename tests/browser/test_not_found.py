@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import Browser, expect
-
 from browser import serve
-from views import SITE, settle, violations
+from build import HTML as SITE
+from playwright.sync_api import Browser, expect
 from repository import address as repository
+from views import settle, violations
 
 NAME = repository()[0].rpartition("/")[2]
 
 
-@pytest.mark.parametrize("prefix, path, theme", [
-    ("/", "mistyped.html", "light"),
-    (f"/{NAME}/", "a/b/c", "dark"),
-])
+@pytest.mark.parametrize(
+    "prefix, path, theme",
+    [
+        ("/", "mistyped.html", "light"),
+        (f"/{NAME}/", "a/b/c", "dark"),
+    ],
+)
 def test_the_page_finds_its_files_and_the_book(
     chromium: Browser, prefix: str, path: str, theme: str
 ) -> None:
@@ -25,23 +28,31 @@ def test_the_page_finds_its_files_and_the_book(
         chromium.new_context(color_scheme=theme) as context,
     ):
         page = context.new_page()
-        page.on("response", lambda response: asked.append(response.url)
-                if response.status == 404 else None)
+        page.on(
+            "response",
+            lambda response: (
+                asked.append(response.url) if response.status == 404 else None
+            ),
+        )
         page.goto(address + path)
         # A browser may ask ahead at the published place, before the page's
         # script has said that the book lies elsewhere.
-        missing = [url for url in asked
-                   if not url.startswith(f"{address}{NAME}/")]
+        missing = [
+            url for url in asked if not url.startswith(f"{address}{NAME}/")
+        ]
         assert missing == [address + path]
         assert page.evaluate(
-            "[...document.styleSheets].every((s) => s.cssRules.length)")
+            "[...document.styleSheets].every((s) => s.cssRules.length)"
+        )
         expect(page.get_by_role("heading", level=1)).to_have_text(
-            "There is no such page")
+            "There is no such page"
+        )
         settle(page)
         assert violations(page) == []
         skip = page.get_by_text("Skip to main content")
         assert skip.evaluate("a => a.href") == (
-            f"{address}{path}#main-content")
+            f"{address}{path}#main-content"
+        )
         first = page.get_by_role("link", name="first page")
         assert first.evaluate("a => a.href") == f"{address}index.html"
         words = page.get_by_role("searchbox", name="Search this book")

@@ -10,11 +10,10 @@ from collections.abc import Iterator
 
 import pytest
 import yaml
-from playwright.sync_api import Browser, Page
-from views import PHONE, WIDE, settle, show_in, violations, visits
-
 from build import pages
 from notebooks import ROOT
+from playwright.sync_api import Browser, Page
+from views import PHONE, WIDE, settle, show_in, violations, visits
 
 TOC = yaml.safe_load((ROOT / "_toc.yml").read_text("utf-8"))
 NAMES = [*dict.fromkeys(pages(TOC)), "search"]
@@ -45,8 +44,10 @@ def page(
 
 
 def open_folds(page: Page) -> None:
-    page.evaluate("document.querySelectorAll('details')"
-                  ".forEach(fold => { fold.open = true; })")
+    page.evaluate(
+        "document.querySelectorAll('details')"
+        ".forEach(fold => { fold.open = true; })"
+    )
     settle(page)
 
 

@@ -4,32 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-import pytest
-from playwright.sync_api import Browser, Page, expect
-
 import pdf
-from views import SITE
+import pytest
+from build import HTML as SITE
+from playwright.sync_api import Browser, Page, expect
 
 #: A book of three pages, which prints in seconds.
 TOC = {
     "root": "index",
-    "parts": [{"caption": "Two pages", "chapters": [
-        {"file": "05_masking"}, {"file": "notation"}]}],
+    "parts": [
+        {
+            "caption": "Two pages",
+            "chapters": [{"file": "05_masking"}, {"file": "notation"}],
+        }
+    ],
 }
 
 
 def test_a_page_prints_as_its_article(visit: Callable[..., Page]) -> None:
-    page = visit("01_weighted_averages", theme="dark",
-                 viewport={"width": pdf.TEXT_WIDTH, "height": 900})
+    page = visit(
+        "01_weighted_averages",
+        theme="dark",
+        viewport={"width": pdf.TEXT_WIDTH, "height": 900},
+    )
     html = page.locator("html")
     expect(html).to_have_attribute("data-theme", "dark")
     page.emulate_media(media="print", color_scheme="dark")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     expect(html).to_have_attribute("data-theme", "light")
     for gone in (
-        ".bd-sidebar-primary", ".bd-sidebar-secondary", ".bd-header-article",
-        ".prev-next-footer", ".bd-footer-content", "#jb-print-docs-body",
-        ".headerlink", "button", "details.hide",
+        ".bd-sidebar-primary",
+        ".bd-sidebar-secondary",
+        ".bd-header-article",
+        ".prev-next-footer",
+        ".bd-footer-content",
+        "#jb-print-docs-body",
+        ".headerlink",
+        "button",
+        "details.hide",
         '.bd-article img[src$="open-in-colab.svg"]',
     ):
         assert page.locator(gone).count() > 0, f"no {gone} to be hidden"
@@ -41,7 +53,8 @@ def test_a_page_prints_as_its_article(visit: Callable[..., Page]) -> None:
     expect(solution).to_be_visible()
     assert solution.bounding_box()["height"] > 0
     left, width = page.locator(".bd-article").evaluate(
-        "a => [a.getBoundingClientRect().left, a.clientWidth]")
+        "a => [a.getBoundingClientRect().left, a.clientWidth]"
+    )
     assert (left, width) == (0, pdf.TEXT_WIDTH)
     assert page.evaluate(pdf.WIDER) == []
     page.evaluate("dispatchEvent(new Event('afterprint'))")
@@ -57,8 +70,11 @@ def book(chromium: Browser, address: str) -> Iterator[tuple]:
 
 
 def headings(items: list) -> list[str]:
-    return [title for item in items
-            for title in (item.title, *headings(item.children))]
+    return [
+        title
+        for item in items
+        for title in (item.title, *headings(item.children))
+    ]
 
 
 def test_the_bookmarks_are_the_headings(book: tuple) -> None:
@@ -66,10 +82,10 @@ def test_the_bookmarks_are_the_headings(book: tuple) -> None:
     with printed.open_outline() as outline:
         chapters = [item.title for item in outline.root]
         found = headings(outline.root)
-    assert chapters == [
-        title.get_text() for title in document.select("h1")]
+    assert chapters == [title.get_text() for title in document.select("h1")]
     assert found == [
-        title.get_text() for title in document.select("h1, h2, h3")]
+        title.get_text() for title in document.select("h1, h2, h3")
+    ]
 
 
 def test_every_link_leads_somewhere(book: tuple) -> None:
@@ -82,8 +98,9 @@ def test_every_link_leads_somewhere(book: tuple) -> None:
 def test_the_contents_name_the_pages(book: tuple) -> None:
     document, printed = book
     numbers = pdf.page_numbers(printed)
-    shown = {tag["data-of"]: int(tag.get_text())
-             for tag in document.select(".page")}
+    shown = {
+        tag["data-of"]: int(tag.get_text()) for tag in document.select(".page")
+    }
     assert len(shown) > 5  # chapters and solutions
     assert shown == {name: numbers[name] for name in shown}
     assert len(set(shown.values())) > 3
@@ -97,8 +114,12 @@ def test_every_page_is_of_one_size(book: tuple) -> None:
 def test_what_is_wider_than_the_paper_is_named(
     chromium: Browser, address: str
 ) -> None:
-    wide = pdf.parse('<article class="bd-article"><section id="ants">'
-                     '<div style="width: 900px">x</div></section></article>')
-    with pytest.raises(ValueError, match="expected nothing wider than 643 pix"
-                                         "els; got DIV in ants"):
+    wide = pdf.parse(
+        '<article class="bd-article"><section id="ants">'
+        '<div style="width: 900px">x</div></section></article>'
+    )
+    with pytest.raises(
+        ValueError,
+        match="expected nothing wider than 643 pixels; got DIV in ants",
+    ):
         pdf.print_numbered(chromium, address, wide)

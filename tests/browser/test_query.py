@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-
 from figure import Figure, numbers
 
 ONE_PLANE = "02_self_attention"  # the keys are the values

@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytest
-from playwright.sync_api import expect
-
 from figure import Figure, numbers
+from playwright.sync_api import expect
 
 PAGE = "10_transformer_block"
 PULL = 100  # pixels
@@ -20,7 +19,8 @@ def by_numpy(design, n):
     if n:
         below = np.sqrt(np.sum(design["written"][n - 1]))
         rows += [
-            np.sqrt(design["newest"][n]), design["below"][n] / size / below,
+            np.sqrt(design["newest"][n]),
+            design["below"][n] / size / below,
         ]
         rows.append(written[-1] / size**2)
     rows.append(written[0] / size**2)
@@ -32,21 +32,30 @@ def assert_shows(figure, n):
     rows, shares = zip(*(by_numpy(d, n) for d in designs.values()))
     shown = figure.table(f"After block {n}" if n else "Below the first block")
     assert [x for row in shown.values() for x in row] == pytest.approx(
-        np.transpose(rows).ravel(), abs=CLOSE)
-    told = numbers(figure.said)[1 if n else 0:]
+        np.transpose(rows).ravel(), abs=CLOSE
+    )
+    told = numbers(figure.said)[1 if n else 0 :]
     assert told == pytest.approx(
-        [x for row in rows for x in (row[-1], row[0])], abs=CLOSE)
+        [x for row in rows for x in (row[-1], row[0])], abs=CLOSE
+    )
     for panel, expected in enumerate(shares):
-        bars = figure.host.locator("svg").nth(panel).locator(
-            "rect:not([data-mark])").evaluate_all(
-            "bars => bars.map(bar => ['y', 'height'].map("
-            "name => Number(bar.getAttribute(name))))")
-        assert all(height == 0 for _, height in bars[n + 1:])
+        bars = (
+            figure.host.locator("svg")
+            .nth(panel)
+            .locator("rect:not([data-mark])")
+            .evaluate_all(
+                "bars => bars.map(bar => ['y', 'height'].map("
+                "name => Number(bar.getAttribute(name))))"
+            )
+        )
+        assert all(height == 0 for _, height in bars[n + 1 :])
         for (y, height), share in zip(bars, expected):
             assert height == pytest.approx(
-                max(1, HEIGHT * abs(share)), abs=0.1)
+                max(1, HEIGHT * abs(share)), abs=0.1
+            )
             assert y == pytest.approx(
-                22 + HEIGHT * (1 - max(0, share)), abs=0.1)
+                22 + HEIGHT * (1 - max(0, share)), abs=0.1
+            )
 
 
 def test_every_height_is_numpys(visit):
@@ -61,18 +70,27 @@ def test_every_height_is_numpys(visit):
     slider.press("ArrowRight")
     assert_shows(figure, 2)
     # One curve a design: its size at every height.
-    sizes = [[by_numpy(design, n)[0][0] for n in range(25)]
-             for design in figure.data["designs"].values()]
-    curves = figure.host.locator("svg").nth(2).locator(
-        "polyline").evaluate_all(
-        "lines => lines.map(line => [...line.points].map(p => p.y))")[-2:]
+    sizes = [
+        [by_numpy(design, n)[0][0] for n in range(25)]
+        for design in figure.data["designs"].values()
+    ]
+    curves = (
+        figure.host.locator("svg")
+        .nth(2)
+        .locator("polyline")
+        .evaluate_all(
+            "lines => lines.map(line => [...line.points].map(p => p.y))"
+        )[-2:]
+    )
     assert np.array(curves) == pytest.approx(
-        22 + 60 * (1 - np.array(sizes) / np.max(sizes)), abs=0.1)
+        22 + 60 * (1 - np.array(sizes) / np.max(sizes)), abs=0.1
+    )
     # The stream after block n, less what the block added, is the one below.
     pre = figure.data["designs"]["pre-norm"]
     for n in range(1, 25):
         assert np.sum(pre["written"][n]) - pre["written"][n][-1] == (
-            pytest.approx(pre["below"][n], abs=1e-4))
+            pytest.approx(pre["below"][n], abs=1e-4)
+        )
 
 
 @pytest.mark.parametrize("touch", [False, True])

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-
 from figure import Figure, numbers
 
 PAGE = "09_positions"
@@ -20,13 +19,14 @@ def assert_shows(figure, m, n, shift, pair):
     *rows, total = figure.table("Distance").values()
     angles = np.outer(omegas, at)
     assert np.array(rows) == pytest.approx(
-        np.column_stack([angles, products]), abs=0.00051)
+        np.column_stack([angles, products]), abs=0.00051
+    )
     assert total == pytest.approx([products.sum()], abs=0.00051)
     said = numbers(figure.said)
     assert set(at) <= set(said)
     assert said[-5:] == pytest.approx(
-        [m - n, pair, products[pair], len(omegas), products.sum()],
-        abs=0.00051)
+        [m - n, pair, products[pair], len(omegas), products.sum()], abs=0.00051
+    )
     turned = np.array([query, key]) * np.exp(1j * angles[pair])
     places = np.array([place(figure, name) for name in ("query", "key")])
     scale = abs(places[0]) / abs(query)  # pixels
@@ -36,8 +36,7 @@ def assert_shows(figure, m, n, shift, pair):
 def middle(shape):
     """Where the middle of a shape stands on the page, as a + bi upwards."""
     box = shape.bounding_box()
-    return complex(
-        box["x"] + box["width"] / 2, -box["y"] - box["height"] / 2)
+    return complex(box["x"] + box["width"] / 2, -box["y"] - box["height"] / 2)
 
 
 def place(figure, name):
@@ -62,9 +61,7 @@ def test_numbers_are_numpys(visit):
     assert_shows(figure, 0, 39, 100, 3)
 
 
-@pytest.mark.parametrize(
-    "name, touch", [("query", False), ("key", True)]
-)
+@pytest.mark.parametrize("name, touch", [("query", False), ("key", True)])
 def test_a_tip_is_a_handle(visit, name, touch):
     figure = Figure(visit(PAGE, has_touch=touch), "rotary")
     figure.choose("Pair", "1, ω = 0.1")

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-
 from figure import Figure, numbers
 
 PAGE = "04_scaled_dot_product_attention"

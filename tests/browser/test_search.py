@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import pytest
-from views import SITE, visits
+from build import HTML as SITE
+from views import visits
 
 
 def found(page) -> list[str]:
     """The titles of the pages found, once all of them are there."""
     page.locator("#search-results p.search-summary").filter(
-        has_text="Search finished").wait_for()
+        has_text="Search finished"
+    ).wait_for()
     return page.locator("#search-results li > a").all_inner_texts()
 
 
-@pytest.mark.parametrize("words, title", [
-    ("rotary", "9. Positions"),
-    ("perplexity", "11. A small language model"),
-    ("KV cache", "13. The KV cache"),
-    ("masks", "5. Masking"),
-])
+@pytest.mark.parametrize(
+    "words, title",
+    [
+        ("rotary", "9. Positions"),
+        ("perplexity", "11. A small language model"),
+        ("KV cache", "13. The KV cache"),
+        ("masks", "5. Masking"),
+    ],
+)
 def test_words_are_found(visit, words, title):
     page = visit("index")
     page.keyboard.press("Control+k")
@@ -28,8 +33,11 @@ def test_words_are_found(visit, words, title):
     titles = found(page)
     assert any(t.startswith(title) for t in titles[:3]), titles
     # Each is shown with words of its page, those of the search among them.
-    extract = page.locator("#search-results li", has_text=title) \
-        .locator(".context").inner_text()
+    extract = (
+        page.locator("#search-results li", has_text=title)
+        .locator(".context")
+        .inner_text()
+    )
     assert words.split()[-1].lower() in extract.lower()
 
 
@@ -54,7 +62,8 @@ def test_words_do_not_lie_on_the_magnifying_glass(visit):
         "box => box.getBoundingClientRect().left"
         " + parseFloat(getComputedStyle(box).paddingLeft)"
     ) >= page.locator(".bd-search i:visible").first.evaluate(
-        "glass => glass.getBoundingClientRect().right")
+        "glass => glass.getBoundingClientRect().right"
+    )
 
 
 def test_nothing_found_is_said(visit):

@@ -18,7 +18,8 @@ window.seen = [];
 def looks(page) -> set[str]:
     """All the themes and colours that a page has had since it was opened."""
     page.wait_for_function(
-        "document.readyState === 'complete' && seen.length > 1")
+        "document.readyState === 'complete' && seen.length > 1"
+    )
     return set(page.evaluate("seen"))
 
 
@@ -40,7 +41,8 @@ def test_the_switch_is_remembered(visit):
     page.get_by_role("button", name="Color mode").focus()
     page.keyboard.press("Enter")
     page.wait_for_function(
-        "document.documentElement.dataset.theme === 'light'")
+        "document.documentElement.dataset.theme === 'light'"
+    )
     # The next page has it, and the keyboard has not lost its place.
     assert page.evaluate("focusFaults()") == []
     page.get_by_role("link", name="5. Masking").first.click()

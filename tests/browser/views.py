@@ -7,10 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from axe_playwright_python.base import AXE_SCRIPT
-from playwright.sync_api import Browser, Page, ViewportSize
-
 from browser import read_whole
-from build import HTML as SITE
+from playwright.sync_api import Browser, Page, ViewportSize
 
 FAULTS = Path(__file__).with_name("faults.js")
 
@@ -33,18 +31,29 @@ def visits(chromium: Browser, address: str) -> Iterator[Visit]:
         **options: object,
     ) -> Page:
         context = chromium.new_context(
-            viewport=viewport, color_scheme=theme, **options)
+            viewport=viewport, color_scheme=theme, **options
+        )
         contexts.append(context)
         context.add_init_script(path=FAULTS)
         page = context.new_page()
         page.set_default_timeout(10_000)
-        page.on("console", lambda message: faults.append(message.text)
-                if message.type in {"error", "warning"} else None)
+        page.on(
+            "console",
+            lambda message: (
+                faults.append(message.text)
+                if message.type in {"error", "warning"}
+                else None
+            ),
+        )
         page.on("pageerror", lambda error: faults.append(str(error)))
-        page.on("request", lambda request: faults.append(
-            f"asked another host: {request.url}")
-            if not request.url.startswith((address, "data:", "blob:"))
-            else None)
+        page.on(
+            "request",
+            lambda request: (
+                faults.append(f"asked another host: {request.url}")
+                if not request.url.startswith((address, "data:", "blob:"))
+                else None
+            ),
+        )
         read_whole(page, f"{address}{name}.html")
         return page
 
@@ -60,15 +69,16 @@ def show_in(page: Page, theme: str) -> None:
     """Let the reader's system ask for light or dark, and the page follow."""
     page.emulate_media(color_scheme=theme)
     page.wait_for_function(
-        "theme => document.documentElement.dataset.theme === theme",
-        arg=theme)
+        "theme => document.documentElement.dataset.theme === theme", arg=theme
+    )
     settle(page)
 
 
 def settle(page: Page) -> None:
     """Wait until nothing fades or slides any more."""
     page.wait_for_function(
-        "document.getAnimations().every(a => a.playState !== 'running')")
+        "document.getAnimations().every(a => a.playState !== 'running')"
+    )
 
 
 def violations(page: Page, rules: list[str] | None = None) -> list[str]:
@@ -85,7 +95,9 @@ def violations(page: Page, rules: list[str] | None = None) -> list[str]:
         options["runOnly"] = rules
     found = page.evaluate(
         "options => axe.run({exclude: ['.katex-html']}, options)"
-        ".then(({violations}) => violations)", options)
+        ".then(({violations}) => violations)",
+        options,
+    )
     return [
         f"{fault['id']}: {fault['help']}, {len(fault['nodes'])} times, as in "
         f"{fault['nodes'][0]['html'][:200]}: "

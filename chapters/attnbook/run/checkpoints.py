@@ -125,8 +125,7 @@ def check_same(path, expected, got):
                 for words, others in ((ours, theirs), (theirs, ours))
             )
         raise ValueError(
-            f"{path} is of another run; expected {name} {ours}; "
-            f"got {theirs}"
+            f"{path} is of another run; expected {name} {ours}; got {theirs}"
         )
 
 

@@ -15,10 +15,10 @@ import torch
 import torch.distributed as dist
 from tqdm import tqdm
 
-from attnbook.town import Town, vocabulary
-from attnbook.run.checkpoints import check_free
 from attnbook.gpt import GPT, GPTConfig
+from attnbook.run.checkpoints import check_free
 from attnbook.text import Vocabulary, tiny_shakespeare, windows
+from attnbook.town import Town, vocabulary
 from attnbook.training import (
     TOWN_CONFIG,
     TOWN_DTYPE,
@@ -82,11 +82,16 @@ def _parser() -> argparse.ArgumentParser:
         "--shakespeare", action="store_true", help="train on Tiny Shakespeare"
     )
     parser.add_argument(
-        "--out", type=Path, metavar="FILE", default=Path("model.safetensors"),
+        "--out",
+        type=Path,
+        metavar="FILE",
+        default=Path("model.safetensors"),
         help="the finished model",
     )
     parser.add_argument(
-        "--checkpoint", type=Path, metavar="FILE",
+        "--checkpoint",
+        type=Path,
+        metavar="FILE",
         help="what --resume needs; beside the model if not given, as "
         "NAME.checkpoint.safetensors",
     )
@@ -97,15 +102,21 @@ def _parser() -> argparse.ArgumentParser:
         "--overwrite", action="store_true", help="replace files that exist"
     )
     parser.add_argument(
-        "--every", type=int, default=100, metavar="N",
+        "--every",
+        type=int,
+        default=100,
+        metavar="N",
         help="report, and write the checkpoint, after so many steps",
     )
     parser.add_argument(
-        "--device", default="cuda" if torch.cuda.is_available() else "cpu",
+        "--device",
+        default="cuda" if torch.cuda.is_available() else "cpu",
         help="cpu, cuda or cuda:N",
     )
     parser.add_argument(
-        "--dtype", choices=("float32", "float64"), default=TOWN_DTYPE,
+        "--dtype",
+        choices=("float32", "float64"),
+        default=TOWN_DTYPE,
         help="type of the weights in training",
     )
     for title, given in (("model", TOWN_CONFIG), ("recipe", TOWN_RECIPE)):
@@ -125,8 +136,10 @@ def _add_option(group, name, value):
     elif kind is tuple:
         options = {"type": float, "nargs": len(value), "metavar": "FLOAT"}
     group.add_argument(
-        "--" + name.replace("_", "-"), default=value,
-        help=_HELP.get(name, ""), **options,
+        "--" + name.replace("_", "-"),
+        default=value,
+        help=_HELP.get(name, ""),
+        **options,
     )
 
 
@@ -145,8 +158,11 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(
             f"{PROGRAM}: stopped; "
-            + (f"--resume goes on from {checkpoint}" if checkpoint.exists()
-               else "no checkpoint was written yet"),
+            + (
+                f"--resume goes on from {checkpoint}"
+                if checkpoint.exists()
+                else "no checkpoint was written yet"
+            ),
             file=sys.stderr,
         )
         return 130
@@ -174,13 +190,25 @@ def _train_as_asked(options, checkpoint, device):
             tqdm.write(line)
 
     train(
-        model, batches, recipe, held_out=held_out, checkpoint=checkpoint,
-        resume=options.resume, overwrite=options.overwrite,
-        every=options.every, vocabulary=vocabulary, data=data, on_step=report,
+        model,
+        batches,
+        recipe,
+        held_out=held_out,
+        checkpoint=checkpoint,
+        resume=options.resume,
+        overwrite=options.overwrite,
+        every=options.every,
+        vocabulary=vocabulary,
+        data=data,
+        on_step=report,
     )
     if processes_here()[0] == 0:
         save_model(
-            options.out, model, vocabulary, recipe, note=f"trained on {data}",
+            options.out,
+            model,
+            vocabulary,
+            recipe,
+            note=f"trained on {data}",
             overwrite=options.overwrite,
         )
         print(f"wrote {options.out}")

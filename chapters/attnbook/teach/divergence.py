@@ -148,8 +148,11 @@ class Divergence:
 
 
 def compare(
-    ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor],
-    pairs: Sequence[tuple[str, str, str]], *, bound: float = 1e-4,
+    ours: Mapping[str, Tensor],
+    theirs: Mapping[str, Tensor],
+    pairs: Sequence[tuple[str, str, str]],
+    *,
+    bound: float = 1e-4,
     real: Tensor | None = None,
 ) -> Divergence:
     """Two records, tensor by tensor.

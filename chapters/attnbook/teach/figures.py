@@ -12,7 +12,11 @@ from torch import Tensor
 
 #: Colours that stay apart for colour-blind readers (Okabe and Ito, 2008).
 BLUE, ORANGE, GREEN, PINK, GREY = (
-    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#555555",
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#555555",
 )
 
 #: The scale of heat maps: even in lightness, safe for colour-blind readers.
@@ -87,8 +91,13 @@ def heatmap(
     for (i, j), value in np.ndenumerate(matrix):
         if not np.isnan(value):
             ax.text(
-                j, i, f"{value:.{decimals}f}", ha="center", va="center",
-                color=_ink(cells[i, j, :3]), fontsize=9,
+                j,
+                i,
+                f"{value:.{decimals}f}",
+                ha="center",
+                va="center",
+                color=_ink(cells[i, j, :3]),
+                fontsize=9,
             )
 
 

@@ -12,8 +12,8 @@ import torch
 from IPython.display import Markdown, display
 from torch import Tensor
 
-from attnbook.teach.figures import as_array, use_style
 from attnbook.teach import seeded
+from attnbook.teach.figures import as_array, use_style
 
 #: Where the notebooks compute. The graphics chips of some laptops ("mps")
 #: have no float64, which the proofs need, so they are not used.
@@ -28,9 +28,7 @@ def setup() -> torch.device:
     return DEVICE
 
 
-def randn(
-    *size: int, seed: int, dtype: torch.dtype = torch.float64
-) -> Tensor:
+def randn(*size: int, seed: int, dtype: torch.dtype = torch.float64) -> Tensor:
     """Standard normal numbers, drawn on the CPU, then moved to `DEVICE`.
 
     CPU and GPU draw different numbers from one seed; drawn here, they are

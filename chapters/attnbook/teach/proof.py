@@ -121,8 +121,7 @@ def _tensor_difference(ours, theirs, within, equal_nan):
     if _kind(ours) == "boolean":
         return Difference(
             "value",
-            f"first at {list(place)}: ours {bool(x)}, "
-            f"the reference {bool(y)}",
+            f"first at {list(place)}: ours {bool(x)}, the reference {bool(y)}",
         )
     kind = "nan" if x != x or y != y else "value"
     return Difference(
@@ -169,9 +168,7 @@ def agrees(
             raise Disagreement(f"disagrees with {name}: {found.message}")
         _say(name, within, [sizes((_as_array(theirs),))], gradients=False)
         return
-    cases = [
-        c if isinstance(c, Case) else Case("", tuple(c)) for c in cases
-    ]
+    cases = [c if isinstance(c, Case) else Case("", tuple(c)) for c in cases]
     if not cases:
         raise ValueError("nothing to compare; expected at least one case")
     moved = False

@@ -2,7 +2,9 @@
 
 from attnbook.teach.catalogue import c01_averages as c01_averages
 from attnbook.teach.catalogue import c02_self_attention as c02_self_attention
-from attnbook.teach.catalogue import c03_queries_keys_values as c03_queries_keys_values
+from attnbook.teach.catalogue import (
+    c03_queries_keys_values as c03_queries_keys_values,
+)
 from attnbook.teach.catalogue import c04_scaling as c04_scaling
 from attnbook.teach.catalogue import c05_masking as c05_masking
 from attnbook.teach.catalogue import c06_multi_head as c06_multi_head

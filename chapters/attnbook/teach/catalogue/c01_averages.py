@@ -25,9 +25,7 @@ def _normalised(log_kernel):
 def _average_cases():
     return [
         Case("one value", (_row(3), _row(1))),
-        Case(
-            "the running example", (_row(90, 120, 100), _row(0.1, 0.3, 0.6))
-        ),
+        Case("the running example", (_row(90, 120, 100), _row(0.1, 0.3, 0.6))),
         Case(
             "seven values, some negative",
             (randn(7, seed=1), torch.softmax(randn(7, seed=2), 0)),
@@ -240,9 +238,7 @@ def nan_where_no_key_is_near(queries, keys, values, width):
 def _leave_one_out_cases():
     return [
         Case("two keys", (_row(0, 1), _row(-1, 1), 0.5)),
-        Case(
-            "the running example", (_row(1, 2, 3), _row(90, 120, 100), 1.5)
-        ),
+        Case("the running example", (_row(1, 2, 3), _row(90, 120, 100), 1.5)),
         Case("two equal keys", (_row(1, 1, 3), _row(90, 120, 100), 1.5)),
         Case(
             "a key far from the others",

@@ -48,7 +48,8 @@ def _score_cases():
             "one query, three keys", (randn(1, 2, seed=1), randn(3, 2, seed=2))
         ),
         Case(
-            "five queries, four keys", (randn(5, 3, seed=3), randn(4, 3, seed=4))
+            "five queries, four keys",
+            (randn(5, 3, seed=3), randn(4, 3, seed=4)),
         ),
         Case(
             "a batch of sequences",
@@ -120,9 +121,7 @@ def _head_cases():
     gradients=True,
 )
 def self_attention(x, w_query, w_key, w_value):
-    return F.scaled_dot_product_attention(
-        x @ w_query, x @ w_key, x @ w_value
-    )
+    return F.scaled_dot_product_attention(x @ w_query, x @ w_key, x @ w_value)
 
 
 def _weights_of_the_running_example():

@@ -15,7 +15,6 @@ from attnbook.teach.seeded import randn
 from attnbook.teach.tasks import task
 
 
-
 class Watched(torch.Tensor):
     """A tensor from which no large one may be made: an answer that builds
     the matrix that an exercise does without is told so."""
@@ -225,9 +224,7 @@ def _attention_cases():
             _qkv((2,), 2, 3, 4, 2, seed=17),
             {"mask": lost},
         ),
-        Case(
-            "a scale given", _qkv((), 2, 3, 4, 2, seed=23), {"scale": 0.3}
-        ),
+        Case("a scale given", _qkv((), 2, 3, 4, 2, seed=23), {"scale": 0.3}),
         Case("a scale of 0", _qkv((), 2, 3, 4, 2, seed=23), {"scale": 0.0}),
         Case("float16, too large before the scale", _half()),
     ]
@@ -353,8 +350,7 @@ def adds_a_boolean_mask(q, k, v, *, mask=None, scale=None):
 
 @mistake(
     task=scaled_dot_product_attention,
-    symptom="A mask of 0 and −∞ works; a bias comes out √d_k times too "
-    "weak.",
+    symptom="A mask of 0 and −∞ works; a bias comes out √d_k times too weak.",
     cause="The mask is added before the scores are divided, and so is "
     "divided with them. −∞ divided by anything is still −∞.",
     fix="Scale first, then add: q kᵀ/√d_k + M.",

@@ -61,8 +61,12 @@ def merges_without_transposing(x):
 def _sizes(leading, T, S, d_in, d_memory, d_model, *, seed):
     """Tokens, memory and the four matrices."""
     sizes = [
-        (*leading, T, d_in), (*leading, S, d_memory), (d_in, d_model),
-        (d_memory, d_model), (d_memory, d_model), (d_model, d_model),
+        (*leading, T, d_in),
+        (*leading, S, d_memory),
+        (d_in, d_model),
+        (d_memory, d_model),
+        (d_memory, d_model),
+        (d_model, d_model),
     ]
     return [randn(*size, seed=seed + n) for n, size in enumerate(sizes)]
 
@@ -101,9 +105,7 @@ def _attention_cases():
     cases=_attention_cases,
     gradients=True,
 )
-def multi_head_attention(
-    x, memory, w_query, w_key, w_value, w_out, n_heads
-):
+def multi_head_attention(x, memory, w_query, w_key, w_value, w_out, n_heads):
     heads = zip(*(w.chunk(n_heads, -1) for w in (w_query, w_key, w_value)))
     contexts = [
         F.scaled_dot_product_attention(x @ w_q, memory @ w_k, memory @ w_v)
@@ -203,9 +205,7 @@ def _shape_cases():
 )
 def weight_shapes(d_in, d_model, n_heads):
     with torch.device("meta"):
-        layer = nn.MultiheadAttention(
-            d_model, n_heads, kdim=d_in, vdim=d_in
-        )
+        layer = nn.MultiheadAttention(d_model, n_heads, kdim=d_in, vdim=d_in)
         key = nn.Linear(d_in, d_model).weight.chunk(n_heads)[0].T
     return {
         "query": tuple(key.shape),

@@ -44,7 +44,7 @@ def gelu(x):
     "one with a tanh in its place; they differ by up to 4.7e-4.",
     fix="Use the formula that the weights were trained with (GPT-2: the one "
     "with tanh). torch's F.gelu is exact unless it is told "
-    "approximate=\"tanh\".",
+    'approximate="tanh".',
     hint="How closely did you compare, and near which x?",
     seen="tinygrad/tinygrad #16162; the other way round in "
     "kyutai-labs/pocket-tts #278 and m87-labs/kestrel #162",
@@ -351,7 +351,9 @@ def _backward_cases():
     return [
         Case("gate 1, up 2", (one, 2 * one, one)),
         Case("gate −3, up 1, gradient 2", (-3 * one, one, 2 * one)),
-        Case("a batch", tuple(randn(2, 3, 5, seed=n) for n in (850, 851, 852))),
+        Case(
+            "a batch", tuple(randn(2, 3, 5, seed=n) for n in (850, 851, 852))
+        ),
     ]
 
 

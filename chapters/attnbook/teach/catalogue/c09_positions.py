@@ -328,8 +328,7 @@ def to_half_layout(weight, n_heads):
     task=to_half_layout,
     symptom="Right for a model with one head; with several, the output is "
     "garbage.",
-    cause="All rows are reordered at once, and move from one head to "
-    "another.",
+    cause="All rows are reordered at once, and move from one head to another.",
     fix="Cut the rows into heads, reorder within each, put them together "
     "again.",
     hint="Number the rows. Which of them does the first head get?",
@@ -385,9 +384,7 @@ def rotate_some(x, angles):
     chapter=9,
     wanted="2^(−8h / H) for h = 1 … H where H is a power of two; else those "
     "of the power below, then every other one of the power above: (H,)",
-    cases=lambda: [
-        Case(f"{n} heads", (n,)) for n in (1, 2, 8, 3, 6, 12, 16)
-    ],
+    cases=lambda: [Case(f"{n} heads", (n,)) for n in (1, 2, 8, 3, 6, 12, 16)],
     home="positions.alibi_slopes",
 )
 def alibi_slopes(n_heads):
@@ -511,8 +508,7 @@ def numbers_the_new_tokens_from_zero(real, n_new):
     task=new_positions,
     symptom="Alone, a text is continued as it should be; in a batch of "
     "longer texts it is continued otherwise.",
-    cause="The positions go on from the number of columns, padding "
-    "included.",
+    cause="The positions go on from the number of columns, padding included.",
     fix="Count the real tokens of each row: real.sum(-1).",
     hint="Do two rows with different amounts of padding get the same "
     "positions?",

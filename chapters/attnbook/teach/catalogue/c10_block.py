@@ -92,7 +92,11 @@ def _drawn(module, seed):
 
 def _encoder_layer(d_model, n_heads, seed, *, norm_first):
     layer = nn.TransformerEncoderLayer(
-        d_model, n_heads, 2 * d_model, dropout=0.0, batch_first=True,
+        d_model,
+        n_heads,
+        2 * d_model,
+        dropout=0.0,
+        batch_first=True,
         norm_first=norm_first,
     )
     return _drawn(layer, seed)
@@ -269,7 +273,7 @@ def norms_first_where_the_text_says_last(
     task=post_norm_block,
     symptom="Neither of the two designs: each branch comes out at full size "
     "whatever it found, and the sum is not normalised.",
-    cause="\"The norm comes after the sub-layer\" is read as after the "
+    cause='"The norm comes after the sub-layer" is read as after the '
     "branch; it is after the addition. OLMo 2 (arXiv:2501.00656) normalises "
     "the branch on purpose; its weights were trained that way.",
     fix="Normalise the sum: norm(x + attention(x)).",
@@ -292,7 +296,9 @@ def _stack_cases():
         d_model = size[-1]
         layer = _encoder_layer(d_model, 2, seed, norm_first=True)
         stack = nn.TransformerEncoder(
-            layer, n_blocks, norm=nn.LayerNorm(d_model),
+            layer,
+            n_blocks,
+            norm=nn.LayerNorm(d_model),
             enable_nested_tensor=False,
         )
         stack = _drawn(stack, seed)
@@ -350,8 +356,10 @@ def _dropout_cases():
         Case(
             "a batch",
             (
-                randn(2, 3, 5, seed=21), randn(2, 3, 5, seed=22),
-                randn(2, 3, 5, seed=23) > -1, 0.1,
+                randn(2, 3, 5, seed=21),
+                randn(2, 3, 5, seed=22),
+                randn(2, 3, 5, seed=23) > -1,
+                0.1,
             ),
         ),
     ]
@@ -396,12 +404,18 @@ def _gpt2_cases():  # so wide that a check prints shapes, not numbers
 
 def _gpt2_state(d, *, seed):
     shapes = {
-        "ln_1.weight": (d,), "ln_1.bias": (d,),
-        "attn.c_attn.weight": (d, 3 * d), "attn.c_attn.bias": (3 * d,),
-        "attn.c_proj.weight": (d, d), "attn.c_proj.bias": (d,),
-        "ln_2.weight": (d,), "ln_2.bias": (d,),
-        "mlp.c_fc.weight": (d, 4 * d), "mlp.c_fc.bias": (4 * d,),
-        "mlp.c_proj.weight": (4 * d, d), "mlp.c_proj.bias": (d,),
+        "ln_1.weight": (d,),
+        "ln_1.bias": (d,),
+        "attn.c_attn.weight": (d, 3 * d),
+        "attn.c_attn.bias": (3 * d,),
+        "attn.c_proj.weight": (d, d),
+        "attn.c_proj.bias": (d,),
+        "ln_2.weight": (d,),
+        "ln_2.bias": (d,),
+        "mlp.c_fc.weight": (d, 4 * d),
+        "mlp.c_fc.bias": (4 * d,),
+        "mlp.c_proj.weight": (4 * d, d),
+        "mlp.c_proj.bias": (d,),
     }
     return {
         name: randn(*shape, seed=100 * seed + n)
@@ -435,7 +449,8 @@ def from_gpt2(state):
         "feed_forward.down": rows("mlp.c_proj", 0, d),
     }
     for ours, theirs in (
-        ("attention_norm", "ln_1"), ("feed_forward_norm", "ln_2"),
+        ("attention_norm", "ln_1"),
+        ("feed_forward_norm", "ln_2"),
     ):
         layers[ours] = {
             part: state[f"{theirs}.{part}"] for part in ("weight", "bias")
@@ -545,7 +560,11 @@ def block_parameters(d_model, d_ff):
 def _decoder_cases():
     def case(label, leading, length, memory, d_model, n_heads, seed):
         layer = nn.TransformerDecoderLayer(
-            d_model, n_heads, 2 * d_model, dropout=0.0, batch_first=True,
+            d_model,
+            n_heads,
+            2 * d_model,
+            dropout=0.0,
+            batch_first=True,
             norm_first=True,
         )
         layer = _drawn(layer, seed)
@@ -554,17 +573,20 @@ def _decoder_cases():
             return layer.self_attn(x, x, x, need_weights=False)[0]
 
         def cross_attention(x, memory):
-            return layer.multihead_attn(
-                x, memory, memory, need_weights=False
-            )[0]
+            return layer.multihead_attn(x, memory, memory, need_weights=False)[
+                0
+            ]
 
         def feed_forward(x):
             return layer.linear2(F.relu(layer.linear1(x)))
 
         parts = {
-            "attention": attention, "cross_attention": cross_attention,
-            "feed_forward": feed_forward, "norm_1": layer.norm1,
-            "norm_2": layer.norm2, "norm_3": layer.norm3,
+            "attention": attention,
+            "cross_attention": cross_attention,
+            "feed_forward": feed_forward,
+            "norm_1": layer.norm1,
+            "norm_2": layer.norm2,
+            "norm_3": layer.norm3,
         }
         parts = [Part(name, layer, fn) for name, fn in parts.items()]
         return Case(
@@ -592,9 +614,7 @@ def _decoder_cases():
     cases=_decoder_cases,
     gradients=True,
 )
-def decoder_block(
-    x, memory, attention, cross_attention, feed_forward, norms
-):
+def decoder_block(x, memory, attention, cross_attention, feed_forward, norms):
     return attention.layer(x, memory)
 
 

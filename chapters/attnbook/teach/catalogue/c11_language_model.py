@@ -287,7 +287,11 @@ class Norm(nn.LayerNorm):
 
 def _model(vocab_size, d_model, n_layers, seed):
     layer = nn.TransformerEncoderLayer(
-        d_model, 2, 2 * d_model, dropout=0.0, batch_first=True,
+        d_model,
+        2,
+        2 * d_model,
+        dropout=0.0,
+        batch_first=True,
         norm_first=True,
     )
     encoder = nn.TransformerEncoder(
@@ -301,7 +305,8 @@ def _model(vocab_size, d_model, n_layers, seed):
     return (
         randn(vocab_size, d_model, seed=seed),
         randn(8, d_model, seed=seed + 50),
-        Parts(encoder), encoder.norm,
+        Parts(encoder),
+        encoder.norm,
     )
 
 
@@ -477,7 +482,8 @@ def _mean_loss_cases():
         Case(
             "three texts, two at a time, one of them short",
             (
-                Table(4, 2), tokens,
+                Table(4, 2),
+                tokens,
                 targets([1, 2, 0], [1, 0, 3], [2, -100, -100]),
             ),
             {"batch_size": 2},
@@ -495,9 +501,9 @@ def _mean_loss_cases():
 def mean_loss(model, tokens, targets, *, batch_size=64):
     logs = model.table.detach()[tokens].log_softmax(-1)
     asked = (targets != -100).nonzero().tolist()
-    return -sum(
-        logs[b, t, targets[b, t]].item() for b, t in asked
-    ) / len(asked)
+    return -sum(logs[b, t, targets[b, t]].item() for b, t in asked) / len(
+        asked
+    )
 
 
 @mistake(

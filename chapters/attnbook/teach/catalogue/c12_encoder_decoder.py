@@ -444,8 +444,7 @@ def greedy_until(next_scores, start, stop, longest):
     "its end, as long as another one is still being written.",
     cause="The loop ends when every text writes the stop token in the same "
     "step; a text that is done is not kept still until then.",
-    fix="Remember who has ended, and give those the stop token from there "
-    "on.",
+    fix="Remember who has ended, and give those the stop token from there on.",
     hint="What does your first text get after its end, while the second is "
     "still going on?",
     seen="lucidrains/h-transformer-1d #9, mistralai/mistral-inference #180",

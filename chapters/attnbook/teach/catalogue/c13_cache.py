@@ -12,7 +12,6 @@ from attnbook.teach.proof import Case
 from attnbook.teach.seeded import randn
 from attnbook.teach.tasks import task
 
-
 # ---- a step from the cache
 
 
@@ -348,8 +347,13 @@ def _writer(positions):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(3)
         config = GPTConfig(
-            vocab_size=9, context=32, d_model=8, n_heads=2, n_layers=2,
-            positions=positions, initial_std=0.7,
+            vocab_size=9,
+            context=32,
+            d_model=8,
+            n_heads=2,
+            n_layers=2,
+            positions=positions,
+            initial_std=0.7,
         )
         return _Writer(config).double().eval().requires_grad_(False)
 
@@ -441,7 +445,14 @@ def _fit_cases():
     cases=_fit_cases,
 )
 def rows_that_fit(
-    memory, n_parameters, *, n_layers, n_heads, n_kv_heads, d_k, capacity,
+    memory,
+    n_parameters,
+    *,
+    n_layers,
+    n_heads,
+    n_kv_heads,
+    d_k,
+    capacity,
     size,
 ):
     free, row = memory - n_parameters * size, 0
@@ -462,7 +473,14 @@ def rows_that_fit(
     "review)",
 )
 def gives_every_head_a_cache(
-    memory, n_parameters, *, n_layers, n_heads, n_kv_heads, d_k, capacity,
+    memory,
+    n_parameters,
+    *,
+    n_layers,
+    n_heads,
+    n_kv_heads,
+    d_k,
+    capacity,
     size,
 ):
     row = 2 * n_layers * n_heads * capacity * d_k * size
@@ -479,7 +497,14 @@ def gives_every_head_a_cache(
     seen="jranaraki/vllm-fit #2",
 )
 def counts_the_heads_twice(
-    memory, n_parameters, *, n_layers, n_heads, n_kv_heads, d_k, capacity,
+    memory,
+    n_parameters,
+    *,
+    n_layers,
+    n_heads,
+    n_kv_heads,
+    d_k,
+    capacity,
     size,
 ):
     d_model = n_heads * d_k

@@ -78,8 +78,13 @@ def _draw_cases():
         Case("a step's very edge", (table[:1], _f64(0.5))),
         Case("impossible first tokens, chance 0", (gaps, _f64(0.0, 0.0))),
         Case("chance just below 1", (gaps, _f64(almost, almost))),
-        Case("seven rows", (randn(7, 9, seed=3).softmax(-1),
-                            torch.linspace(0, 0.99, 7).double())),
+        Case(
+            "seven rows",
+            (
+                randn(7, 9, seed=3).softmax(-1),
+                torch.linspace(0, 0.99, 7).double(),
+            ),
+        ),
     ]
 
 
@@ -314,12 +319,15 @@ def compares_logits(logits, p):
     wanted="the logits (..., V), lowered where seen (..., V) is True: "
     "positive ones divided by the penalty, negative ones multiplied",
     cases=lambda: [
-        Case("a positive one", (
-            _f64(2.0, 1.0), torch.tensor([True, False]), 2.0)),
-        Case("a negative one", (
-            _f64(-2.0, 1.0), torch.tensor([True, False]), 2.0)),
-        Case("two rows", (
-            randn(2, 6, seed=8), randn(2, 6, seed=9) > 0, 1.3)),
+        Case(
+            "a positive one",
+            (_f64(2.0, 1.0), torch.tensor([True, False]), 2.0),
+        ),
+        Case(
+            "a negative one",
+            (_f64(-2.0, 1.0), torch.tensor([True, False]), 2.0),
+        ),
+        Case("two rows", (randn(2, 6, seed=8), randn(2, 6, seed=9) > 0, 1.3)),
         Case("a reward", (randn(5, seed=10), randn(5, seed=11) > 0, 0.8)),
     ],
     home="generate.penalise",
@@ -334,8 +342,8 @@ def penalise(logits, seen, penalty):
 
 @mistake(
     task=penalise,
-    symptom="The higher the penalty, the more the model repeats itself: \"The "
-    "dog dog dog dog\".",
+    symptom='The higher the penalty, the more the model repeats itself: "The '
+    'dog dog dog dog".',
     cause="A negative logit divided by a number above 1 comes nearer to 0. "
     "It grows.",
     fix="Multiply the negative ones.",
@@ -466,8 +474,9 @@ def takes_zeros_for_padding(sequences, *, device=None):
         Case("the second reaches it", (_f64(0.5, 0.25, 0.25), 0.7)),
         Case("one is enough", (_f64(0.125, 0.875), 0.5)),
         Case("exactly reached", (_f64(0.25, 0.5, 0.25), 0.75)),
-        Case("nine tokens, not in order", (
-            randn(9, seed=12).softmax(-1), 0.8)),
+        Case(
+            "nine tokens, not in order", (randn(9, seed=12).softmax(-1), 0.8)
+        ),
         Case("flat", (torch.full((8,), 0.125).double(), 0.9)),
     ],
 )
@@ -501,16 +510,20 @@ def counts_up_to_p(probabilities, p):
     "(B, T, V) of a batch padded on the right, and the rows' lengths (B,)",
     cases=lambda: [
         Case("one row of one", (randn(1, 1, 3, seed=13), torch.tensor([1]))),
-        Case("two rows of three and one", (
-            randn(2, 3, 2, seed=14), torch.tensor([3, 1]))),
-        Case("nobody fills the last column", (
-            randn(3, 5, 2, seed=15), torch.tensor([2, 4, 1]))),
+        Case(
+            "two rows of three and one",
+            (randn(2, 3, 2, seed=14), torch.tensor([3, 1])),
+        ),
+        Case(
+            "nobody fills the last column",
+            (randn(3, 5, 2, seed=15), torch.tensor([2, 4, 1])),
+        ),
     ],
 )
 def last_logits(logits, lengths):
-    return torch.stack([
-        row[n - 1] for row, n in zip(logits, lengths.tolist())
-    ])
+    return torch.stack(
+        [row[n - 1] for row, n in zip(logits, lengths.tolist())]
+    )
 
 
 @mistake(
@@ -532,25 +545,28 @@ def takes_the_last_column(logits, lengths):
     "(T,): the logits (T, V) divided by the temperature, the k largest kept, "
     "softmax, and the sum of the logs; −∞ if a token was cut",
     cases=lambda: [
-        Case("one token of two", (
-            _f64([1.0, 0.0]), torch.tensor([0]), 1.0, 2)),
-        Case("hotter", (
-            _f64([2.0, 0.0, 1.0]), torch.tensor([0]), 2.0, 3)),
-        Case("k cuts", (
-            _f64([2.0, 0.0, 1.0]), torch.tensor([2]), 1.0, 2)),
-        Case("four tokens", (
-            randn(4, 6, seed=16), randn(4, 6, seed=16).argmax(-1), 0.7, 3)),
-        Case("a token that was cut", (
-            _f64([2.0, 0.0, 1.0]), torch.tensor([1]), 0.5, 2)),
+        Case(
+            "one token of two", (_f64([1.0, 0.0]), torch.tensor([0]), 1.0, 2)
+        ),
+        Case("hotter", (_f64([2.0, 0.0, 1.0]), torch.tensor([0]), 2.0, 3)),
+        Case("k cuts", (_f64([2.0, 0.0, 1.0]), torch.tensor([2]), 1.0, 2)),
+        Case(
+            "four tokens",
+            (randn(4, 6, seed=16), randn(4, 6, seed=16).argmax(-1), 0.7, 3),
+        ),
+        Case(
+            "a token that was cut",
+            (_f64([2.0, 0.0, 1.0]), torch.tensor([1]), 0.5, 2),
+        ),
     ],
 )
 def chance_of_text(logits, tokens, temperature, k):
     total = 0.0
     for row, token in zip(logits.tolist(), tokens.tolist()):
         least = sorted(row)[-k]
-        shares = _shares([
-            z / temperature if z >= least else -math.inf for z in row
-        ])
+        shares = _shares(
+            [z / temperature if z >= least else -math.inf for z in row]
+        )
         total += math.log(shares[token]) if shares[token] else -math.inf
     return torch.tensor(total, dtype=logits.dtype)
 
@@ -577,12 +593,12 @@ def _race_cases():
 
     return [
         Case("two tokens", (_f64([0.0, 1.0]), _f64([0.9, 0.2]))),
-        Case("one row of five", (
-            randn(1, 5, seed=17), noise(1, 5, seed=18))),
-        Case("fifty rows", (
-            randn(50, 4, seed=19), noise(50, 4, seed=20))),
-        Case("a token that is out", (
-            _f64([-math.inf, 0.0]), _f64([0.999, 0.01]))),
+        Case("one row of five", (randn(1, 5, seed=17), noise(1, 5, seed=18))),
+        Case("fifty rows", (randn(50, 4, seed=19), noise(50, 4, seed=20))),
+        Case(
+            "a token that is out",
+            (_f64([-math.inf, 0.0]), _f64([0.999, 0.01])),
+        ),
     ]
 
 

@@ -239,29 +239,47 @@ def forgets_what_is_left_over(expected, found):
 
 def _config_cases():
     gpt2 = {
-        "model_type": "gpt2", "vocab_size": 11, "n_positions": 7,
-        "n_embd": 6, "n_head": 2, "n_layer": 1, "n_inner": None,
-        "layer_norm_epsilon": 1e-5, "activation_function": "gelu_new",
+        "model_type": "gpt2",
+        "vocab_size": 11,
+        "n_positions": 7,
+        "n_embd": 6,
+        "n_head": 2,
+        "n_layer": 1,
+        "n_inner": None,
+        "layer_norm_epsilon": 1e-5,
+        "activation_function": "gelu_new",
     }
     llama = {
-        "model_type": "llama", "vocab_size": 11, "hidden_size": 8,
-        "max_position_embeddings": 7, "num_hidden_layers": 2,
-        "num_attention_heads": 4, "num_key_value_heads": 4,
-        "intermediate_size": 9, "hidden_act": "silu", "rms_norm_eps": 1e-5,
-        "rope_theta": 10_000.0, "attention_bias": False,
+        "model_type": "llama",
+        "vocab_size": 11,
+        "hidden_size": 8,
+        "max_position_embeddings": 7,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 4,
+        "intermediate_size": 9,
+        "hidden_act": "silu",
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 10_000.0,
+        "attention_bias": False,
         "tie_word_embeddings": False,
     }
     return [
         Case("a GPT-2", (gpt2,)),
         Case("another epsilon", (gpt2 | {"layer_norm_epsilon": 1e-6},)),
-        Case("exact GELU, 10 inside",
-             (gpt2 | {"activation_function": "gelu", "n_inner": 10},)),
+        Case(
+            "exact GELU, 10 inside",
+            (gpt2 | {"activation_function": "gelu", "n_inner": 10},),
+        ),
         Case("a Llama", (llama,)),
-        Case("another epsilon and base",
-             (llama | {"rms_norm_eps": 1e-6, "rope_theta": 500.0},)),
-        Case("two heads of keys, a tied head",
-             (llama | {"num_key_value_heads": 2,
-                       "tie_word_embeddings": True},)),
+        Case(
+            "another epsilon and base",
+            (llama | {"rms_norm_eps": 1e-6, "rope_theta": 500.0},),
+        ),
+        Case(
+            "two heads of keys, a tied head",
+            (llama | {"num_key_value_heads": 2, "tie_word_embeddings": True},),
+        ),
     ]
 
 
@@ -279,14 +297,19 @@ def _config(config, **other):
     """The sizes by name; `other` says what is taken from elsewhere."""
     names = {
         "gpt2": {
-            "context": "n_positions", "d_model": "n_embd",
-            "n_heads": "n_head", "n_layers": "n_layer", "d_ff": "n_inner",
+            "context": "n_positions",
+            "d_model": "n_embd",
+            "n_heads": "n_head",
+            "n_layers": "n_layer",
+            "d_ff": "n_inner",
             "norm_eps": "layer_norm_epsilon",
         },
         "llama": {
-            "context": "max_position_embeddings", "d_model": "hidden_size",
+            "context": "max_position_embeddings",
+            "d_model": "hidden_size",
             "n_heads": "num_attention_heads",
-            "n_layers": "num_hidden_layers", "d_ff": "intermediate_size",
+            "n_layers": "num_hidden_layers",
+            "d_ff": "intermediate_size",
             "norm_eps": "rms_norm_eps",
             "n_kv_heads": "num_key_value_heads",
         },
@@ -295,7 +318,9 @@ def _config(config, **other):
     found["vocab_size"] = config["vocab_size"]
     if config["model_type"] == "llama":
         found |= {
-            "positions": "rotary", "norm": "rms", "activation": "swiglu",
+            "positions": "rotary",
+            "norm": "rms",
+            "activation": "swiglu",
             "bias": config["attention_bias"],
         }
         rope = config.get("rope_parameters") or config
@@ -356,15 +381,19 @@ def _count_cases():
     "head is not tied, a whole number",
     cases=_count_cases,
 )
-def llama_parameters(
-    vocab_size, d_model, d_ff, n_layers, n_heads, n_kv_heads
-):
+def llama_parameters(vocab_size, d_model, d_ff, n_layers, n_heads, n_kv_heads):
     d_k = d_model // n_heads
     shared = (n_kv_heads * d_k, d_model)
     block = [
-        (n_heads * d_k, d_model), shared, shared, (d_model, n_heads * d_k),
-        (d_ff, d_model), (d_ff, d_model), (d_model, d_ff),
-        (d_model,), (d_model,),
+        (n_heads * d_k, d_model),
+        shared,
+        shared,
+        (d_model, n_heads * d_k),
+        (d_ff, d_model),
+        (d_ff, d_model),
+        (d_model, d_ff),
+        (d_model,),
+        (d_model,),
     ]  # query, key, value, out; gate, up, down; two norms
     table = (vocab_size, d_model)
     return sum(
@@ -374,9 +403,12 @@ def llama_parameters(
 
 
 def _count(V, d, d_ff, L, *, shared, matrices):
-    return 2 * V * d + L * (2 * d * d + 2 * d * shared) + L * (
-        matrices * d * d_ff + 2 * d
-    ) + d
+    return (
+        2 * V * d
+        + L * (2 * d * d + 2 * d * shared)
+        + L * (matrices * d * d_ff + 2 * d)
+        + d
+    )
 
 
 @mistake(
@@ -406,9 +438,7 @@ def counts_keys_for_every_head(
     hint="How many matrices does the feed-forward layer have now?",
     seen="TransformerLensOrg/TransformerLens #448",
 )
-def forgets_the_gate(
-    vocab_size, d_model, d_ff, n_layers, n_heads, n_kv_heads
-):
+def forgets_the_gate(vocab_size, d_model, d_ff, n_layers, n_heads, n_kv_heads):
     shared = d_model // n_heads * n_kv_heads
     return _count(
         vocab_size, d_model, d_ff, n_layers, shared=shared, matrices=2
@@ -617,11 +647,19 @@ class Labelled(GPT):
 
 
 _SIZES = {
-    "vocab_size": 7, "context": 6, "d_model": 8, "n_heads": 2, "n_layers": 2
+    "vocab_size": 7,
+    "context": 6,
+    "d_model": 8,
+    "n_heads": 2,
+    "n_layers": 2,
 }
 _LLAMA = {
-    "positions": "rotary", "norm": "rms", "activation": "swiglu",
-    "bias": False, "tied": False, "n_kv_heads": 1,
+    "positions": "rotary",
+    "norm": "rms",
+    "activation": "swiglu",
+    "bias": False,
+    "tied": False,
+    "n_kv_heads": 1,
 }
 
 
@@ -666,7 +704,9 @@ def _hunt_cases():
         _hunt("no bug", seed=5),
         _hunt("NaN", seed=6, plant=nothing_to_hear),
         _hunt(
-            "a Llama's rotation", seed=7, sizes=_SIZES | _LLAMA,
+            "a Llama's rotation",
+            seed=7,
+            sizes=_SIZES | _LLAMA,
             rotary_base=100.0,
         ),
     ]

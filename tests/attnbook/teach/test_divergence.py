@@ -1,0 +1,562 @@
+"""The first-divergence tool: what it keeps, and which tensor it names."""
+
+import copy
+import math
+import re
+from types import MethodType
+
+import pytest
+import torch
+from attnbook.gpt import GPT
+from attnbook.masks import padding_mask
+from attnbook.pretrained import pairs_of
+from attnbook.teach.divergence import Divergence, Row, compare, record
+from torch import nn
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+)
+
+# What is kept.
+
+
+class Twins(nn.Module):
+    """Modules that give a pair, a dictionary, nothing; one that runs twice,
+    one that never does."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(3, 4)
+        self.pair = Gives(lambda x: (None, (x + 1, x + 2)))
+        self.table = Gives(lambda x: {"a": x * 2, "b": x})
+        self.nothing = Gives(lambda x: None)
+        self.twice = nn.Linear(4, 4)
+        self.last = nn.Linear(4, 4)
+        self.never = nn.Linear(4, 4)
+
+    def forward(self, x, *, fail=False):
+        x = self.first(x)
+        self.pair(x)
+        self.table(x=x)
+        self.nothing(x)
+        x = self.twice(self.twice(x))
+        if fail:
+            raise RuntimeError("on purpose")
+        return self.last(x).mul_(3)  # in place
+
+
+class Gives(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+@pytest.fixture
+def twins():
+    torch.manual_seed(0)
+    return Twins()
+
+
+def test_outputs_and_inputs_are_kept(twins):
+    x = torch.randn(2, 3)
+    names = [
+        "twice",
+        "pair",
+        "table",
+        "first",
+        "twice:input",
+        "table:input",
+        "first:output",
+        ":input",
+        "",
+        ":output",
+    ]
+    found = record(twins, names, x)
+    assert list(found) == names
+    y = twins.first(x)
+    expected = {
+        "first": y,
+        "first:output": y,
+        "pair": y + 1,
+        "table": y * 2,
+        "twice": twins.twice(y),
+        "twice:input": y,
+        "table:input": y,
+        ":input": x,
+        "": twins(x),
+        ":output": twins(x),
+    }
+    for name, tensor in found.items():
+        assert torch.equal(tensor, expected[name]), name
+        assert not tensor.requires_grad
+
+
+def test_what_is_kept_does_not_change(twins):
+    found = record(twins, ["last:input", "last", ":output"], torch.ones(2, 3))
+    assert torch.equal(found["last"], twins.last(found["last:input"]))
+    assert torch.equal(found[":output"], found["last"] * 3)
+
+
+def test_no_gradients_are_recorded_on_the_way():
+    recorded = Gives(lambda x: x * float(torch.is_grad_enabled()))
+    assert record(recorded, [""], torch.ones(2))[""].sum() == 0
+    assert torch.is_grad_enabled()
+
+
+def hooks_of(model):
+    return sum(
+        len(m._forward_hooks) + len(m._forward_pre_hooks)
+        for m in model.modules()
+    )
+
+
+def test_no_hook_is_left(twins):
+    names = ["first", "twice:input"]
+    record(twins, names, torch.randn(2, 3))
+    assert hooks_of(twins) == 0
+    with pytest.raises(RuntimeError, match="^on purpose$"):
+        record(twins, names, torch.randn(2, 3), fail=True)
+    assert hooks_of(twins) == 0
+
+
+@pytest.mark.parametrize(
+    "names, message",
+    [
+        (
+            ["first", "twise"],
+            "there is no such module; expected a name such as twice or ",
+        ),
+        (
+            ["first:weight"],
+            "there is no such module; expected a name such as first or ",
+        ),
+        (
+            ["never"],
+            "nothing was kept of 'never'; expected a module that runs in "
+            "this call and gives a tensor; got none",
+        ),
+        (["never:input"], "nothing was kept of 'never:input'; expected "),
+        (["nothing"], "nothing was kept of 'nothing'; expected "),
+    ],
+)
+def test_names_that_give_nothing(twins, names, message):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+        record(twins, names, torch.randn(2, 3))
+    assert hooks_of(twins) == 0
+
+
+# What is compared.
+
+
+def rows_of(*pairs, **options):
+    ours = {f"o{n}": a for n, (a, _) in enumerate(pairs) if a is not None}
+    theirs = {f"t{n}": b for n, (_, b) in enumerate(pairs) if b is not None}
+    names = [(f"tensor {n}", f"o{n}", f"t{n}") for n in range(len(pairs))]
+    return compare(ours, theirs, names, **options)
+
+
+ONE = torch.ones(2, 3)
+
+
+def test_the_table():
+    found = rows_of(
+        (ONE, ONE + 0.5e-4),
+        (torch.tensor(1.0), torch.tensor(1.0)),
+        (ONE, ONE - 0.25),
+        (ONE, ONE),
+        (ONE, ONE[:1]),
+        (ONE, None),
+        (None, ONE),
+        (None, None),
+        (ONE, ONE * math.nan),
+        (ONE, ONE + 1e7),
+        (ONE, ONE * math.inf),
+    )
+    assert (
+        str(found)
+        == """\
+   tensor     shape   largest |Δ|
+   tensor 0   2×3     ≤ 1e-4
+   tensor 1   scalar  ≤ 1e-4
+→  tensor 2   2×3     2e-1
+   tensor 3   2×3     ≤ 1e-4
+   tensor 4   2×3     another shape: theirs 1×3
+   tensor 5   2×3     missing in theirs
+   tensor 6   2×3     missing in ours
+   tensor 7           missing in ours and theirs
+   tensor 8   2×3     NaN in theirs
+   tensor 9   2×3     1e7
+   tensor 10  2×3     inf
+The first that differs: tensor 2"""
+    )
+    assert found.first == "tensor 2"
+    assert [row.agrees for row in found.rows] == [
+        True,
+        True,
+        False,
+        True,
+        *[False] * 7,
+    ]
+
+
+def test_the_table_of_two_that_agree():
+    found = rows_of((ONE, ONE), (ONE, ONE), bound=0.00025)
+    assert found.first is None
+    assert (
+        str(found)
+        == """\
+   tensor    shape  largest |Δ|
+   tensor 0  2×3    ≤ 2.5e-4
+   tensor 1  2×3    ≤ 2.5e-4
+All 2 agree."""
+    )
+
+
+def test_a_row():
+    found = rows_of((ONE, ONE - 0.25), bound=0.25)
+    assert found == Divergence((Row("tensor 0", (2, 3), 0.25, True),), 0.25)
+    assert rows_of((ONE, ONE - 0.25), bound=0.2499).first == "tensor 0"
+    assert rows_of((ONE, ONE), bound=0).first is None
+
+
+@pytest.mark.parametrize(
+    "ours, theirs, agrees",
+    [
+        (math.nan, math.nan, False),
+        (math.nan, 1, False),
+        (math.inf, math.inf, True),
+        (math.inf, -math.inf, False),
+        (math.inf, 1, False),
+        (-math.inf, -math.inf, True),
+    ],
+)
+def test_what_is_no_number(ours, theirs, agrees):
+    found = rows_of((ONE * ours, ONE * theirs))
+    assert found.rows[0].agrees == agrees
+
+
+def test_one_place_is_enough():
+    other = torch.zeros(10, 10)
+    other[3, 4] = -0.25
+    (row,) = rows_of((torch.zeros(10, 10), other), bound=0.2).rows
+    assert row.difference == 0.25 and not row.agrees
+
+
+def test_nothing_is_broadcast():
+    assert rows_of((ONE, torch.ones(3))).first
+    assert rows_of((ONE, torch.ones(1, 2, 3))).first
+
+
+def test_types_may_differ():
+    """Compared in float64: 1 + 2⁻³⁰ is not 1."""
+    more = ONE.double() + 2**-30
+    assert rows_of((ONE, more), bound=1e-9).first is None
+    assert rows_of((ONE, more), bound=1e-10).first
+    assert rows_of((ONE.half(), ONE.bfloat16())).first is None
+
+
+def test_padding_is_not_compared():
+    real = padding_mask([3, 1], side="left")
+    ours = torch.zeros(2, 3, 4)
+    theirs = ours.masked_fill(~real[..., None], math.nan)
+    assert rows_of((ours, theirs)).first
+    assert rows_of((ours, theirs), real=real).first is None
+    theirs[1, 2, 3] = 1
+    assert rows_of((ours, theirs), real=real).first
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (
+            lambda: compare({}, {}, []),
+            "there is nothing to compare; expected at "
+            "least one pair of names; got none",
+        ),
+        (
+            lambda: rows_of((ONE, ONE), bound=-1),
+            "this is no bound; expected a number from 0 on; got -1",
+        ),
+        (
+            lambda: rows_of((ONE, ONE), bound=math.nan),
+            "this is no bound; expected a number from 0 on; got nan",
+        ),
+        (
+            lambda: rows_of((ONE, ONE), real=torch.ones(2, 4)),
+            "the padding mask "
+            "does not fit tensor 0; expected (2, 3) with a real token; got (2, 4) "
+            "with 8",
+        ),
+        (
+            lambda: rows_of((ONE, ONE), real=torch.zeros(2, 3)),
+            "the padding mask "
+            "does not fit tensor 0; expected (2, 3) with a real token; got (2, 3) "
+            "with 0",
+        ),
+    ],
+)
+def test_bad_input_is_named(call, message):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        call()
+
+
+# Two models, and a bug in one of them.
+
+
+N_LAYERS, VOCABULARY = 3, 37
+
+
+@pytest.fixture(scope="module", params=["gpt2", "llama"])
+def models(request, tmp_path_factory):
+    torch.manual_seed(0)
+    ids = {"vocab_size": VOCABULARY, "bos_token_id": 0, "eos_token_id": 0}
+    if request.param == "gpt2":
+        theirs = GPT2LMHeadModel(
+            GPT2Config(
+                **ids,
+                n_positions=20,
+                n_embd=16,
+                n_head=4,
+                n_layer=N_LAYERS,
+                tie_word_embeddings=False,
+            )
+        )
+    else:
+        theirs = LlamaForCausalLM(
+            LlamaConfig(
+                **ids,
+                hidden_size=16,
+                intermediate_size=27,
+                num_attention_heads=4,
+                num_key_value_heads=2,
+                pad_token_id=0,
+                num_hidden_layers=N_LAYERS,
+            )
+        )
+    for name, parameter in theirs.named_parameters():
+        scale = parameter.ndim == 1 and name.endswith("weight")
+        nn.init.normal_(parameter, mean=float(scale), std=0.3)
+    folder = tmp_path_factory.mktemp("model")
+    theirs.save_pretrained(folder)
+    return request.param, GPT.from_pretrained(folder), theirs.eval()
+
+
+def tokens_of(*size):
+    generator = torch.Generator().manual_seed(1)
+    return torch.randint(VOCABULARY, size, generator=generator)
+
+
+def diverge(family, ours, theirs, tokens, real=None):
+    pairs = pairs_of(family, N_LAYERS)
+    options = {}
+    if real is not None:
+        positions = (real.long().cumsum(-1) - 1).clamp(min=0)
+        options = {
+            "attention_mask": real.long(),
+            "position_ids": positions,
+        }
+    return compare(
+        record(ours, [a for _, a, _ in pairs], tokens, real=real),
+        record(theirs, [b for _, _, b in pairs], tokens, **options),
+        pairs,
+        real=real,
+    )
+
+
+def test_two_that_are_one(models):
+    found = diverge(*models, tokens_of(2, 9))
+    assert found.first is None
+    labels = [row.label for row in found.rows]
+    steps = (
+        "first norm",
+        "attention",
+        "second norm",
+        "feed-forward",
+        "output",
+    )
+    assert labels == [
+        "embedding",
+        *(f"block {n}: {step}" for n in range(N_LAYERS) for step in steps),
+        "final norm",
+        "logits",
+    ]
+    assert {row.shape for row in found.rows} == {(2, 9, 16), (2, 9, 37)}
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_two_that_are_one_with_padding(models, side):
+    real = padding_mask([9, 4], side=side)
+    assert diverge(*models, tokens_of(2, 9), real).first is None
+
+
+def change(tensor, function):
+    with torch.no_grad():
+        tensor.copy_(function(tensor.clone()))
+
+
+def swap_norms(model, block):
+    block.attention_norm, block.feed_forward_norm = (
+        block.feed_forward_norm,
+        block.attention_norm,
+    )
+
+
+def not_causal(model, block):
+    forward = block.attention.forward
+    block.attention.forward = lambda x, causal, **options: forward(
+        x, causal=False, **options
+    )
+
+
+def no_scale(model, block):
+    scale = block.attention.query.out_features // block.attention.n_heads
+    for parameter in block.attention.query.parameters():
+        change(parameter, lambda p: p * math.sqrt(scale))
+
+
+def keys_for_values(model, block):
+    for parameter in block.attention.key_value.parameters():
+        change(parameter, lambda p: torch.cat(p.chunk(2)[::-1]))
+
+
+def forget_stream(model, block):
+    block.register_forward_hook(lambda _, args, output: output - args[0])
+
+
+def set_to(owner, **values):
+    for name, value in values.items():
+        setattr(owner, name, value)
+
+
+def post_norm(model, block):
+    block.norm_first = False
+
+
+def shift_positions(model, block):
+    """Of the table, or of the tokens where there is none."""
+    table = model.position_embedding or model.token_embedding
+    change(table.weight, lambda w: w.roll(1, 0))
+
+
+#: What is wrong, and the first tensor that shows it; {} is the block.
+BUGS = {
+    "norms swapped": (swap_norms, "block {}: first norm"),
+    "out matrix not turned": (
+        lambda m, b: change(b.attention.out.weight, lambda w: w.T),
+        "block {}: attention",
+    ),
+    "eps of the second norm": (
+        lambda m, b: set_to(b.feed_forward_norm, eps=1e-2),
+        "block {}: second norm",
+    ),
+    "eps of the last norm": (
+        lambda m, b: set_to(m.norm, eps=1e-2),
+        "final norm",
+    ),
+    "no scale": (no_scale, "block {}: attention"),
+    "no causal mask": (not_causal, "block {}: attention"),
+    "keys for values": (keys_for_values, "block {}: attention"),
+    "a row of the up matrix": (
+        lambda m, b: change(b.feed_forward.up.weight[5], torch.zeros_like),
+        "block {}: feed-forward",
+    ),
+    "another activation": (
+        lambda m, b: set_to(
+            b,
+            feed_forward=Gives(
+                MethodType(
+                    lambda self, x: self.down(self.up(x).relu()),
+                    b.feed_forward,
+                )
+            ),
+        ),
+        "block {}: feed-forward",
+    ),
+    "no residual stream": (forget_stream, "block {}: output"),
+    "norm behind": (post_norm, "block {}: first norm"),
+    "positions": (shift_positions, "embedding"),
+    "head": (
+        lambda m, b: change(m.head.weight, lambda w: w.roll(1, 0)),
+        "logits",
+    ),
+    "a NaN": (
+        lambda m, b: change(
+            b.attention.out.weight[0, :1], lambda w: w * math.nan
+        ),
+        "block {}: attention",
+    ),
+}
+LLAMA_BUGS = {
+    "no rotation": (
+        lambda m, b: set_to(b.attention, rotary=False),
+        "block {}: attention",
+    ),
+    "base of the rotation": (
+        lambda m, b: set_to(b.attention, rotary_base=100.0),
+        "block {}: attention",
+    ),
+    "keys of another group": (
+        lambda m, b: change(
+            b.attention.key_value.weight,
+            lambda w: w.unflatten(0, (4, 4)).flip(1).flatten(0, 1),
+        ),
+        "block {}: attention",
+    ),
+    "gate and up": (
+        lambda m, b: set_to(
+            b.feed_forward, gate=b.feed_forward.up, up=b.feed_forward.gate
+        ),
+        "block {}: feed-forward",
+    ),
+}
+
+
+@pytest.mark.parametrize("place", [0, N_LAYERS - 1])
+@pytest.mark.parametrize(
+    "models, bug",
+    [(family, bug) for family in ("gpt2", "llama") for bug in BUGS]
+    + [("llama", bug) for bug in LLAMA_BUGS],
+    indirect=["models"],
+)
+def test_a_bug_is_found(models, bug, place):
+    family, ours, theirs = models
+    plant, first = (BUGS | LLAMA_BUGS)[bug]
+    ours = copy.deepcopy(ours)
+    plant(ours, ours.blocks[place])
+    found = diverge(family, ours, theirs, tokens_of(2, 9))
+    assert found.first == first.format(place), found
+    arrows = [x for x in str(found).splitlines() if x.startswith("→")]
+    assert len(arrows) == 1 and first.format(place) in arrows[0]
+
+
+def test_padding_that_ours_does_not_know_of(models):
+    family, ours, theirs = models
+    real = padding_mask([9, 4], side="left")
+    pairs = pairs_of(family, N_LAYERS)
+    positions = (real.long().cumsum(-1) - 1).clamp(min=0)
+    found = compare(
+        record(ours, [a for _, a, _ in pairs], tokens_of(2, 9)),
+        record(
+            theirs,
+            [b for _, _, b in pairs],
+            tokens_of(2, 9),
+            attention_mask=real.long(),
+            position_ids=positions,
+        ),
+        pairs,
+        real=real,
+    )
+    expected = {"gpt2": "embedding", "llama": "block 0: attention"}
+    assert found.first == expected[family]
+
+
+def test_an_imaginary_part_counts():
+    x = torch.zeros(2, 3, dtype=torch.complex64)
+    pairs = [("a", "x", "y")]
+    assert compare({"x": x}, {"y": x}, pairs).first is None
+    assert compare({"x": x}, {"y": x + 1j}, pairs).first == "a"

@@ -1,0 +1,86 @@
+"""Interactive figures: what is written into a page, and what is refused."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+import torch
+from attnbook.teach import explore as room
+from attnbook.teach.explore import KINDS, explore
+
+GOOD = {
+    "title": "One query, and its scale",
+    "sentence": "Six bars show the weights, and a slider sets the scale.",
+    "start": {"octave": 0},
+    "checks": [({"octave": 0}, {"heard": 2.0})],
+}
+
+
+@pytest.fixture
+def shown(monkeypatch):
+    found = []
+    monkeypatch.setattr(room, "display", lambda data, raw: found.append(data))
+    return found
+
+
+def data_of(shown):
+    (output,) = shown
+    return json.loads(
+        re.search(
+            r'<script type="application/json">(.*?)</script>',
+            output["text/html"],
+        )[1]
+    )
+
+
+def test_data_are_written_as_json(shown):
+    explore(
+        "scale",
+        **GOOD,
+        names=["<b>", "</script>"],
+        flags=[True, None],
+        scores=torch.tensor([0.1, -2.0], dtype=torch.float64),
+        many=np.array([[1.23456789, 1e-9], [123456.789, -0.0]]),
+    )
+    assert data_of(shown) == {
+        "title": GOOD["title"],
+        "start": {"octave": 0},
+        "checks": [{"state": {"octave": 0}, "values": {"heard": 2}}],
+        "names": ["<b>", "</script>"],
+        "flags": [True, None],
+        "scores": [0.1, -2],
+        "many": [[1.23457, 0], [123457, 0]],
+    }
+
+
+def test_a_sentence_stands_in_for_the_figure(shown):
+    explore("scale", **{**GOOD, "sentence": "Weights < 1, " * 5})
+    assert shown[0]["text/plain"] == "Weights < 1, " * 5
+    assert "figure moves here. Weights &lt; 1, " in shown[0]["text/html"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_scripts_come_whole_and_without_comments(shown, kind):
+    explore(kind, **GOOD)
+    html = shown[0]["text/html"]
+    assert f'define("{kind}",' in html and "function start(" in html
+    assert not re.search(r"^\s*//", html, re.M)
+    assert "://" not in html  # nothing is fetched
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        ({"kind": "pie"}, "unknown kind .* expected one of .*scale.* 'pie'"),
+        ({"sentence": "Bars."}, "40 letters or more; got 'Bars.'"),
+        ({"checks": []}, "without checks .* numbers or none"),
+        ({"checks": [({}, {})]}, "without checks .* without numbers"),
+        ({"scores": [1.0, float("nan")]}, "finite; expected no nan"),
+        ({"scores": torch.tensor([torch.inf])}, "finite; expected no inf"),
+    ],
+)
+def test_what_is_amiss_is_refused(shown, change, words):
+    with pytest.raises(ValueError, match=words):
+        explore(**{"kind": "scale", **GOOD, **change})
+    assert not shown

@@ -1,0 +1,122 @@
+"""Printing, drawing, sources and figures as the notebooks use them."""
+
+import matplotlib
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import torch
+from attnbook.attention import softmax, split_heads
+from attnbook.teach import figures, notebook
+
+matplotlib.use("Agg")
+
+
+@pytest.mark.parametrize(
+    "value, text",
+    [
+        (torch.tensor([[-0.00001, 1.0]]), "x (1, 2)\n[[0. 1.]]\n"),
+        (torch.tensor([1 / 3], requires_grad=True), "x (1,)\n[0.3333]\n"),
+        (torch.tensor(105.0), "x = 105.0\n"),
+        (torch.tensor([True, False]), "x (2,)\n[ True False]\n"),
+        (3, "x = 3\n"),
+        (torch.tensor([0.5], dtype=torch.bfloat16), "x (1,)\n[0.5]\n"),
+        (torch.tensor([torch.nan]), "x (1,)\n[nan]\n"),
+    ],
+)
+def test_show(value, text, capsys):
+    notebook.show(x=value)
+    assert capsys.readouterr().out == text
+
+
+def test_show_rounds_as_told(capsys):
+    notebook.show(decimals=2, x=torch.tensor([2 / 3]), y=0.125)
+    assert capsys.readouterr().out == "x (1,)\n[0.67]\ny = 0.12\n"
+
+
+def test_randn_is_seeded_and_drawn_on_the_cpu():
+    generator = torch.Generator().manual_seed(3)
+    wanted = torch.randn(2, 5, generator=generator, dtype=torch.float64)
+    assert torch.equal(notebook.randn(2, 5, seed=3).cpu(), wanted)
+    assert notebook.randn(2, 5, seed=3).device.type == notebook.DEVICE.type
+    assert not torch.equal(notebook.randn(2, 5, seed=4).cpu(), wanted)
+
+
+def test_randn_leaves_the_global_generator_alone():
+    torch.manual_seed(1)
+    wanted = torch.rand(1)
+    torch.manual_seed(1)
+    notebook.randn(5, seed=2)
+    assert torch.equal(torch.rand(1), wanted)
+
+
+def test_show_source_shows_the_code_that_runs(monkeypatch):
+    shown = []
+    monkeypatch.setattr(notebook, "display", shown.append)
+    notebook.show_source(softmax, split_heads)
+    text = shown[0].data
+    assert text.startswith("```python\ndef softmax(")
+    assert "return exp / total" in text and "def split_heads(" in text
+    assert text.endswith("\n```")
+
+
+def test_setup_gives_the_device_and_the_style():
+    matplotlib.rcdefaults()
+    assert notebook.setup() is notebook.DEVICE
+    assert matplotlib.rcParams["figure.facecolor"] == "white"
+
+
+def test_heatmap_writes_every_number():
+    _, ax = plt.subplots()
+    matrix = torch.tensor([[0.0, 0.25, np.nan], [1.0, 0.5, 0.75]])
+    figures.heatmap(ax, matrix, rows="ab", columns="xyz", title="weights")
+    assert [t.get_text() for t in ax.texts] == [
+        "0.00",
+        "0.25",
+        "1.00",
+        "0.50",
+        "0.75",
+    ]
+    assert [t.get_text() for t in ax.get_yticklabels()] == ["a", "b"]
+    shown = ax.images[0].get_array()
+    np.testing.assert_array_equal(np.asarray(shown), matrix.numpy())
+    plt.close("all")
+
+
+def test_numbers_in_a_heatmap_can_be_read():
+    """Contrast of at least 4.5 to 1 between number and cell (WCAG AA)."""
+    _, ax = plt.subplots()
+    values = np.linspace(0, 1, 41)[None]
+    figures.heatmap(ax, values, rows="a", columns=[str(i) for i in range(41)])
+    colours = matplotlib.colormaps[figures.COLOUR_MAP](values[0])[:, :3]
+    for text, colour in zip(ax.texts, colours):
+        ink = matplotlib.colors.to_rgb(text.get_color())
+        light, dark = sorted((_luminance(ink), _luminance(colour)))[::-1]
+        assert (light + 0.05) / (dark + 0.05) >= 4.5, text.get_text()
+    plt.close("all")
+
+
+def _luminance(rgb):
+    linear = [
+        c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4
+        for c in rgb
+    ]
+    return np.dot([0.2126, 0.7152, 0.0722], linear)
+
+
+def test_heatmap_with_other_labels_is_refused():
+    _, ax = plt.subplots()
+    with pytest.raises(ValueError, match=r"expected \(2, 3\); got \(1, 3\)"):
+        figures.heatmap(ax, torch.ones(2, 3), rows="a", columns="xyz")
+    plt.close("all")
+
+
+def test_band_draws_mean_and_two_standard_errors():
+    _, ax = plt.subplots()
+    samples = torch.tensor([[1.0, 2.0], [3.0, 6.0]])
+    figures.band(ax, [0, 1], samples)
+    (line,) = ax.lines
+    np.testing.assert_allclose(line.get_ydata(), [2, 4])
+    edges = ax.collections[0].get_paths()[0].vertices
+    error = 2 * np.sqrt(2) / np.sqrt(2)  # of the first: deviation √2, n = 2
+    assert np.isclose(edges[edges[:, 0] == 0][:, 1].max(), 2 + error)
+    plt.close("all")

@@ -1,0 +1,480 @@
+"""Attention against torch, in awkward sizes, and its error messages."""
+
+import math
+import re
+
+import pytest
+import torch
+import torch.nn.functional as F
+from attnbook.attention import (
+    attend,
+    fused_attention,
+    merge_causal,
+    repeat_heads,
+    scaled_dot_product_attention,
+    softmax,
+    split_heads,
+    weigh,
+)
+from attnbook.masks import padding_mask
+from attnbook.teach.proof import Case, agrees
+from attnbook.teach.seeded import randn
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import softmax as scipy_softmax
+
+NAN, INF = torch.nan, torch.inf
+
+
+@pytest.mark.parametrize("dim", [0, 1, -1])
+def test_softmax_agrees_with_torch_and_scipy(dim):
+    cases = [(randn(3, 5, seed=1),), (randn(3, 5, 2, seed=2) * 700,)]
+    agrees(
+        lambda x: softmax(x, dim),
+        lambda x: torch.softmax(x, dim),
+        name="torch",
+        cases=cases,
+        gradients=True,
+    )
+    agrees(
+        lambda x: softmax(x, dim),
+        lambda x: scipy_softmax(x.numpy(), dim),
+        name="scipy",
+        cases=cases,
+    )
+
+
+def test_softmax_survives_half_precision_and_large_scores():
+    scores = torch.tensor([6e4, 6e4, -6e4], dtype=torch.float16)
+    agrees(softmax(scores), [0.5, 0.5, 0.0], name="arithmetic")
+
+
+def test_softmax_of_nothing_but_minus_infinity_is_zero():
+    scores = torch.full((2, 3), -INF, dtype=torch.float64)
+    scores[1, 1] = 5
+    scores.requires_grad_()
+    weights = softmax(scores)
+    agrees(weights, [[0.0, 0, 0], [0, 1, 0]], name="the rule")
+    (gradient,) = torch.autograd.grad(weights[0].sum() + weights[1, 1], scores)
+    agrees(gradient, torch.zeros(2, 3), name="the rule")
+
+
+def _cases():
+    mask = randn(3, 4, seed=9) > 0
+    mask[1] = False  # a query that may attend to nothing
+    q, k, v = randn(3, 2, seed=1), randn(4, 2, seed=2), randn(4, 5, seed=3)
+    batch = randn(2, 6, 3, 2, seed=4), randn(2, 1, 4, 2, seed=5)
+    bias = randn(3, 4, seed=7)
+    return [
+        Case("one query, one key", (q[:1], k[:1], v[:1])),
+        Case("not square", (q, k, v)),
+        Case("batch and heads, broadcast", (*batch, randn(4, 5, seed=6))),
+        Case("a scale of its own", (q, k, v), {"scale": 0.3}),
+        Case("a boolean mask", (q, k, v), {"mask": mask}),
+        Case("a bias", (q, k, v), {"mask": bias}),
+        Case(
+            "a bias with −inf",
+            (q, k, v),
+            {
+                "mask": bias.masked_fill(~mask, -INF),
+            },
+        ),
+        Case("a mask over keys alone", (q, k, v), {"mask": mask[:1]}),
+        Case("one of a single axis", (*batch, v), {"mask": mask[0]}),
+        Case("a bias of another type", (q, k, v), {"mask": bias.float()}),
+    ]
+
+
+def _torch(q, k, v, mask=None, scale=None):
+    """SDPA, with the book's rule for a query that may attend to nothing."""
+    if mask is not None:
+        mask = torch.atleast_2d(mask)
+        mask = mask.to(q.dtype) if mask.is_floating_point() else mask
+    context = F.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, scale=scale
+    )
+    if mask is None:
+        return context
+    allowed = mask if mask.dtype == torch.bool else mask > -INF
+    allowed = torch.atleast_2d(allowed)
+    return torch.where(allowed.any(-1, keepdim=True), context, 0.0)
+
+
+def _loops(q, k, v, mask=None, scale=None):
+    """Context and weights by Python loops over numbers."""
+    scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    context, weights = torch.zeros(len(q), v.shape[1]), []
+    context = context.double()
+    for i in range(len(q)):
+        row = []
+        for j in range(len(k)):
+            s = float(sum(a * b for a, b in zip(q[i], k[j]))) * scale
+            if mask is not None and mask.dtype == torch.bool:
+                s = s if mask.expand(len(q), -1)[i, j] else -math.inf
+            elif mask is not None:
+                s += float(mask[i, j])
+            row.append(math.exp(s))
+        total = sum(row) or 1.0
+        weights.append([a / total for a in row])
+        for j in range(len(k)):
+            context[i] += weights[-1][j] * v[j]
+    return context, torch.tensor(weights, dtype=torch.float64)
+
+
+def test_explicit_agrees_with_torch_gradients_too():
+    agrees(
+        lambda *a, **kw: scaled_dot_product_attention(*a, **kw).context,
+        _torch,
+        name="SDPA",
+        cases=_cases(),
+        gradients=True,
+    )
+
+
+def test_explicit_agrees_with_loops_weights_too():
+    cases = [c for c in _cases() if c.args[0].ndim == 2]
+    agrees(scaled_dot_product_attention, _loops, name="loops", cases=cases)
+
+
+def test_fused_agrees_with_explicit_gradients_too():
+    agrees(
+        fused_attention,
+        lambda *a, **kw: scaled_dot_product_attention(*a, **kw).context,
+        name="the explicit path",
+        cases=_cases(),
+        gradients=True,
+    )
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    st.integers(1, 5),
+    st.integers(1, 5),
+    st.integers(1, 4),
+    st.integers(1, 4),
+    st.integers(0, 10**6),
+)
+def test_both_paths_in_random_sizes_under_random_masks(t, s, d_k, d_v, seed):
+    q, k, v = (
+        randn(t, d_k, seed=seed),
+        randn(s, d_k, seed=seed + 1),
+        randn(s, d_v, seed=seed + 2),
+    )
+    mask = randn(t, s, seed=seed + 3) > 0.3
+    case = Case("random", (q, k, v), {"mask": mask})
+    agrees(scaled_dot_product_attention, _loops, name="loops", cases=[case])
+    agrees(fused_attention, _torch, name="SDPA", cases=[case], gradients=True)
+
+
+@pytest.mark.parametrize(
+    "attention",
+    [
+        lambda *a, **kw: scaled_dot_product_attention(*a, **kw).context,
+        fused_attention,
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_a_row_without_keys_gives_zero_never_nan(attention, dtype):
+    q, k, v = (
+        randn(2, 3, seed=i, dtype=dtype).requires_grad_() for i in range(3)
+    )
+    mask = torch.tensor([[False, False], [True, False]])
+    context = attention(q, k, v, mask=mask)
+    agrees(context[0], torch.zeros(3), name="the rule", within=0)
+    for gradient in torch.autograd.grad(context.sum(), (q, k, v)):
+        assert gradient.isfinite().all()
+
+
+def test_half_precision_holds_where_the_raw_scores_would_not():
+    q = k = torch.full((2, 256), 20.0, dtype=torch.float16)  # q·k = 102400
+    attention = scaled_dot_product_attention(q, k, torch.eye(2).half())
+    agrees(attention.weights, torch.full((2, 2), 0.5), name="arithmetic")
+
+
+def test_split_heads_and_the_errors_of_heads():
+    x = randn(2, 10, 64, seed=1)
+    heads = split_heads(x, 8)
+    assert heads.shape == (2, 8, 10, 8)
+    agrees(heads[:, 3], x[..., 24:32], name="slicing", within=0)
+    for n in (3, 0, -1):
+        with pytest.raises(
+            ValueError,
+            match=re.escape(
+                f"{n} heads do not divide a width of 64; expected a head count "
+                "that divides it; got x (2, 10, 64)"
+            ),
+        ):
+            split_heads(x, n)
+
+
+def test_repeated_heads_stand_in_groups():
+    x = randn(2, 3, 4, 5, seed=1)
+    heads = repeat_heads(x, 6)
+    assert heads.shape == (2, 6, 4, 5)
+    for h in range(6):
+        agrees(heads[:, h], x[:, h // 2], name="its group's", within=0)
+    agrees(repeat_heads(x, 3), x, name="x", within=0)
+    for n, x in ((4, x), (0, x), (2, torch.ones(4, 5))):
+        with pytest.raises(
+            ValueError,
+            match=re.escape(
+                "the heads cannot be shared out; expected (..., H_kv, S, d) with "
+                f"H_kv a divisor of {n}; got {tuple(x.shape)}"
+            ),
+        ):
+            repeat_heads(x, n)
+
+
+def _repeated(q, k, v, mask=None, causal=False, scale=None, dropout=0.0):
+    """What `attend` stands for: heads repeated, the plain path."""
+    k, v = (repeat_heads(x, q.shape[-3]) for x in (k, v))
+    if causal:
+        mask = merge_causal(mask, q.shape[-2], k.shape[-2])
+    return scaled_dot_product_attention(
+        q, k, v, mask=mask, scale=scale
+    ).context
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"causal": True},
+        {"scale": 0.3},
+        {"dropout": 0.0},
+        {"mask": padding_mask([5, 2])[:, None, None, :]},
+        {
+            "mask": padding_mask([5, 2], side="left")[:, None, None, :],
+            "causal": True,
+        },
+        {"mask": randn(2, 6, 3, 5, seed=9)},
+        {"mask": randn(6, 3, 5, seed=9), "causal": True},
+        {"mask": (randn(2, 6, 3, 5, seed=8) > 0.5)},  # some rows have no key
+    ],
+)
+@pytest.mark.parametrize("n_kv_heads", [1, 2, 3, 6])
+def test_fewer_heads_of_keys_are_repeated_gradients_too(n_kv_heads, options):
+    q = randn(2, 6, 3, 4, seed=1)  # (B, H, T, d_k)
+    k = randn(2, n_kv_heads, 5, 4, seed=2)  # (B, H_kv, S, d_k)
+    v = randn(2, n_kv_heads, 5, 7, seed=3)
+    cases = [Case("a batch", (q, k, v), options)]
+    if "mask" not in options or options["mask"].ndim == 3:
+        cases.append(Case("no batch", (q[0], k[0], v[0]), options))
+    if set(options) <= {"causal", "scale"}:
+        cases.append(Case("one query", (q[:, :, :1], k, v), options))
+        square = q, k.repeat(1, 1, 2, 1)[:, :, :3], v[:, :, :3]
+        cases.append(Case("as many queries", square, options))
+    agrees(
+        attend, _repeated, name="repeated heads", cases=cases, gradients=True
+    )
+
+
+@pytest.mark.parametrize(
+    "attention",
+    [
+        lambda *a: scaled_dot_product_attention(*a).context,
+        fused_attention,
+    ],
+)
+@pytest.mark.parametrize(
+    "batches",
+    [
+        [(2,), (), ()],
+        [(2, 6), (), (6,)],
+        [(), (6,), (2, 6)],
+        [(1,), (6,), (6,)],
+        [(2, 1), (6,), (6,)],
+        [(6,), (1,), (1,)],
+    ],
+)
+def test_leading_axes_broadcast_in_all_ways(attention, batches):
+    q, k, v = (
+        randn(*batch, *size, seed=seed)
+        for seed, (batch, size) in enumerate(
+            zip(batches, [(3, 2), (4, 2), (4, 5)])
+        )
+    )
+    batch = torch.broadcast_shapes(*batches)
+    wide = (x.expand(*batch, *x.shape[-2:]) for x in (q, k, v))
+    expected = F.scaled_dot_product_attention(*wide)
+    agrees(attention(q, k, v), expected, name="expanded")
+
+
+def test_the_weights_alone_are_those_of_the_plain_path():
+    for case in _cases():
+        q, k, v = case.args
+        expected = scaled_dot_product_attention(q, k, v, **case.kwargs)
+        agrees(
+            weigh(q, k, **case.kwargs),
+            expected.weights,
+            name=case.label,
+            within=0,
+        )
+
+
+Q, K, V = torch.ones(3, 2), torch.ones(4, 2), torch.ones(4, 5)
+
+
+@pytest.mark.parametrize(
+    "attention",
+    [
+        scaled_dot_product_attention,
+        fused_attention,
+    ],
+)
+@pytest.mark.parametrize(
+    "args, mask, error, message",
+    [
+        (
+            (Q, torch.ones(4, 3), V),
+            None,
+            ValueError,
+            "q and k have different widths; expected the same d_k; "
+            "got q (3, 2), k (4, 3)",
+        ),
+        (
+            (Q, K, torch.ones(3, 5)),
+            None,
+            ValueError,
+            "k and v have different lengths; expected one value a key; "
+            "got k (4, 2), v (3, 5)",
+        ),
+        (
+            (torch.ones(2, 3, 2), torch.ones(3, 4, 2), V),
+            None,
+            ValueError,
+            "the leading axes of q, k and v do not broadcast; expected axes "
+            "that do; got q (2, 3, 2), k (3, 4, 2), v (4, 5)",
+        ),
+        (
+            (Q, torch.ones(0, 2), torch.ones(0, 5)),
+            None,
+            ValueError,
+            "k has an empty or missing axis; expected (..., length, width), "
+            "both at least 1; got (0, 2)",
+        ),
+        (
+            (torch.ones(2), K, V),
+            None,
+            ValueError,
+            "q has an empty or missing axis; expected (..., length, width), "
+            "both at least 1; got (2,)",
+        ),
+        (
+            (Q, K, V * NAN),
+            None,
+            ValueError,
+            "v contains NaN; expected numbers only; got 20 NaN in (4, 5)",
+        ),
+        (
+            (Q.int(), K, V),
+            None,
+            TypeError,
+            "q is no floating-point tensor; expected one; got torch.int32",
+        ),
+        (
+            ([[1.0]], K, V),
+            None,
+            TypeError,
+            "q is no floating-point tensor; expected one; got list",
+        ),
+        (
+            (Q, K, V),
+            torch.ones(3, 4).int(),
+            TypeError,
+            "the mask is of the wrong type; expected a boolean tensor (True = "
+            "may attend) or a floating-point one (added to the scores); got "
+            "torch.int32",
+        ),
+        (
+            (Q, K, V),
+            [[True]],
+            TypeError,
+            "the mask is of the wrong type; expected a boolean tensor (True = "
+            "may attend) or a floating-point one (added to the scores); got "
+            "list",
+        ),
+        (
+            (Q, K, V),
+            torch.ones(4, 3).bool(),
+            ValueError,
+            "the mask does not fit the scores; expected a shape that "
+            "broadcasts to (3, 4); got (4, 3)",
+        ),
+        (
+            (Q, K, V),
+            torch.ones(2, 3, 4).bool(),
+            ValueError,
+            "the mask does not fit the scores; expected a shape that "
+            "broadcasts to (3, 4); got (2, 3, 4)",
+        ),
+        (
+            (Q, K, V),
+            torch.full((3, 4), NAN),
+            ValueError,
+            "the mask contains NaN or +inf; expected numbers or −inf; "
+            "got 12 of them in (3, 4)",
+        ),
+        (
+            (Q, K, V),
+            torch.full((3, 4), INF),
+            ValueError,
+            "the mask contains NaN or +inf; expected numbers or −inf; "
+            "got 12 of them in (3, 4)",
+        ),
+        (
+            (Q, K.double(), V),
+            None,
+            TypeError,
+            "q, k and v are of different types; expected one for all; got "
+            "torch.float32, torch.float64, torch.float32",
+        ),
+    ],
+)
+def test_bad_input_is_named(attention, args, mask, error, message):
+    with pytest.raises(error, match=f"^{re.escape(message)}$"):
+        attention(*args, mask=mask)
+
+
+def test_softmax_of_what_is_no_float():
+    with pytest.raises(
+        TypeError,
+        match=re.escape(
+            "the scores are no floating-point tensor; expected one; "
+            "got torch.int64"
+        ),
+    ):
+        softmax(torch.tensor([1, 2]))
+    with pytest.raises(TypeError, match="got list"):
+        softmax([1.0, 2.0])
+
+
+def test_heads_of_what_has_no_tokens():
+    with pytest.raises(
+        ValueError,
+        match=re.escape(
+            "x has no axis of tokens; expected (..., T, width); got x (6,)"
+        ),
+    ):
+        split_heads(torch.ones(6), 2)
+
+
+def test_a_bias_too_low_for_half_precision_hides_the_row():
+    """The lowest float32 is −∞ in float16: nothing may be attended to."""
+    q, k, v = (randn(2, 4, seed=i, dtype=torch.float16) for i in range(3))
+    mask = torch.full((2, 2), torch.finfo(torch.float32).min)
+    for attention in (scaled_dot_product_attention, fused_attention):
+        context = attention(q, k, v, mask=mask)
+        context = getattr(context, "context", context)
+        agrees(context, torch.zeros(2, 4), name="the rule", within=0)
+
+
+def test_softmax_of_an_empty_sequence():
+    with pytest.raises(
+        ValueError,
+        match=re.escape(
+            "softmax of an empty sequence; expected at least one score along "
+            "dim -1; got shape (3, 0)"
+        ),
+    ):
+        softmax(torch.ones(3, 0))

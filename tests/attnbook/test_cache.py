@@ -1,0 +1,980 @@
+"""The KV cache against the full pass of each row alone, and its errors."""
+
+import contextlib
+import copy
+import functools
+import re
+from unittest import mock
+
+import pytest
+import torch
+from attnbook.cache import GrowingCache, KVCache
+from attnbook.gpt import GPT, POSITIONS, GPTConfig
+from attnbook.layers import MultiHeadAttention, attention_weights
+from attnbook.masks import padding_mask
+from attnbook.teach.proof import agrees, difference
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+)
+from torch import nn
+
+V, CAPACITY = 20, 9  # tokens in the vocabulary; the state machine's room
+
+#: Every kind of model that the theorem is for.
+KINDS = {
+    "positions": st.sampled_from(POSITIONS),
+    "n_kv_heads": st.sampled_from([1, 2, 4]),
+    "norm": st.sampled_from(["layer", "rms"]),
+}
+
+
+@functools.cache
+def model_of(**changes):
+    torch.manual_seed(0)
+    sizes = dict(
+        vocab_size=V,
+        context=32,
+        d_model=16,
+        n_heads=4,
+        n_kv_heads=2,
+        n_layers=2,
+        d_ff=24,
+        positions="rotary",
+    )
+    model = GPT(GPTConfig(**(sizes | changes))).double()
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    return model.eval().requires_grad_(False)
+
+
+def tokens_of(*size, seed=1):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(V, size, generator=generator)
+
+
+def plainly():
+    """Attention by the plain path, every step in the open."""
+
+    def forward(layer, *args, **kwargs):
+        return layer.with_weights(*args, **kwargs).context
+
+    return mock.patch.object(MultiHeadAttention, "forward", forward)
+
+
+PATHS = [contextlib.nullcontext, plainly]  # the fused path, the plain one
+
+
+def keyless(rows, real):
+    """Whether there is not one token to attend to."""
+    return not any(rows) and real is not None and not real.any()
+
+
+def step(
+    model,
+    cache,
+    rows,
+    tokens,
+    real=None,
+    *,
+    path=contextlib.nullcontext,
+    last=False,
+):
+    """Feed tokens; require of each real one the logits of its row alone.
+
+    `rows` are the tokens so far, as lists; they take in the new ones.
+    """
+    if keyless(rows, real):
+        return  # it has a test of its own
+    with path():
+        logits = model(tokens, real=real, cache=cache, last=last)
+    if real is None:
+        real = torch.ones_like(tokens, dtype=torch.bool)
+    for row, new, mine, found in zip(rows, tokens, real.bool(), logits):
+        row += new[mine].tolist()
+        if n := int(mine.sum()):
+            alone = model(torch.tensor([row]))[0]
+            expected = alone[-1:] if last else alone[-n:]
+            found = found if last else found[mine]
+            assert difference(found, expected, within=1e-10) is None
+    assert cache.lengths == [len(row) for row in rows]
+
+
+def started(model, lengths, capacity=8, **options):
+    """A cache with tokens in it, and those as lists."""
+    cache = model.new_cache(len(lengths), capacity)
+    rows = [[] for _ in lengths]
+    real = padding_mask(lengths)
+    step(model, cache, rows, tokens_of(*real.shape), real, **options)
+    return cache, rows
+
+
+def held(cache):
+    """What a cache holds: keys and values of each row's tokens."""
+    return [
+        part[:, row, :, :n].clone()
+        for row, n in enumerate(cache.lengths)
+        for part in (cache.keys, cache.values)
+    ]
+
+
+@contextlib.contextmanager
+def unchanged(cache):
+    lengths, before = list(cache.lengths), held(cache)
+    yield
+    assert cache.lengths == lengths
+    assert difference(held(cache), before, within=0) is None
+
+
+@contextlib.contextmanager
+def breaking(model, late=False):
+    """Let the second block raise, when the first has filled its part; or
+    the last norm, when all have."""
+
+    def fail(layer, args):
+        raise InterruptedError("in the middle of a call")
+
+    layer = model.norm if late else model.blocks[1]
+    hook = layer.register_forward_pre_hook(fail)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+# The theorem: whatever the cuts, a token's logits are those of its row alone.
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_prompts_of_unequal_length_then_token_by_token(positions, path, side):
+    model = model_of(positions=positions)
+    real = padding_mask([3, 7, 1], side=side)
+    cache, rows = model.new_cache(3, 11), [[], [], []]
+    step(model, cache, rows, tokens_of(3, 7), real, path=path)
+    for seed in range(4):
+        step(model, cache, rows, tokens_of(3, 1, seed=seed), path=path)
+    assert cache.lengths == [7, 11, 5]
+
+
+@st.composite
+def calls(draw, batch=3):
+    """Tokens of one call and which are real: (B, T) each, or no mask."""
+    T = draw(st.integers(1, 4))
+    tokens = tokens_of(batch, T, seed=draw(st.integers(0, 999)))
+    kind = draw(st.sampled_from(["none", "left", "right", "between"]))
+    if kind == "none":
+        return tokens, None
+    if kind == "between":
+        flags = st.lists(st.booleans(), min_size=T, max_size=T)
+        return tokens, torch.tensor([draw(flags) for _ in range(batch)])
+    lengths = [[draw(st.integers(0, T))] for _ in range(batch)]
+    real = torch.arange(T) < torch.tensor(lengths)
+    return tokens, real.flip(-1) if kind == "left" else real
+
+
+def some_rows(call, batch):
+    tokens, real = call
+    return tokens[:batch], real if real is None else real[:batch]
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+@settings(deadline=None, derandomize=True, max_examples=80)
+@given(
+    some=st.lists(calls(), min_size=1, max_size=6),
+    batch=st.integers(1, 3),
+    n_kv_heads=KINDS["n_kv_heads"],
+    norm=KINDS["norm"],
+    path=st.sampled_from(PATHS),
+    last=st.booleans(),
+)
+def test_any_cut_of_any_rows(
+    positions, some, batch, n_kv_heads, norm, path, last
+):
+    model = model_of(positions=positions, n_kv_heads=n_kv_heads, norm=norm)
+    cache, rows = model.new_cache(batch), [[] for _ in range(batch)]
+    for call in some:
+        tokens, real = some_rows(call, batch)
+        step(model, cache, rows, tokens, real, path=path, last=last)
+
+
+class Requests(RuleBasedStateMachine):
+    """Calls, roll-backs, reuse and failures in any order; the truth is a
+    list of tokens for each row."""
+
+    @initialize(batch=st.integers(1, 3), kind=st.fixed_dictionaries(KINDS))
+    def opened(self, batch, kind):
+        self.model = model_of(**kind)
+        self.cache = self.model.new_cache(batch, CAPACITY)
+        self.rows = [[] for _ in range(batch)]
+        self.memory = self.cache.keys, self.cache.values
+
+    @rule(call=calls(), path=st.sampled_from(PATHS), last=st.booleans())
+    def fed(self, call, path, last):
+        tokens, real = some_rows(call, len(self.rows))
+        new = [tokens.shape[1]] * len(tokens)
+        new = new if real is None else real.sum(-1).tolist()
+        if max(len(row) + n for row, n in zip(self.rows, new)) > CAPACITY:
+            with (
+                unchanged(self.cache),
+                pytest.raises(ValueError, match="the cache is too small"),
+            ):
+                self.model(tokens, real=real, cache=self.cache)
+        else:
+            step(
+                self.model,
+                self.cache,
+                self.rows,
+                tokens,
+                real,
+                path=path,
+                last=last,
+            )
+
+    @rule(seed=st.integers(0, 99), path=st.sampled_from(PATHS))
+    def one_token_more(self, seed, path):
+        one = tokens_of(len(self.rows), 1, seed=seed)
+        self.fed((one, None), path, False)
+
+    @rule(call=calls(), late=st.booleans())
+    def broken(self, call, late):
+        tokens, real = some_rows(call, len(self.rows))
+        if keyless(self.rows, real):
+            return
+        with (
+            unchanged(self.cache),
+            breaking(self.model, late),
+            pytest.raises((InterruptedError, ValueError)),
+        ):
+            self.model(tokens, real=real, cache=self.cache)
+
+    @rule(less=st.lists(st.integers(0, 4), min_size=3, max_size=3))
+    def trimmed(self, less):
+        lengths = [max(0, len(row) - n) for row, n in zip(self.rows, less)]
+        self.cache.trim(lengths)
+        self.rows = [row[:n] for row, n in zip(self.rows, lengths)]
+
+    @rule(n=st.integers(0, CAPACITY))
+    def cut_to_one_length(self, n):
+        n = min(n, *map(len, self.rows), CAPACITY)
+        self.cache.trim(n)
+        self.rows = [row[:n] for row in self.rows]
+
+    @rule()
+    def forgotten(self):
+        self.cache.reset()
+        self.rows = [[] for _ in self.rows]
+
+    @rule(some=st.lists(st.integers(0, 2), min_size=1, max_size=3))
+    def selected(self, some):
+        some = [row % len(self.rows) for row in some]
+        self.cache.select(some)
+        self.rows = [list(self.rows[row]) for row in some]
+        self.memory = self.cache.keys, self.cache.values
+
+    @invariant()
+    def in_step(self):
+        if hasattr(self, "cache"):
+            assert self.cache.lengths == [len(row) for row in self.rows]
+            assert self.cache.capacity == CAPACITY
+            now = self.cache.keys, self.cache.values
+            for ours, before in zip(now, self.memory):
+                assert ours.data_ptr() == before.data_ptr()
+
+
+Requests.TestCase.settings = settings(
+    deadline=None, derandomize=True, max_examples=200, stateful_step_count=20
+)
+TestRequests = Requests.TestCase
+
+
+def test_the_weights_of_a_cached_call_are_rows_of_the_whole():
+    model = model_of(norm="rms")
+    cache, rows = started(model, [5, 2])
+    tokens = tokens_of(2, 2, seed=2)
+    found = attention_weights(model, tokens, cache=cache)
+    assert [w.shape for w in found] == 2 * [(2, 4, 2, 7)]  # (B, H, T, S)
+    assert cache.lengths == [7, 4]
+    for b, row in enumerate(rows):
+        row += tokens[b].tolist()
+        whole = attention_weights(model, torch.tensor([row]))
+        for ours, theirs in zip(found, whole):
+            agrees(
+                ours[b, :, :, : len(row)],
+                theirs[0, :, -2:],
+                name="the row alone",
+                within=1e-11,
+            )
+            assert not ours[b, :, :, len(row) :].any()
+
+
+def test_the_weights_are_seen_without_writing_twice():
+    model, tokens = model_of(), tokens_of(2, 5)
+    cache, growing = model.new_cache(2), GrowingCache(2)
+    whole = attention_weights(model, tokens)
+    for kept in (cache, growing):
+        attention_weights(model, tokens[:, :3], cache=kept)
+        found = attention_weights(model, tokens[:, 3:], cache=kept)
+        agrees(
+            found,
+            [w[:, :, 3:] for w in whole],
+            name="the whole",
+            within=1e-11,
+        )
+    assert cache.lengths == [5, 5] and growing.length == 5
+
+
+def test_a_mask_of_zeros_and_ones_is_a_mask():
+    model, real = model_of(), padding_mask([2, 4], side="left")
+    cache, rows = model.new_cache(2), [[], []]
+    step(model, cache, rows, tokens_of(2, 4), real.long())
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_nothing_but_padding_into_an_empty_cache(positions, path):
+    model = model_of(positions=positions)
+    cache, rows = model.new_cache(2), [[], []]
+    with path():
+        model(tokens_of(2, 3), real=torch.zeros(2, 3) > 0, cache=cache)
+    assert cache.lengths == [0, 0]
+    step(model, cache, rows, tokens_of(2, 3), padding_mask([3, 1]), path=path)
+
+
+def test_under_inference_mode():
+    model = model_of()
+    with torch.inference_mode():
+        cache, rows = started(model, [3, 1])
+        step(model, cache, rows, tokens_of(2, 1))
+        cache.trim([2, 2])
+        rows = [row[:2] for row in rows]
+        step(model, cache, rows, tokens_of(2, 1))
+
+
+@pytest.mark.parametrize("what", ["the whole cache", "a selection"])
+def test_made_under_inference_mode_and_emptied_outside(what):
+    model = model_of()
+    cache = model.new_cache(2)
+    with torch.inference_mode():
+        if what == "the whole cache":
+            cache = model.new_cache(2)
+        model(tokens_of(2, 3), cache=cache)
+        cache.select([1, 0])
+    cache.reset()
+    assert cache.lengths == [0, 0]
+
+
+# The last token alone.
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_last_is_the_last_real_token(side, path):
+    model, tokens = model_of(), tokens_of(3, 5)
+    real = padding_mask([2, 5, 1], side=side)
+    real[1, 2] = False  # padding in between
+    with path():
+        whole = model(tokens)
+        agrees(model(tokens, last=True), whole[:, -1:], name="the last row")
+        whole = model(tokens, real=real)
+        found = model(tokens, real=real, last=True)
+    columns = [max(t for t in range(5) if real[b, t]) for b in range(3)]
+    expected = torch.stack([whole[b, [t]] for b, t in enumerate(columns)])
+    agrees(found, expected, name="the last real row", within=1e-12)
+    cache, rows = model.new_cache(3), [[], [], []]
+    step(model, cache, rows, tokens, real, path=path, last=True)
+    step(model, cache, rows, tokens_of(3, 2), path=path, last=True)
+
+
+def test_last_spares_the_head_its_other_rows():
+    model, seen = model_of(tied=False), []
+    hook = model.head.register_forward_pre_hook(
+        lambda head, args: seen.append(args[0].shape)
+    )
+    assert model(tokens_of(2, 5), last=True).shape == (2, 1, V)
+    hook.remove()
+    assert seen == [(2, 1, 16)]
+
+
+# What it costs.
+
+
+def bytes_a_token(cache):
+    """Of a token of every row, in keys and values of all layers."""
+    L, B, H, _, d_k = cache.keys.shape
+    return 2 * L * B * H * d_k * cache.keys.element_size()
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_the_growing_cache_gives_the_same_and_copies_more(positions):
+    model, n = model_of(positions=positions), 7
+    cache, growing = model.new_cache(2), GrowingCache(2)
+    tokens = tokens_of(2, n)
+    whole = model(tokens)
+    for t in range(n):
+        one = tokens[:, [t]]
+        found = model(one, cache=cache), model(one, cache=growing)
+        agrees(found, 2 * (whole[:, [t]],), name="the whole", within=1e-10)
+    b = bytes_a_token(cache)
+    assert b == 2 * 2 * 2 * 2 * 4 * 8  # K and V, L, B, H_kv, d_k, float64
+    assert cache.bytes_copied == n * b
+    assert growing.bytes_copied == n * (n + 1) // 2 * b
+    assert growing.nbytes == n * b and growing.length == n
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_the_growing_cache_in_chunks(positions):
+    model, growing = model_of(positions=positions), GrowingCache(2)
+    assert growing.nbytes == 0
+    tokens = tokens_of(2, 9)
+    whole, at = model(tokens), 0
+    for n in (4, 1, 3, 1):
+        some = tokens[:, at : at + n]
+        found = model(some, real=torch.ones_like(some) > 0, cache=growing)
+        agrees(found, whole[:, at : at + n], name="the whole", within=1e-10)
+        at += n
+
+
+def test_the_growing_cache_refuses_padding_and_survives_a_failure():
+    model, growing, tokens = model_of(), GrowingCache(2), tokens_of(2, 5)
+    model(tokens[:, :3], cache=growing)
+    with pytest.raises(
+        ValueError,
+        match=re.escape(
+            "this cache knows no padding; expected rows of one length; got "
+            "lengths [1, 2]"
+        ),
+    ):
+        model(tokens[:, 3:], real=padding_mask([1, 2]), cache=growing)
+    for late in (False, True):
+        with breaking(model, late), pytest.raises(InterruptedError):
+            model(tokens[:, 3:], cache=growing)
+        assert growing.length == 3
+    found = model(tokens[:, 3:], cache=growing)
+    agrees(found, model(tokens)[:, 3:], name="the whole", within=1e-10)
+
+
+@pytest.mark.parametrize(
+    "dtype, size",
+    [
+        (torch.float64, 8),
+        (torch.float32, 4),
+        (torch.bfloat16, 2),
+    ],
+)
+@pytest.mark.parametrize("n_kv_heads", [None, 1, 2])
+def test_the_memory_by_formula(n_kv_heads, dtype, size):
+    model = copy.deepcopy(model_of(n_kv_heads=n_kv_heads)).to(dtype)
+    cache = model.new_cache(3, 7)
+    H_kv = n_kv_heads or 4
+    assert cache.keys.shape == cache.values.shape == (2, 3, H_kv, 7, 4)
+    assert cache.keys.dtype == cache.values.dtype == dtype
+    assert cache.nbytes == 2 * 2 * 3 * H_kv * 7 * 4 * size
+    assert cache.capacity == 7 and cache.lengths == [0, 0, 0]
+    assert model(tokens_of(3, 2), cache=cache).dtype == dtype
+    assert model.new_cache(1).capacity == model.config.context
+
+
+def test_a_cache_of_torchs_default_type():
+    cache = KVCache(1, 2, n_layers=1, n_heads=1, d_k=3)
+    assert cache.keys.dtype == torch.get_default_dtype()
+    assert cache.nbytes == 2 * 2 * 3 * 4
+
+
+def test_the_memory_is_taken_once():
+    model = model_of()
+    cache, rows = started(model, [3, 2])
+    # Held here, so that nothing else can come to lie in their place.
+    keys, values = cache.keys, cache.values
+    places = keys.data_ptr(), values.data_ptr()
+
+    def the_same():
+        now = cache.keys.data_ptr(), cache.values.data_ptr()
+        return now == places and cache.keys.is_contiguous()
+
+    for _ in range(3):
+        step(model, cache, rows, tokens_of(2, 1))
+        assert the_same()
+    cache.trim([4, 1])
+    assert the_same()
+    cache.reset()
+    assert the_same() and cache.lengths == [0, 0]
+    step(model, cache, [[], []], tokens_of(2, 8))
+    assert the_same()
+
+
+# What is forgotten is gone, a NaN too.
+
+
+def poisoned():
+    """A model that makes NaN of token 7, and of no other."""
+    model = copy.deepcopy(model_of(tied=False))
+    model.token_embedding.weight[7] = torch.nan
+    return model
+
+
+def ragged_after(model, cache, path):
+    tokens = torch.tensor([[1, 2, 3, 4, 5], [6, 8, 0, 0, 0]])
+    rows = [[], []]
+    step(model, cache, rows, tokens, padding_mask([5, 2]), path=path)
+    step(model, cache, rows, torch.tensor([[9], [10]]), path=path)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(
+    "forget",
+    [
+        lambda cache: cache.reset(),
+        lambda cache: cache.trim(0),
+        lambda cache: cache.trim([0, 0]),
+    ],
+)
+def test_a_nan_of_an_earlier_request_does_not_come_back(forget, path):
+    model = poisoned()
+    cache = model.new_cache(2)
+    assert model(torch.full((2, 6), 7), cache=cache).isnan().all()
+    forget(cache)
+    ragged_after(model, cache, path)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_nan_that_was_rolled_back_does_not_come_back(path):
+    model = poisoned()
+    rows = [[1, 2], [3, 4]]
+    cache = model.new_cache(2)
+    model(torch.tensor(rows), cache=cache)
+    model(torch.full((2, 4), 7), cache=cache)
+    cache.trim([2, 1])
+    rows = [[1, 2], [3]]
+    real = padding_mask([4, 1])
+    step(model, cache, rows, torch.full((2, 4), 5), real, path=path)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_nan_stays_in_its_row(path):
+    model = poisoned()
+    tokens = torch.tensor([[7, 7, 7], [1, 2, 0]])
+    cache = model.new_cache(2)
+    with path():
+        logits = model(tokens, real=padding_mask([3, 2]), cache=cache)
+    assert logits[0].isnan().all()
+    cache.select([1])
+    step(model, cache, [[1, 2]], torch.tensor([[5, 6]]), path=path)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_nan_of_a_failed_call_does_not_come_back(path):
+    model = poisoned()
+    cache = model.new_cache(2)
+    with breaking(model), pytest.raises(InterruptedError):
+        model(torch.full((2, 6), 7), cache=cache)
+    ragged_after(model, cache, path)
+
+
+def test_padding_is_not_kept():
+    model = poisoned()
+    cache, rows = model.new_cache(2), [[], []]
+    tokens = torch.tensor([[7, 1, 7, 2], [3, 4, 5, 6]])
+    step(model, cache, rows, tokens, tokens != 7)
+    agrees(cache.keys.isnan().any(), False, name="no NaN")
+    step(
+        model,
+        cache,
+        rows,
+        torch.tensor([[7, 1], [2, 7]]),
+        torch.tensor([[False, True], [True, False]]),
+    )
+
+
+# What is refused, and leaves the cache as it was.
+
+
+FULL = padding_mask([1, 4], side="left")
+
+
+def other(**changes):
+    """A call of another model."""
+    return lambda cache: model_of(**changes)(tokens_of(2, 1), cache=cache)
+
+
+def fed_with(*size, real=None):
+    return lambda cache: model_of()(tokens_of(*size), real=real, cache=cache)
+
+
+def written(index=0, *, device=None, **changes):
+    """A call of `write` itself, with one thing wrong in the keys or in the
+    values."""
+
+    def call(cache):
+        new = torch.ones(2, 2, 1, 4, dtype=torch.float64, device=device)
+        k, v = changes.get("k", new), changes.get("v", new)
+        cache.write(index, k, v, cache.place(2, 1))
+
+    return call
+
+
+def with_gradients(cache):
+    model = copy.deepcopy(model_of()).requires_grad_()
+    model(tokens_of(2, 1), cache=cache)
+
+
+def with_a_memory(cache):
+    layer = model_of(positions="none").blocks[0].attention
+    x = torch.ones(2, 1, 16).double()
+    layer(x, x, cache=cache.layer(0, cache.place(2, 1)))
+
+
+@pytest.mark.parametrize(
+    "call, error, message",
+    [
+        (
+            fed_with(2, 3),
+            ValueError,
+            "the cache is too small; expected at most 5 tokens a row; got 3 and "
+            "3 more in row 0",
+        ),
+        (
+            fed_with(2, 4, real=FULL),
+            ValueError,
+            "the cache is too small; expected at most 5 tokens a row; got 2 and "
+            "4 more in row 1",
+        ),
+        (
+            fed_with(3, 1),
+            ValueError,
+            "the batch does not match the cache; expected 2 rows; got 3",
+        ),
+        (
+            fed_with(1, 1),
+            ValueError,
+            "the batch does not match the cache; expected 2 rows; got 1",
+        ),
+        (
+            fed_with(2, 1, real=FULL),
+            ValueError,
+            "the padding mask does not fit the tokens; expected (2, 1); got "
+            "(2, 4)",
+        ),
+        (
+            lambda cache: model_of()(torch.tensor([[1], [V]]), cache=cache),
+            ValueError,
+            "a token is not in the vocabulary; expected numbers from 0 to 19; "
+            "got 20",
+        ),
+        (
+            other(n_kv_heads=1),
+            ValueError,
+            "the keys do not match the cache; expected (2, 2, 1, 4); got "
+            "(2, 1, 1, 4)",
+        ),
+        (
+            other(d_model=32),
+            ValueError,
+            "the keys do not match the cache; expected (2, 2, 1, 4); got "
+            "(2, 2, 1, 8)",
+        ),
+        (
+            other(n_layers=3),
+            ValueError,
+            "the cache does not have this layer; expected one from 0 to 1; "
+            "got 2",
+        ),
+        (
+            lambda cache: copy.deepcopy(model_of()).float()(
+                tokens_of(2, 1), cache=cache
+            ),
+            TypeError,
+            "the keys are of another type than the cache; expected "
+            "torch.float64; got torch.float32",
+        ),
+        (
+            with_gradients,
+            TypeError,
+            "a cache is not for training; expected a call under "
+            "torch.inference_mode(); got keys that record gradients",
+        ),
+        (
+            with_a_memory,
+            ValueError,
+            "the cache is for self-attention; expected no memory; got one",
+        ),
+        (
+            written(device="meta"),
+            ValueError,
+            "the keys are on another device than the cache; expected cpu; got "
+            "meta",
+        ),
+        (
+            written(-1),
+            ValueError,
+            "the cache does not have this layer; expected one from 0 to 1; "
+            "got -1",
+        ),
+        (
+            written(v=torch.ones(2, 2, 2, 4).double()),
+            ValueError,
+            "the values do not match the cache; expected (2, 2, 1, 4); got "
+            "(2, 2, 2, 4)",
+        ),
+        (
+            written(v=torch.ones(2, 2, 1, 4, device="meta").double()),
+            ValueError,
+            "the values are on another device than the cache; expected cpu; "
+            "got meta",
+        ),
+        (
+            written(v=torch.ones(2, 2, 1, 4)),
+            TypeError,
+            "the values are of another type than the cache; expected "
+            "torch.float64; got torch.float32",
+        ),
+        (
+            written(v=torch.ones(2, 2, 1, 4).double().requires_grad_()),
+            TypeError,
+            "a cache is not for training; expected a call under "
+            "torch.inference_mode(); got values that record gradients",
+        ),
+        (
+            lambda cache: cache.trim(3),
+            ValueError,
+            "the cache cannot be cut so; expected for each row a length from 0 "
+            "to [3, 2]; got 3",
+        ),
+        (
+            lambda cache: cache.trim([-1, 0]),
+            ValueError,
+            "the cache cannot be cut so; expected for each row a length from 0 "
+            "to [3, 2]; got [-1, 0]",
+        ),
+        (
+            lambda cache: cache.trim([1, 3]),
+            ValueError,
+            "the cache cannot be cut so; expected for each row a length from 0 "
+            "to [3, 2]; got [1, 3]",
+        ),
+        (
+            lambda cache: cache.trim([1]),
+            ValueError,
+            "the cache cannot be cut so; expected for each row a length from 0 "
+            "to [3, 2]; got [1]",
+        ),
+        (
+            lambda cache: cache.trim([1, 1, 1]),
+            ValueError,
+            "the cache cannot be cut so; expected for each row a length from 0 "
+            "to [3, 2]; got [1, 1, 1]",
+        ),
+        (
+            lambda cache: cache.select([]),
+            ValueError,
+            "these rows are not there; expected at least one, each from 0 to 1; "
+            "got []",
+        ),
+        (
+            lambda cache: cache.select([0, 2]),
+            ValueError,
+            "these rows are not there; expected at least one, each from 0 to 1; "
+            "got [0, 2]",
+        ),
+        (
+            lambda cache: cache.select([-1]),
+            ValueError,
+            "these rows are not there; expected at least one, each from 0 to 1; "
+            "got [-1]",
+        ),
+        (
+            lambda cache: cache.select([False, True]),
+            TypeError,
+            "a row is no number; expected an integer; got False",
+        ),
+        (
+            lambda cache: cache.trim(True),
+            TypeError,
+            "a length is no number; expected an integer; got True",
+        ),
+        (
+            lambda cache: cache.trim(1.5),
+            TypeError,
+            "a length is no whole number; expected an integer; got 1.5",
+        ),
+        (
+            lambda cache: cache.trim([1, 0.5]),
+            TypeError,
+            "a length is no whole number; expected an integer; got 0.5",
+        ),
+    ],
+)
+def test_what_is_refused_changes_nothing(call, error, message):
+    model = model_of()
+    cache, rows = started(model, [3, 2], capacity=5)
+    with (
+        unchanged(cache),
+        pytest.raises(error, match=f"^{re.escape(message)}$"),
+    ):
+        call(cache)
+    step(model, cache, rows, tokens_of(2, 1))
+    step(model, cache, rows, tokens_of(2, 2), padding_mask([1, 2]))
+
+
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize(
+    "real, error",
+    [
+        (torch.tensor([[1, 1], [0, 2]]), ValueError),
+        (torch.tensor([[1, 1], [1, -1]]), ValueError),
+        (torch.ones(2, 2), TypeError),
+    ],
+)
+def test_a_mask_of_other_numbers_is_refused(real, error, cached):
+    model = model_of()
+    cache, _ = started(model, [3, 2])
+    with unchanged(cache), pytest.raises(error, match="; expected .*; got "):
+        model(tokens_of(2, 2), real=real, cache=cache if cached else None)
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_a_cache_on_another_device_is_named(positions):
+    model = model_of(positions=positions)
+    device = "cuda" if torch.cuda.is_available() else "meta"
+    sizes = dict(n_layers=2, n_heads=2, d_k=4, dtype=torch.float64)
+    cache = KVCache(2, 5, device=device, **sizes)
+    if device == "meta":  # from there the places cannot be fetched
+        cache.place = KVCache(2, 5, **sizes).place
+    with pytest.raises(
+        ValueError,
+        match=(
+            f"the keys are on another device than the cache; expected {device}.*; "
+            "got cpu"
+        ),
+    ):
+        model(tokens_of(2, 1), cache=cache)
+    assert cache.lengths == [0, 0]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "batch",
+        "capacity",
+        "n_layers",
+        "n_heads",
+        "d_k",
+    ],
+)
+@pytest.mark.parametrize("size", [0, -1])
+def test_sizes_below_one(wrong, size):
+    sizes = dict(n_layers=1, batch=2, n_heads=3, capacity=4, d_k=5)
+    sizes[wrong] = size
+    given = ", ".join(f"{name}={n}" for name, n in sizes.items())
+    with pytest.raises(
+        ValueError,
+        match=re.escape(
+            f"a size is below 1; expected positive sizes; got {given}"
+        ),
+    ):
+        KVCache(sizes.pop("batch"), sizes.pop("capacity"), **sizes)
+
+
+def test_a_capacity_of_nothing_is_not_the_context():
+    with pytest.raises(ValueError, match="a size is below 1; .*capacity=0"):
+        model_of().new_cache(2, 0)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(
+    "lengths, real",
+    [
+        ([3, 3], None),
+        ([3, 1], None),
+        ([3, 1], padding_mask([2, 4])),
+        ([4, 2], padding_mask([0, 4])),
+    ],
+)
+def test_a_call_that_failed_can_be_repeated(lengths, real, path):
+    model = model_of()
+    cache, rows = started(model, lengths)
+    for late in (False, True):
+        with (
+            unchanged(cache),
+            breaking(model, late),
+            path(),
+            pytest.raises(InterruptedError),
+        ):
+            model(tokens_of(2, 4), real=real, cache=cache)
+    step(model, cache, rows, tokens_of(2, 4), real, path=path)
+
+
+def test_a_call_that_failed_can_be_followed_by_another():
+    """What it has left behind the lengths is not seen."""
+    model = model_of()
+    cache, rows = started(model, [3, 1])
+    with breaking(model), pytest.raises(InterruptedError):
+        model(tokens_of(2, 5, seed=5), cache=cache)
+    step(model, cache, rows, tokens_of(2, 2), padding_mask([1, 2]))
+    step(model, cache, rows, tokens_of(2, 1))
+
+
+def test_learned_positions_end_with_the_context():
+    model = model_of(positions="learned", context=6)
+    cache, rows = started(model, [4, 2], capacity=10)
+    message = (
+        "the sequence is longer than the context; expected at most 6 tokens; "
+        "got 7"
+    )
+    for T, real in ((3, None), (5, padding_mask([1, 5]))):
+        with (
+            unchanged(cache),
+            pytest.raises(ValueError, match=f"^{re.escape(message)}$"),
+        ):
+            model(tokens_of(2, T), real=real, cache=cache)
+    step(model, cache, rows, tokens_of(2, 2))
+    # A row that is full may wait while another goes on.
+    step(model, cache, rows, tokens_of(2, 2), padding_mask([0, 2]))
+    assert cache.lengths == [6, 6]
+
+
+def test_other_positions_go_on_beyond_the_context():
+    for positions in set(POSITIONS) - {"learned"}:
+        model = model_of(positions=positions, context=6)
+        cache, rows = started(model, [4, 2], capacity=10)
+        step(model, cache, rows, tokens_of(2, 5))
+
+
+def test_rows_of_one_prompt_are_copies_of_their_own():
+    """Several continuations of one prompt do not write into each other."""
+    model = model_of()
+    cache, (row,) = started(model, [4])
+    cache.select([0, 0, 0])
+    rows = [list(row) for _ in range(3)]
+    step(model, cache, rows, torch.tensor([[1], [2], [3]]))
+    step(model, cache, rows, tokens_of(3, 2), padding_mask([1, 2, 2]))
+
+
+def test_placing_changes_nothing():
+    cache, _ = started(model_of(), [3, 1])
+    with unchanged(cache):
+        places = [
+            cache.place(2, 2, real)
+            for real in (
+                None,
+                padding_mask([2, 1]),
+            )
+        ]
+    assert [p.lengths for p in places] == [[5, 3], [5, 2]]
+    agrees(places[0].positions, [[3, 4], [1, 2]], name="by hand")
+    agrees(places[1].positions[:, 0], [3, 1], name="by hand")
+
+
+def test_equal_rows_have_places_in_one_run():
+    """The fast way: one start for all rows, no index of slots."""
+    cache, _ = started(model_of(), [3, 3])
+    for real in (None, padding_mask([2, 2])):
+        places = cache.place(2, 2, real)
+        assert places.start == 3 and places.slots is None
+        agrees(places.positions, [3, 4], name="by hand")
+    assert cache.place(2, 2, padding_mask([2, 1])).start is None

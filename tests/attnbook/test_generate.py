@@ -1,0 +1,766 @@
+"""Generating text: the samplers against transformers', rows against texts
+written alone, and what a step costs."""
+
+import dataclasses
+import math
+import re
+
+import numpy as np
+import pytest
+import torch
+from attnbook.generate import (
+    Sampling,
+    complete,
+    draw,
+    generate,
+    keep_min_p,
+    keep_top_k,
+    keep_top_p,
+    pad_left,
+    penalise,
+)
+from attnbook.gpt import GPT, POSITIONS, GPTConfig
+from attnbook.teach.proof import agrees
+from attnbook.teach.seeded import randn
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+from torch import nn
+from torch.nn.utils.rnn import pad_sequence
+from transformers.generation.logits_process import (
+    LogitsProcessorList,
+    MinPLogitsWarper,
+    RepetitionPenaltyLogitsProcessor,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+SMALL = GPTConfig(vocab_size=12, context=24, d_model=16, n_heads=4, n_layers=2)
+PROMPTS = [[3, 1, 4, 1, 5], [9], [2, 6, 5], [0, 0, 7, 0]]
+STOP = [2, 8]
+#: Every option at once, mild enough that all of them matter.
+ALL = Sampling(
+    temperature=1.3, top_k=9, top_p=0.9, min_p=0.05, repetition_penalty=1.2
+)
+
+
+def small(**changes):
+    torch.manual_seed(0)
+    model = GPT(dataclasses.replace(SMALL, **changes)).double()
+    for parameter in model.parameters():  # so that nothing is 0 or 1
+        nn.init.normal_(parameter, std=0.3)
+    return model.eval()
+
+
+def passes_of(model):
+    """The shapes of the tokens of every forward pass from now on."""
+    shapes = []
+    model.register_forward_pre_hook(
+        lambda model, inputs: shapes.append(tuple(inputs[0].shape))
+    )
+    return shapes
+
+
+# ---- the samplers
+
+#: Logits (B, V): few values, so that many are equal, or any; −∞ among them,
+#: but not alone.
+NUMBERS = st.sampled_from([0.0, 1.0, 2.5, -3.0]) | st.floats(-30, 30)
+
+
+@st.composite
+def logits(draw_, out=True):
+    rows, V = draw_(st.integers(1, 3)), draw_(st.integers(1, 9))
+    number = NUMBERS | st.just(-math.inf) if out else NUMBERS
+    table = [
+        [draw_(NUMBERS)] + [draw_(number) for _ in range(V - 1)]
+        for _ in range(rows)
+    ]
+    turn = draw_(st.integers(0, V - 1))
+    return torch.tensor(table, dtype=torch.float64).roll(turn, 1)
+
+
+tried = settings(deadline=None, derandomize=True, max_examples=80)
+
+
+@tried
+@given(z=logits(), k=st.integers(1, 12))
+def test_top_k_is_theirs(z, k):
+    expected = TopKLogitsWarper(k)(None, z)
+    assert torch.equal(keep_top_k(z, k), expected)
+
+
+@tried
+@given(z=logits(), p=st.floats(0.01, 0.99))
+def test_top_p_is_theirs(z, p):
+    expected = TopPLogitsWarper(p)(None, z)
+    # Among equal ones they keep others; the values are the same.
+    found = keep_top_p(z, p).sort().values
+    if _is_close(z, p):
+        return
+    assert torch.equal(found, expected.sort().values)
+    for row, kept in zip(z, keep_top_p(z, p)):
+        if len(set(row.tolist())) == len(row):
+            only = TopPLogitsWarper(p)(None, row[None])[0]
+            assert torch.equal(kept, only)
+
+
+def _is_close(z, p):
+    """Whether a running sum, from either side, is within rounding of p."""
+    ordered = z.softmax(-1).sort(descending=True).values
+    return ((ordered.cumsum(-1) - p).abs() < 1e-12).any()
+
+
+@tried
+@given(z=logits(), p=st.floats(0, 1))
+def test_min_p_is_theirs(z, p):
+    assert torch.equal(keep_min_p(z, p), MinPLogitsWarper(p)(None, z))
+
+
+@tried
+@given(z=logits(), penalty=st.floats(0.1, 5), data=st.data())
+def test_the_penalty_is_theirs(z, penalty, data):
+    token = st.integers(0, z.shape[1] - 1)
+    row = st.lists(token, min_size=4, max_size=4)
+    tokens = torch.tensor([data.draw(row) for _ in z])
+    seen = torch.zeros_like(z, dtype=torch.bool).scatter(1, tokens, True)
+    expected = RepetitionPenaltyLogitsProcessor(penalty)(tokens, z)
+    assert torch.equal(penalise(z, seen, penalty), expected)
+
+
+@tried
+@given(
+    z=logits(),
+    temperature=st.floats(0.1, 5),
+    k=st.integers(1, 9),
+    min_p=st.floats(0, 0.9),
+)
+def test_the_order_is_theirs(z, temperature, k, min_p):
+    ours = Sampling(
+        temperature=temperature, top_k=k, min_p=min_p, repetition_penalty=1.5
+    )
+    seen = torch.zeros_like(z, dtype=torch.bool)
+    seen[:, 0] = True
+    theirs = LogitsProcessorList(
+        [
+            RepetitionPenaltyLogitsProcessor(1.5),
+            TemperatureLogitsWarper(temperature),
+            TopKLogitsWarper(k),
+            MinPLogitsWarper(min_p),
+        ]
+    )
+    tokens = torch.zeros(len(z), 1, dtype=torch.long)
+    assert torch.equal(ours.bend(z, seen), theirs(tokens, z))
+
+
+def test_the_order_is_theirs_with_top_p_too():
+    z = 3 * randn(20, 30, seed=1)
+    for temperature in (0.5, 1.0, 2.5):
+        ours = Sampling(
+            temperature=temperature, top_k=12, top_p=0.8, min_p=0.15
+        )
+        theirs = LogitsProcessorList(
+            [
+                TemperatureLogitsWarper(temperature),
+                TopKLogitsWarper(12),
+                TopPLogitsWarper(0.8),
+                MinPLogitsWarper(0.15),
+            ]
+        )
+        assert torch.equal(ours.bend(z), theirs(None, z))
+
+
+def test_top_p_keeps_the_first_of_equal_ones():
+    z = torch.tensor([[0.0, 1.0, 1.0, 1.0]])
+    out = -math.inf
+    assert keep_top_p(z, 0.5).tolist() == [[out, 1, 1, out]]
+    assert keep_top_p(z, 0.1).tolist() == [[out, 1, out, out]]
+
+
+def test_top_p_reaches_p():
+    z = 2 * randn(50, 20, seed=2)
+    for p in (0.1, 0.5, 0.9):
+        kept = keep_top_p(z, p).isfinite()
+        shares = z.softmax(-1)
+        total = (shares * kept).sum(-1)
+        assert (total >= p - 1e-12).all()
+        least = shares.masked_fill(~kept, 2).amin(-1)
+        assert (total - least < p).all()  # without the last one it does not
+
+
+def test_the_likeliest_always_stays():
+    z = torch.tensor([[0.0, 50.0, 1.0]], dtype=torch.float64)
+    only = [[-math.inf, 50.0, -math.inf]]
+    assert keep_top_k(z, 1).tolist() == only
+    assert keep_top_p(z, 1e-9).tolist() == only
+    assert keep_top_p(z, 0.0).tolist() == only
+    assert keep_min_p(z, 1.0).tolist() == only
+
+
+def test_samplers_take_any_number_of_axes():
+    z = randn(2, 3, 7, seed=3)
+    seen = randn(2, 3, 7, seed=4) > 0
+    for rule in (
+        lambda z, s: keep_top_k(z, 3),
+        lambda z, s: keep_top_p(z, 0.6),
+        lambda z, s: keep_min_p(z, 0.3),
+        lambda z, s: penalise(z, s, 1.5),
+    ):
+        whole = rule(z, seen)
+        assert torch.equal(whole[1, 2], rule(z[1, 2], seen[1, 2]))
+
+
+def test_temperature_0_is_greedy_and_looks_at_the_penalty_alone():
+    z = torch.tensor([[1.0, 3.0, 2.9]])
+    chance = torch.tensor([0.99])
+    assert Sampling(top_k=1).choose(z, chance).tolist() == [1]
+    seen = torch.tensor([[False, True, False]])
+    greedy = Sampling(repetition_penalty=1.5)
+    assert greedy.choose(z, chance, seen).tolist() == [2]
+    assert greedy.choose(z, chance).tolist() == [1]
+
+
+# ---- drawing
+
+
+@pytest.mark.parametrize(
+    "probabilities",
+    [
+        [0.5, 0.25, 0.25],
+        [0.9, 0.01, 0.0, 0.04, 0.05],
+        np.arange(1, 21) / 210,
+        [1 / 89] * 89,
+    ],
+)
+def test_frequencies_are_the_probabilities(probabilities):
+    N = 40_000
+    p = torch.tensor(probabilities, dtype=torch.float64)
+    generator = torch.Generator().manual_seed(1)
+    chance = torch.rand(N, generator=generator, dtype=torch.float64)
+    tokens = draw(p.expand(N, -1), chance)
+    counts = torch.bincount(tokens, minlength=len(p))
+    assert not counts[p == 0].any()
+    wanted = (N * p)[p > 0]
+    assert chisquare(counts[p > 0], wanted).pvalue > 0.01
+    shifted = (
+        wanted.roll(1)
+        if wanted.std() > 1
+        else wanted * (1 + 0.1 * (-1.0) ** torch.arange(len(wanted)))
+    )
+    shifted = shifted * N / shifted.sum()
+    assert chisquare(counts[p > 0], shifted).pvalue < 1e-6  # it can fail
+
+
+@tried
+@given(
+    shares=st.lists(
+        st.sampled_from([0.0, 0.0, 1.0, 0.1, 1e-12, 3.0]),
+        min_size=1,
+        max_size=9,
+    ).filter(any),
+    chance=st.sampled_from([0.0, 1 - 2.0**-53, 0.5])
+    | st.floats(0, 1, exclude_max=True),
+    dtype=st.sampled_from([torch.float64, torch.float32]),
+)
+def test_what_cannot_be_is_never_drawn(shares, chance, dtype):
+    p = torch.tensor([shares], dtype=dtype)
+    p = p / p.sum()
+    (token,) = draw(p, torch.tensor([chance], dtype=torch.float64)).tolist()
+    assert p[0, token] > 0
+
+
+def test_edges_by_hand():
+    p = torch.tensor([[0.0, 0.25, 0.0, 0.75, 0.0]] * 5)
+    chance = torch.tensor(
+        [0.0, 0.2499, 0.25, 0.7, 1 - 2.0**-53], dtype=torch.float64
+    )
+    assert draw(p, chance).tolist() == [1, 1, 3, 3, 3]
+
+
+def test_the_running_sum_is_in_float64():
+    p = torch.tensor([[0.5, 1e-9, 0.5 - 1e-9]], dtype=torch.float64)
+    chance = torch.tensor([0.5 + 5e-10], dtype=torch.float64)
+    assert draw(p, chance).tolist() == [1]
+    many = torch.full((1, 100_000), 1e-5)  # whose sum in float32 is not 1
+    chance = torch.tensor([0.500_005], dtype=torch.float64)
+    assert draw(many, chance).tolist() == [50_000]
+
+
+def test_a_sum_that_is_not_1_is_no_harm():
+    p = torch.tensor([[1.0, 3.0]] * 3)
+    chance = torch.tensor([0.2, 0.3, 0.999])
+    assert draw(p, chance).tolist() == [0, 1, 1]
+
+
+# ---- padding
+
+
+def test_pad_left():
+    tokens, real = pad_left(PROMPTS)
+    turned = [torch.tensor(s).flip(0) for s in PROMPTS]
+    assert torch.equal(tokens, pad_sequence(turned, batch_first=True).flip(1))
+    ones = [torch.ones(len(s), dtype=torch.bool) for s in PROMPTS]
+    assert torch.equal(real, pad_sequence(ones, batch_first=True).flip(1))
+    tokens, real = pad_left([[0, 1], [2, 0]])
+    assert tokens.tolist() == [[0, 1], [2, 0]] and real is None
+
+
+@pytest.mark.parametrize("sequences", [[], [[]], [[1], []]])
+def test_pad_left_refuses_nothing(sequences):
+    with pytest.raises(
+        ValueError,
+        match=re.escape(
+            "a prompt is empty; expected at least one prompt, of at least one "
+            f"token each; got lengths {[len(s) for s in sequences]}"
+        ),
+    ):
+        pad_left(sequences)
+
+
+# ---- writing
+
+
+def by_loop(model, prompt, n, sampling, stop, seed):
+    """One prompt, everything computed again for each token."""
+    text = list(prompt)
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(n):
+        with torch.no_grad():
+            z = model(torch.tensor([text]))[:, -1]  # (1, V)
+        seen = torch.zeros_like(z, dtype=torch.bool)
+        seen[0, text] = True
+        chance = torch.rand(1, generator=generator, dtype=torch.float64)
+        z = sampling.bend(z, seen)
+        if sampling.temperature == 0:
+            token = int(z.argmax())
+        else:
+            token = int(draw(z.softmax(-1), chance))
+        text.append(token)
+        if token in stop:
+            break
+    return text[len(prompt) :]
+
+
+SAMPLINGS = {
+    "greedy": Sampling(),
+    "greedy, penalised": Sampling(repetition_penalty=1.8),
+    "drawn": Sampling(temperature=1.0),
+    "all options": ALL,
+}
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_a_batch_is_each_text_alone(positions, sampling):
+    model = small(positions=positions)
+    for seed in (5, 6):
+        alone = [
+            by_loop(model, p, 19, sampling, STOP, seed + row)
+            for row, p in enumerate(PROMPTS)
+        ]
+        options = {"sampling": sampling, "stop": STOP, "seed": seed}
+        for cached in (True, False):
+            found = complete(model, PROMPTS, 19, cached=cached, **options)
+            assert found == alone
+
+
+def test_the_texts_above_are_worth_comparing():
+    """They end at different steps, by a stop token and by the limit."""
+    lengths, texts = set(), set()
+    for sampling in (SAMPLINGS["drawn"], ALL):
+        for seed in (5, 6):
+            found = complete(
+                small(), PROMPTS, 19, sampling=sampling, stop=STOP, seed=seed
+            )
+            lengths |= {len(text) for text in found}
+            texts |= {tuple(text) for text in found}
+    assert len(lengths) >= 4 and max(lengths) > 8
+    assert len(texts) >= 12
+
+
+@pytest.mark.parametrize("n_kv_heads", [1, 2])
+def test_with_shared_keys_and_values(n_kv_heads):
+    model = small(n_kv_heads=n_kv_heads, positions="rotary", tied=False)
+    found = complete(model, PROMPTS, 9, sampling=ALL, seed=1)
+    again = complete(model, PROMPTS, 9, sampling=ALL, seed=1, cached=False)
+    assert found == again
+
+
+def test_prompts_may_be_a_tensor():
+    model, prompts = small(), [[1, 2, 3], [4, 5, 6]]
+    found = complete(model, torch.tensor(prompts), 5)
+    assert found == complete(model, prompts, 5)
+
+
+def test_a_seed_gives_the_same_and_another_others():
+    model = small()
+    options = {"sampling": Sampling(temperature=2.0)}
+    first = complete(model, PROMPTS, 12, seed=3, **options)
+    assert first == complete(model, PROMPTS, 12, seed=3, **options)
+    assert first != complete(model, PROMPTS, 12, seed=40, **options)
+    # Row r draws with seed + r: two equal prompts get different texts.
+    two = complete(model, [[1], [1]], 12, seed=7, **options)
+    assert two[0] != two[1]
+    assert [two[1]] == complete(model, [[1]], 12, seed=8, **options)
+
+
+def test_torchs_own_random_numbers_are_left_alone():
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    complete(small_once(), PROMPTS, 4, sampling=ALL)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def small_once():
+    state = torch.get_rng_state()
+    model = small()
+    torch.set_rng_state(state)
+    return model
+
+
+class Script(nn.Module):
+    """A model that writes what it is told, after any prompt."""
+
+    def __init__(self, rows, n_prompt):
+        super().__init__()
+        self.config = SMALL
+        self.token_embedding = nn.Embedding(12, 1)
+        self.rows, self.n_prompt = rows, n_prompt
+
+    def new_cache(self, batch, capacity):
+        return None
+
+    def forward(self, tokens, *, real=None, cache=None, last=False):
+        z = torch.zeros(len(tokens), 1, 12)
+        for b, row in enumerate(tokens.tolist()):
+            step = len(row) - self.n_prompt
+            z[b, 0, self.rows[row[0]][step]] = 1.0  # its name stands first
+        return z
+
+
+def test_stop_tokens_by_a_script():
+    script = Script({0: [5, 2, 9], 1: [5, 5, 5, 5], 3: [8], 4: [6, 7, 8]}, 2)
+    prompts = [[0, 0], [1, 0], [3, 0], [4, 2]]  # a 2 in a prompt ends nothing
+    steps = list(generate(script, prompts, 4, stop=[2, 8], cached=False))
+    assert steps == [
+        [5, 5, 8, 6],
+        [2, 5, None, 7],
+        [None, 5, None, 8],
+        [None, 5, None, None],
+    ]
+    whole = complete(script, prompts, 4, stop=[2, 8], cached=False)
+    assert whole == [[5, 2], [5, 5, 5, 5], [8], [6, 7, 8]]
+    steps = list(generate(script, prompts[2:], 4, stop=(8,), cached=False))
+    assert len(steps) == 3  # all have ended
+    assert len(list(generate(script, prompts[:1], 3, cached=False))) == 3
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_a_row_that_has_ended_costs_nothing(cached):
+    model = small()
+    shapes = passes_of(model)
+    texts = complete(
+        model, PROMPTS, 19, sampling=ALL, stop=STOP, seed=5, cached=cached
+    )
+    lengths = [len(text) for text in texts]
+    assert len(set(lengths)) > 2
+    assert [rows for rows, _ in shapes] == [
+        sum(n > step for n in lengths) for step in range(max(lengths))
+    ]
+    if cached:
+        assert [T for _, T in shapes] == [5] + [1] * (max(lengths) - 1)
+    else:
+        assert [T for _, T in shapes] == [
+            max(len(p) + step for p, n in zip(PROMPTS, lengths) if n > step)
+            for step in range(max(lengths))
+        ]
+
+
+def test_the_cache_loses_the_rows_that_have_ended():
+    model, made = small(), []
+    new_cache = model.new_cache
+
+    def kept(*args):
+        made.append(new_cache(*args))
+        return made[-1]
+
+    model.new_cache = kept
+    rows = []
+    for step in generate(model, PROMPTS, 19, sampling=ALL, stop=STOP, seed=5):
+        open_ = sum(t is not None and t not in STOP for t in step)
+        (cache,) = made
+        if open_:
+            assert cache.keys.shape[1] == len(cache.lengths) == open_
+        assert cache.capacity == 5 + 19 - 1
+        rows.append(open_)
+    assert rows[0] > rows[-1]
+
+
+def test_a_cache_holds_no_more_than_is_read():
+    """The last token is never read, so a text may fill the context."""
+    model = small(positions="learned", context=8)
+    assert len(complete(model, [[1, 2, 3]], 6)[0]) == 6
+    assert len(complete(model, [[1, 2, 3]], 6, cached=False)[0]) == 6
+
+
+def test_tokens_come_as_they_are_computed():
+    model = small()
+    shapes = passes_of(model)
+    stream = generate(model, PROMPTS, 10)
+    assert len(shapes) == 0
+    for n in range(1, 11):
+        step = next(stream)
+        assert len(step) == len(PROMPTS) and len(shapes) == n
+    with pytest.raises(StopIteration):
+        next(stream)
+    assert len(shapes) == 10
+
+
+def test_a_stream_may_be_left():
+    model = small()
+    stream = generate(model, PROMPTS, 10)
+    first = next(stream)
+    stream.close()
+    assert first == [text[0] for text in complete(model, PROMPTS, 1)]
+
+
+def test_the_mode_is_not_the_callers():
+    model = small()
+    weight = model.token_embedding.weight
+    for _ in generate(model, PROMPTS, 3):
+        assert not torch.is_inference_mode_enabled()
+        assert torch.is_grad_enabled()
+        x = (weight * 2).sum()
+        assert x.requires_grad and not x.is_inference()
+    with torch.no_grad():
+        for _ in generate(model, PROMPTS, 2):
+            assert not torch.is_grad_enabled()
+
+
+def test_no_gradients_are_recorded():
+    model, found = small(), []
+    model.register_forward_hook(lambda m, i, out: found.append(out))
+    complete(model, PROMPTS, 2)
+    assert len(found) == 2
+    assert all(out.is_inference() for out in found)
+    assert [tuple(out.shape) for out in found] == [(4, 1, 12)] * 2
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_models_mode_is_left(training):
+    model = small().train(training)
+    complete(model, PROMPTS, 2)
+    assert model.training == training
+    assert all(block.training == training for block in model.blocks)
+
+
+def test_prompts_are_not_changed():
+    prompts = [[1, 2], [3]]
+    complete(small(), prompts, 4)
+    assert prompts == [[1, 2], [3]]
+
+
+# ---- errors
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (
+            {"temperature": -0.1},
+            "temperature is out of its range; expected 0 or above; got -0.1",
+        ),
+        ({"temperature": math.inf}, "temperature is out of its range"),
+        ({"temperature": math.nan}, "temperature is out of its range"),
+        (
+            {"top_k": 0},
+            "top_k is out of its range; expected a whole number "
+            "from 1 on; got 0",
+        ),
+        ({"top_k": 2.0}, "top_k is out of its range"),
+        (
+            {"top_p": 0.0},
+            "top_p is out of its range; expected above 0, at most 1; got 0.0",
+        ),
+        ({"top_p": 1.01}, "top_p is out of its range"),
+        (
+            {"min_p": -0.1},
+            "min_p is out of its range; expected from 0 to 1; got -0.1",
+        ),
+        ({"min_p": 1.1}, "min_p is out of its range"),
+        (
+            {"repetition_penalty": 0},
+            "repetition_penalty is out of its range; expected above 0; got 0",
+        ),
+        ({"repetition_penalty": math.inf}, "repetition_penalty is out of"),
+    ],
+)
+def test_sampling_refuses(options, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        Sampling(**options)
+
+
+def test_sampling_takes_its_edges():
+    Sampling(temperature=0, top_k=1, top_p=1, min_p=0, repetition_penalty=0.01)
+    Sampling(top_p=1e-9, min_p=1)
+
+
+@pytest.mark.parametrize(
+    "prompts, n, options, error, message",
+    [
+        (
+            [],
+            3,
+            {},
+            ValueError,
+            "a prompt is empty; expected at least one "
+            "prompt, of at least one token each; got lengths []",
+        ),
+        ([[1], []], 3, {}, ValueError, "got lengths [1, 0]"),
+        (
+            [[1]],
+            0,
+            {},
+            ValueError,
+            "there is nothing to write; expected "
+            "max_new_tokens of at least 1; got 0",
+        ),
+        (
+            [[1], [2, 12]],
+            3,
+            {},
+            ValueError,
+            "prompt 1 is not in the "
+            "vocabulary; expected numbers from 0 to 11; got 12",
+        ),
+        (
+            [[-1]],
+            3,
+            {},
+            ValueError,
+            "prompt 0 is not in the vocabulary; "
+            "expected numbers from 0 to 11; got -1",
+        ),
+        (
+            [[1]],
+            3,
+            {"stop": [12]},
+            ValueError,
+            "stop is not in the "
+            "vocabulary; expected numbers from 0 to 11; got 12",
+        ),
+        (
+            [1, 2],
+            3,
+            {},
+            TypeError,
+            "expected a list of token numbers for each prompt; got 1",
+        ),
+        (
+            [[1.0]],
+            3,
+            {},
+            TypeError,
+            "prompt 0 is of the wrong type; expected integers; got 1.0",
+        ),
+        ([[True]], 3, {}, TypeError, "expected integers; got True"),
+        (
+            [[1]],
+            3,
+            {"stop": ["x"]},
+            TypeError,
+            "stop is of the wrong type; expected integers; got 'x'",
+        ),
+        (torch.ones(1, 2), 3, {}, TypeError, "expected integers; got 1.0"),
+        (
+            [[1] * 20],
+            6,
+            {},
+            ValueError,
+            "the text would be longer than the "
+            "context; expected at most 24 tokens; got a prompt of 20 and 6 "
+            "more",
+        ),
+    ],
+)
+def test_generate_refuses_at_once(prompts, n, options, error, message):
+    model = small()
+    shapes = passes_of(model)
+    with pytest.raises(error, match=re.escape(message)):
+        generate(model, prompts, n, **options)  # not only when asked
+    assert shapes == []
+
+
+def test_the_longest_text_that_fits():
+    model = small()
+    assert len(complete(model, [[1] * 20], 5)[0]) == 5
+    model = small(positions="alibi")
+    assert len(complete(model, [[1] * 20], 6)[0]) == 6
+
+
+def test_a_model_with_its_dropout_on_is_refused():
+    model = small(dropout=0.5).train()
+    with pytest.raises(
+        ValueError,
+        match=re.escape(
+            "the model is in training mode; expected model.eval(), without "
+            "dropout; got a dropout of 0.5"
+        ),
+    ):
+        generate(model, [[1]], 3)
+    complete(model.eval(), [[1]], 3)
+
+
+def test_agrees_with_the_loop_by_hand():
+    """The whole once more, without any of the module's functions."""
+    model, text = small(positions="alibi"), [3, 1]
+    for _ in range(6):
+        text.append(int(model(torch.tensor([text]))[0, -1].argmax()))
+    agrees(complete(model, [[3, 1]], 6)[0], text[2:], name="argmax")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_top_p_does_not_round_tokens_away(dtype):
+    """A running sum in a short type reaches p too early."""
+    z = (3 * randn(2, 50_257, seed=6)).to(dtype)
+    assert keep_top_p(z, 1.0).isfinite().all()
+    for p in (0.9, 0.9999):
+        exact = keep_top_p(z.double(), p).isfinite()
+        assert torch.equal(keep_top_p(z, p).isfinite(), exact)
+    z = torch.tensor([[0.0, -50.0]], dtype=torch.float64)
+    assert keep_top_p(z, 1.0).isfinite().all()
+
+
+def test_a_low_temperature_in_half_precision_stays_in_the_vocabulary():
+    logits = torch.tensor([[-130.0, -70.0, -90.0]], dtype=torch.float16)
+    for temperature in (1e-3, 1e-40):
+        sampling = Sampling(temperature=temperature)
+        assert sampling.choose(logits, torch.tensor([0.999])).tolist() == [1]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_model_that_gives_nan_writes_nothing(temperature):
+    model = small()
+    with torch.no_grad():
+        model.token_embedding.weight[3] = torch.nan
+    steps = generate(
+        model, [[1, 2], [3]], 4, sampling=Sampling(temperature=temperature)
+    )
+    with pytest.raises(
+        ValueError, match=r"expected numbers; got NaN after token 2 of row 0"
+    ):
+        next(steps)
+
+
+def test_a_row_that_gives_nan_is_named():
+    model = small(tied=False)
+    with torch.no_grad():
+        model.token_embedding.weight[3] = torch.nan
+    with pytest.raises(ValueError, match=r"NaN after token 1 of row 1$"):
+        next(generate(model, [[1, 2], [3]], 4))
+
+
+def test_a_number_of_tokens_that_is_none():
+    with pytest.raises(TypeError, match=r"expected an int; got 2\.0$"):
+        generate(small(), [[1]], 2.0)

@@ -1,0 +1,537 @@
+"""The model against transformers' GPT-2, and its errors."""
+
+import dataclasses
+import math
+import re
+
+import pytest
+import torch
+import torch.nn.functional as F
+from attnbook.gpt import GPT, POSITIONS, GPTConfig, last_real
+from attnbook.layers import RMSNorm, SwiGLU
+from attnbook.masks import padding_mask
+from attnbook.teach.proof import agrees
+from attnbook.teach.seeded import randn
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from torch import nn
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+)
+
+SMALL = GPTConfig(vocab_size=30, context=12, d_model=16, n_heads=4, n_layers=3)
+
+
+def small(**changes):
+    torch.manual_seed(0)
+    model = GPT(dataclasses.replace(SMALL, **changes)).double()
+    for parameter in model.parameters():  # so that nothing is 0 or 1
+        nn.init.normal_(parameter, std=0.3)
+    return model.eval()
+
+
+def tokens_of(*size, seed=1):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(SMALL.vocab_size, size, generator=generator)
+
+
+def theirs_of(model):
+    """A GPT-2 of transformers with the same weights."""
+    c = model.config
+    theirs = (
+        GPT2LMHeadModel(
+            GPT2Config(
+                vocab_size=c.vocab_size,
+                n_positions=c.context,
+                n_embd=c.d_model,
+                n_head=c.n_heads,
+                n_layer=c.n_layers,
+                bos_token_id=0,
+                eos_token_id=0,
+                attn_implementation="eager",
+            )
+        )
+        .double()
+        .eval()
+    )
+    body = theirs.transformer
+    body.wte.load_state_dict(model.token_embedding.state_dict())
+    body.wpe.load_state_dict(model.position_embedding.state_dict())
+    body.ln_f.load_state_dict(model.norm.state_dict())
+    for ours, block in zip(model.blocks, body.h):
+        block.ln_1.load_state_dict(ours.attention_norm.state_dict())
+        block.ln_2.load_state_dict(ours.feed_forward_norm.state_dict())
+        mine = ours.attention
+        pairs = [
+            (block.attn.c_attn, (mine.query, mine.key_value)),
+            (block.attn.c_proj, (mine.out,)),
+            (block.mlp.c_fc, (ours.feed_forward.up,)),
+            (block.mlp.c_proj, (ours.feed_forward.down,)),
+        ]
+        with torch.no_grad():
+            for conv, linears in pairs:
+                conv.weight.copy_(torch.cat([a.weight for a in linears]).T)
+                conv.bias.copy_(torch.cat([a.bias for a in linears]))
+    return theirs
+
+
+def test_logits_agree_with_gpt2():
+    model = small()
+    theirs = theirs_of(model)
+    for size in ((1, 1), (2, 7), (3, 12)):
+        tokens = tokens_of(*size)
+        expected = theirs(tokens).logits
+        agrees(model(tokens), expected, name="GPT-2", within=1e-10)
+
+
+def test_gradients_agree_with_gpt2():
+    model = small()
+    theirs, tokens = theirs_of(model), tokens_of(2, 7)
+    model.loss(tokens[:, :-1], tokens[:, 1:]).backward()
+    logits = theirs(tokens).logits  # its own loss is taken in float32
+    F.cross_entropy(
+        logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten()
+    ).backward()
+    agrees(
+        model.token_embedding.weight.grad,
+        theirs.transformer.wte.weight.grad,
+        name="GPT-2, tied",
+        within=1e-10,
+    )
+    agrees(
+        model.blocks[0].attention.out.weight.grad,
+        theirs.transformer.h[0].attn.c_proj.weight.grad.T,
+        name="GPT-2",
+        within=1e-10,
+    )
+
+
+def test_left_padding_agrees_with_gpt2():
+    model = small()
+    tokens, real = tokens_of(2, 7), padding_mask([7, 4], side="left")
+    positions = (real.long().cumsum(-1) - 1).clamp(min=0)
+    expected = theirs_of(model)(
+        tokens, attention_mask=real.long(), position_ids=positions
+    ).logits
+    agrees(
+        model(tokens, real=real)[real],
+        expected[real],
+        name="GPT-2",
+        within=1e-10,
+    )
+
+
+LLAMA = dict(
+    positions="rotary",
+    activation="swiglu",
+    norm="rms",
+    n_kv_heads=2,
+    bias=False,
+    tied=False,
+    d_ff=20,
+)
+
+
+@pytest.mark.parametrize("base, eps", [(10_000.0, 1e-5), (40.0, 0.1)])
+def test_logits_agree_with_llama(base, eps):
+    model = small(**LLAMA, rotary_base=base, norm_eps=eps)
+    c = model.config
+    config = LlamaConfig(
+        vocab_size=c.vocab_size,
+        hidden_size=c.d_model,
+        intermediate_size=c.d_ff,
+        num_hidden_layers=c.n_layers,
+        num_attention_heads=c.n_heads,
+        num_key_value_heads=c.n_kv_heads,
+        rms_norm_eps=eps,
+        tie_word_embeddings=False,
+        max_position_embeddings=c.context,
+        attn_implementation="sdpa",
+        rope_parameters={"rope_type": "default", "rope_theta": base},
+    )
+    theirs = LlamaForCausalLM(config).double().eval()
+    state = {
+        "lm_head.weight": model.head.weight,
+        "model.embed_tokens.weight": model.token_embedding.weight,
+        "model.norm.weight": model.norm.weight,
+    }
+    for n, block in enumerate(model.blocks):
+        ours, inner = block.attention, block.feed_forward
+        k, v = ours.key_value.weight.chunk(2)
+        state |= {
+            f"model.layers.{n}.{name}.weight": weight
+            for name, weight in {
+                "self_attn.q_proj": ours.query.weight,
+                "self_attn.k_proj": k,
+                "self_attn.v_proj": v,
+                "self_attn.o_proj": ours.out.weight,
+                "mlp.gate_proj": inner.gate.weight,
+                "mlp.up_proj": inner.up.weight,
+                "mlp.down_proj": inner.down.weight,
+                "input_layernorm": block.attention_norm.weight,
+                "post_attention_layernorm": block.feed_forward_norm.weight,
+            }.items()
+        }
+    theirs.load_state_dict(state)
+    tokens = tokens_of(2, 9)
+    expected = theirs(tokens).logits  # its norms and angles are in float32
+    agrees(model(tokens), expected, name="Llama", within=1e-4)
+
+
+@pytest.mark.parametrize("n_kv_heads", [1, 2])
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_grouped_heads_are_a_whole_model_with_rows_repeated(
+    positions, n_kv_heads
+):
+    grouped = small(positions=positions, n_kv_heads=n_kv_heads)
+    whole = small(positions=positions)
+
+    def repeated(rows):
+        halves = rows.unflatten(0, (2, n_kv_heads, 4))
+        return halves.repeat_interleave(4 // n_kv_heads, 1).flatten(0, 2)
+
+    whole.load_state_dict(
+        {
+            name: repeated(a) if "key_value" in name else a
+            for name, a in grouped.state_dict().items()
+        }
+    )
+    tokens, real = tokens_of(2, 7), padding_mask([7, 4], side="left")
+    for options in ({}, {"real": real}):
+        agrees(
+            grouped(tokens, **options),
+            whole(tokens, **options),
+            name="rows repeated",
+            within=1e-11,
+        )
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_batched_equals_alone(positions, side):
+    model = small(positions=positions)
+    lengths = [4, 9, 1]
+    real = padding_mask(lengths, side=side)
+    tokens = tokens_of(3, 9)
+    batched = model(tokens, real=real)
+    for row, n in enumerate(lengths):
+        alone = model(tokens[row][real[row]][None])[0]
+        agrees(batched[row][real[row]], alone, name="alone", within=1e-11)
+    # Nor do the padding's tokens reach a real one.
+    other = torch.where(real, tokens, (tokens + 1) % SMALL.vocab_size)
+    agrees(
+        model(other, real=real)[real],
+        batched[real],
+        name="other padding",
+        within=1e-11,
+    )
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_no_token_sees_a_later_one(positions):
+    model, tokens = small(positions=positions), tokens_of(1, 8)
+    whole = model(tokens)
+    for n in range(1, 8):
+        part = model(tokens[:, :n])
+        agrees(part, whole[:, :n], name="whole", within=1e-11)
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_positions_matter_unless_there_are_none(positions):
+    model = small(positions=positions, n_layers=1)
+    first = model(torch.tensor([[1, 2, 3, 4]]))[0, -1]
+    other = model(torch.tensor([[2, 1, 3, 4]]))[0, -1]
+    assert torch.allclose(first, other) == (positions == "none")
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_parameters_by_formula(positions, bias):
+    config = dataclasses.replace(SMALL, positions=positions, bias=bias)
+    model = GPT(config)
+    count = sum(p.numel() for p in model.parameters())
+    assert config.parameter_count() == count
+
+
+@settings(deadline=None, derandomize=True, max_examples=100)
+@given(
+    vocab_size=st.integers(1, 9),
+    context=st.integers(1, 9),
+    heads=st.sampled_from([(1, 1), (2, 1), (4, 2), (3, None), (6, 3)]),
+    d_k=st.sampled_from([2, 4]),
+    n_layers=st.integers(1, 3),
+    d_ff=st.none() | st.integers(1, 9),
+    bias=st.booleans(),
+    tied=st.booleans(),
+    positions=st.sampled_from(POSITIONS),
+    norm=st.sampled_from(["layer", "rms"]),
+    activation=st.sampled_from(["gelu_tanh", "relu", "swiglu"]),
+)
+@example(  # ⅔ · 4 · 4 is rounded up
+    vocab_size=5,
+    context=6,
+    heads=(2, 1),
+    d_k=2,
+    n_layers=1,
+    d_ff=None,
+    bias=True,
+    tied=True,
+    positions="rotary",
+    norm="rms",
+    activation="swiglu",
+)
+def test_parameters_of_any_model_by_formula(heads, d_k, **sizes):
+    n_heads, n_kv_heads = heads
+    config = GPTConfig(
+        n_heads=n_heads,
+        n_kv_heads=n_kv_heads,
+        d_model=n_heads * d_k,
+        **sizes,
+    )
+    count = sum(p.numel() for p in GPT(config).parameters())
+    assert config.parameter_count() == count
+
+
+def test_gpt2_small_has_124_million():
+    assert GPTConfig().parameter_count() == 124_439_808
+
+
+def test_the_head_is_tied():
+    model, tokens = small(), tokens_of(2, 5)
+    stream = model.embed(tokens, torch.arange(5).expand(2, 5))
+    for block in model.blocks:
+        stream = block(stream, causal=True)
+    expected = model.norm(stream) @ model.token_embedding.weight.T
+    agrees(model(tokens), expected, name="the embeddings, transposed")
+
+
+def test_a_head_of_its_own():
+    model, tokens = small(tied=False), tokens_of(2, 5)
+    before = model(tokens)
+    stream = model.embed(tokens, torch.arange(5))
+    for block in model.blocks:
+        stream = block(stream, causal=True)
+    expected = model.norm(stream) @ model.head.weight.T
+    agrees(before, expected, name="the head's rows")
+    names = {name for name, _ in model.named_parameters()}
+    assert "head.weight" in names and "head.bias" not in names
+    assert small().head is None
+    torch.manual_seed(0)
+    new = GPT(GPTConfig(500, 8, 128, 4, 1, initial_std=0.08, tied=False))
+    assert abs(new.head.weight.std() / 0.08 - 1) < 0.05
+
+
+def test_the_options_reach_every_block():
+    model = small(**LLAMA, rotary_base=50.0, norm_eps=0.01)
+    for block in model.blocks:
+        assert block.attention.n_kv_heads == 2
+        assert block.attention.rotary_base == 50.0
+        assert isinstance(block.feed_forward, SwiGLU)
+        assert block.feed_forward.up.out_features == 20
+        for norm in (block.attention_norm, block.feed_forward_norm):
+            assert isinstance(norm, RMSNorm) and norm.eps == 0.01
+    assert isinstance(model.norm, RMSNorm) and model.norm.eps == 0.01
+    other = small(**LLAMA, rotary_base=10_000.0, norm_eps=0.01)
+    other.load_state_dict(model.state_dict())
+    tokens = tokens_of(1, 5)
+    assert not torch.allclose(model(tokens), other(tokens))
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int64])
+def test_the_last_real_vector_of_each_row(dtype):
+    x = randn(3, 4, 2, seed=1)
+    agrees(last_real(x, None), x[:, 3:], name="the last", within=0)
+    real = torch.tensor([[1, 1, 0, 0], [0, 1, 0, 1], [1, 0, 1, 0]])
+    expected = torch.stack([x[0, 1:2], x[1, 3:4], x[2, 2:3]])
+    found = last_real(x, real.to(dtype))
+    agrees(found, expected, name="by hand", within=0)
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_the_last_logits_alone(positions):
+    model, tokens = small(positions=positions), tokens_of(3, 6)
+    last = model(tokens, last=True)
+    agrees(last, model(tokens)[:, -1:], name="the last row", within=1e-12)
+    real = padding_mask([6, 2, 3])
+    whole = model(tokens, real=real)
+    expected = torch.stack([whole[0, 5:6], whole[1, 1:2], whole[2, 2:3]])
+    found = model(tokens, real=real, last=True)
+    agrees(found, expected, name="the last real row", within=1e-12)
+
+
+def test_the_loss_is_the_mean_over_what_is_asked():
+    model, tokens = small(), tokens_of(2, 6)
+    targets = tokens_of(2, 6, seed=2)
+    targets[0, 3:] = -100
+    logs = model(tokens).log_softmax(-1)
+    asked = [(b, t) for b in range(2) for t in range(6) if targets[b, t] >= 0]
+    expected = -sum(logs[b, t, targets[b, t]] for b, t in asked) / len(asked)
+    agrees(model.loss(tokens, targets), expected, name="one by one")
+
+
+def test_the_first_guess_is_nearly_uniform():
+    torch.manual_seed(0)
+    model = GPT(dataclasses.replace(SMALL, d_model=64, vocab_size=100))
+    tokens = tokens_of(8, 12)
+    loss = model.loss(tokens[:, :-1], tokens[:, 1:]).item()
+    assert abs(loss - math.log(100)) < 0.05
+
+
+def test_what_writes_to_the_stream_starts_smaller():
+    torch.manual_seed(0)
+    model = GPT(GPTConfig(50, 8, 128, 4, 8, initial_std=0.08))
+    block = model.blocks[3]
+    assert abs(block.attention.query.weight.std() / 0.08 - 1) < 0.05
+    for layer in (block.attention.out, block.feed_forward.down):
+        assert abs(layer.weight.std() / (0.08 / 4) - 1) < 0.05
+        assert not layer.bias.any()
+
+
+def test_dropout_is_on_in_training_only():
+    model, tokens = small(dropout=0.3), tokens_of(2, 5)
+    agrees(model(tokens), model(tokens), name="itself", within=0)
+    model.train()
+    torch.manual_seed(0)
+    assert not torch.equal(model(tokens), model(tokens))
+
+
+@pytest.mark.parametrize(
+    "call, error, message",
+    [
+        (
+            lambda: GPTConfig(d_model=10, n_heads=4),
+            ValueError,
+            "the heads do not divide the width; expected d_model a multiple of "
+            "n_heads; got 10 and 4",
+        ),
+        (
+            lambda: GPTConfig(n_layers=0),
+            ValueError,
+            "a size is below 1; expected positive sizes; got {'vocab_size': "
+            "50257, 'context': 1024, 'd_model': 768, 'n_heads': 12, "
+            "'n_layers': 0}",
+        ),
+        (
+            lambda: GPTConfig(5, 6, 8, 4, 1, n_kv_heads=0),
+            ValueError,
+            "a size is below 1; expected positive sizes; got {'vocab_size': 5, "
+            "'context': 6, 'd_model': 8, 'n_heads': 4, 'n_layers': 1, "
+            "'n_kv_heads': 0}",
+        ),
+        (
+            lambda: GPTConfig(5, 6, 8, 4, 1, d_ff=0),
+            ValueError,
+            "a size is below 1; expected positive sizes; got {'vocab_size': 5, "
+            "'context': 6, 'd_model': 8, 'n_heads': 4, 'n_layers': 1, "
+            "'d_ff': 0}",
+        ),
+        (
+            lambda: GPTConfig(n_kv_heads=2.0),
+            TypeError,
+            "n_kv_heads is no whole number; expected an int; got 2.0",
+        ),
+        (
+            lambda: GPTConfig(d_ff=True),
+            TypeError,
+            "d_ff is no whole number; expected an int; got True",
+        ),
+        (
+            lambda: small(n_kv_heads=3),
+            ValueError,
+            "the heads cannot share keys and values; expected n_kv_heads a "
+            "divisor of n_heads; got 3 and 4",
+        ),
+        (
+            lambda: small(norm="batch"),
+            ValueError,
+            "there is no norm 'batch'; expected one of layer, rms",
+        ),
+        (
+            lambda: GPTConfig(vocab_size=None),
+            TypeError,
+            "vocab_size is no whole number; expected an int; got None",
+        ),
+        (
+            lambda: GPTConfig(norm_eps=-5),
+            ValueError,
+            "norm_eps is added inside a root; expected a number from 0 on; "
+            "got -5",
+        ),
+        (
+            lambda: GPTConfig(activation="tanh"),
+            ValueError,
+            "there is no activation 'tanh'; expected one of relu, gelu, "
+            "gelu_tanh, silu, swiglu",
+        ),
+        (
+            lambda: GPTConfig(context=32.0),
+            TypeError,
+            "context is no whole number; expected an int; got 32.0",
+        ),
+        (
+            lambda: GPTConfig(positions="relative"),
+            ValueError,
+            "there are no positions 'relative'; expected one of learned, "
+            "sinusoidal, rotary, alibi, none",
+        ),
+        (
+            lambda: GPTConfig(initial_std=0),
+            ValueError,
+            "initial_std is no size of a weight; expected a number above 0; "
+            "got 0",
+        ),
+        (
+            lambda: GPTConfig(dropout=1),
+            ValueError,
+            "dropout is a probability below 1; expected one; got 1",
+        ),
+        (
+            lambda: small()(torch.tensor([[3, 30]])),
+            ValueError,
+            "a token is not in the vocabulary; expected numbers from 0 to 29; "
+            "got 30",
+        ),
+        (
+            lambda: small()(torch.tensor([[-1, 3]])),
+            ValueError,
+            "a token is not in the vocabulary; expected numbers from 0 to 29; "
+            "got -1",
+        ),
+        (
+            lambda: small()(torch.zeros(1, 13).long()),
+            ValueError,
+            "the sequence is longer than the context; expected at most 12 "
+            "tokens; got 13",
+        ),
+        (
+            lambda: small()(torch.zeros(4).long()),
+            ValueError,
+            "the tokens have the wrong shape; expected (B, T), both at least "
+            "1; got (4,)",
+        ),
+        (
+            lambda: small()(torch.zeros(1, 0).long()),
+            ValueError,
+            "the tokens have the wrong shape; expected (B, T), both at least "
+            "1; got (1, 0)",
+        ),
+        (
+            lambda: small()(torch.zeros(1, 4)),
+            TypeError,
+            "the tokens are of the wrong type; expected a tensor of integers; "
+            "got torch.float32",
+        ),
+        (
+            lambda: small()(torch.zeros(1, 4).long(), real=padding_mask([3])),
+            ValueError,
+            "the padding mask does not fit the tokens; expected (1, 4); got "
+            "(1, 3)",
+        ),
+    ],
+)
+def test_bad_input_is_named(call, error, message):
+    with pytest.raises(error, match=f"^{re.escape(message)}$"):
+        call()

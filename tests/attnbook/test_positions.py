@@ -1,0 +1,187 @@
+"""Positions: sinusoidal, rotary, ALiBi, against formulas and transformers."""
+
+import math
+import re
+
+import numpy as np
+import pytest
+import torch
+from attnbook.positions import (
+    alibi_bias,
+    alibi_slopes,
+    half_order,
+    rotary_angles,
+    rotate,
+    sinusoidal,
+)
+from attnbook.teach.proof import agrees
+from attnbook.teach.seeded import randn
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import BloomConfig, LlamaConfig
+from transformers.models.bloom.modeling_bloom import build_alibi_tensor
+from transformers.models.gptj import modeling_gptj
+from transformers.models.llama import modeling_llama
+
+
+def test_sinusoidal_is_its_formula():
+    positions = torch.tensor([[0, 1, 5], [3, 1000, 2]])
+    expected = np.zeros((2, 3, 6))
+    for b, t in np.ndindex(2, 3):
+        for i in range(3):
+            angle = positions[b, t].item() / 10_000 ** (2 * i / 6)
+            expected[b, t, 2 * i] = math.sin(angle)
+            expected[b, t, 2 * i + 1] = math.cos(angle)
+    agrees(sinusoidal(positions, 6), expected, name="the formula")
+
+
+def test_rotation_is_complex_multiplication():
+    x, positions = randn(2, 4, 6, seed=1), torch.tensor([0, 3, 4, 100])
+    angles = rotary_angles(positions, 6, base=100.0)
+    turned = torch.view_as_complex(x.unflatten(-1, (3, 2))) * torch.exp(
+        1j * angles
+    )
+    expected = torch.view_as_real(turned).flatten(-2)
+    agrees(rotate(x, angles, layout="interleaved"), expected, name="complex")
+
+
+def test_the_layouts_are_permutations_of_each_other():
+    x, positions = randn(2, 5, 8, seed=2), torch.arange(5)
+    order, angles = half_order(8), rotary_angles(positions, 8)
+    agrees(
+        rotate(x[..., order], angles),
+        rotate(x, angles, layout="interleaved")[..., order],
+        name="the interleaved layout, permuted",
+        within=0,
+    )
+
+
+def test_rotary_agrees_with_llama():
+    config = LlamaConfig(
+        hidden_size=32, num_attention_heads=4, rope_theta=5000.0
+    )
+    theta = config.rope_parameters["rope_theta"]
+    q = randn(2, 4, 7, 8, seed=3, dtype=torch.float32)
+    positions = torch.tensor([[0, 1, 2, 3, 4, 5, 6], [9, 3, 50, 4, 0, 0, 1]])
+    cos, sin = modeling_llama.LlamaRotaryEmbedding(config)(q, positions)
+    expected, _ = modeling_llama.apply_rotary_pos_emb(q, q, cos, sin)
+    angles = rotary_angles(positions, 8, base=theta)[:, None]
+    agrees(rotate(q, angles), expected, name="transformers", within=1e-5)
+
+
+def test_the_interleaved_layout_agrees_with_gptj():
+    x = randn(2, 7, 4, 8, seed=4)  # (B, T, H, d): GPT-J's order
+    sin, cos = modeling_gptj.create_sinusoidal_positions(7, 8).chunk(2, -1)
+    expected = modeling_gptj.apply_rotary_pos_emb(x, sin[None], cos[None])
+    angles = rotary_angles(torch.arange(7), 8)  # (T, d/2)
+    ours = rotate(x.transpose(1, 2), angles, layout="interleaved")
+    agrees(ours.transpose(1, 2), expected, name="transformers", within=1e-5)
+
+
+@given(
+    st.integers(0, 10_000),
+    st.integers(0, 10_000),
+    st.integers(0, 10_000),
+    st.sampled_from(["half", "interleaved"]),
+    st.integers(1, 5),
+)
+def test_scores_depend_on_the_distance_alone(a, b, shift, layout, pairs):
+    q, k = randn(2 * pairs, seed=5), randn(2 * pairs, seed=6)
+
+    def score(at_q, at_k):
+        angles = rotary_angles(torch.tensor([at_q, at_k]), 2 * pairs)
+        return rotate(q, angles[0], layout=layout) @ rotate(
+            k, angles[1], layout=layout
+        )
+
+    moved = score(a + shift, b + shift)
+    torch.testing.assert_close(score(a, b), moved, rtol=0, atol=1e-9)
+
+
+def test_half_precision_is_kept():
+    x = randn(3, 4, seed=7, dtype=torch.bfloat16)
+    assert rotate(x, rotary_angles(torch.arange(3), 4)).dtype == x.dtype
+
+
+@pytest.mark.parametrize("n_heads", [1, 2, 3, 6, 8, 12, 16])
+def test_alibi_agrees_with_bloom(n_heads):
+    config = BloomConfig(hidden_size=n_heads * 4, n_head=n_heads)
+    assert config.n_head == n_heads
+    mask = torch.ones(1, 5)
+    theirs = build_alibi_tensor(mask, n_heads, torch.float32)  # (H, 1, S)
+    at = torch.arange(5)
+    ours = alibi_bias(n_heads, at, at)  # (H, T, S)
+    # A constant for each query apart, which the softmax does not see.
+    agrees(
+        ours - ours[..., :1],
+        theirs.expand(-1, 5, -1),
+        name="transformers",
+        within=1e-6,
+    )
+
+
+def test_alibi_of_eight_heads():
+    agrees(alibi_slopes(8), [2.0**-n for n in range(1, 9)], name="the paper")
+    bias = alibi_bias(8, torch.arange(3), torch.arange(3))
+    expected = [[0, 0.5, 1], [-0.5, 0, 0.5], [-1, -0.5, 0]]
+    agrees(bias[0], expected, name="the paper")
+
+
+def test_alibi_takes_positions_in_batches():
+    positions = torch.tensor([[0, 1, 2], [0, 0, 1]])
+    bias = alibi_bias(2, positions, positions)
+    assert bias.shape == (2, 2, 3, 3)
+    agrees(bias[1, 0, 2], [-0.0625] * 2 + [0.0], name="by hand")
+
+
+@pytest.mark.parametrize(
+    "call, error, message",
+    [
+        (
+            lambda: rotary_angles(torch.arange(3), 5),
+            ValueError,
+            "the width has no pairs; expected an even number from 2 on; got 5",
+        ),
+        (
+            lambda: half_order(0),
+            ValueError,
+            "the width has no pairs; expected an even number from 2 on; got 0",
+        ),
+        (
+            lambda: sinusoidal(torch.ones(3), 4),
+            TypeError,
+            "the positions are of the wrong type; expected a tensor of "
+            "integers; got torch.float32",
+        ),
+        (
+            lambda: rotary_angles([1, 2], 4),
+            TypeError,
+            "the positions are of the wrong type; expected a tensor of "
+            "integers; got list",
+        ),
+        (
+            lambda: rotary_angles(torch.arange(3), 4, base=0.5),
+            ValueError,
+            "the base is too small; expected ≥ 1; got 0.5",
+        ),
+        (
+            lambda: rotate(torch.ones(3, 4), torch.ones(3, 4)),
+            ValueError,
+            "the angles do not fit; expected one for each pair of components; "
+            "got x (3, 4), angles (3, 4)",
+        ),
+        (
+            lambda: rotate(torch.ones(3, 4), torch.ones(3, 2), layout="whole"),
+            ValueError,
+            "there is no layout 'whole'; expected one of half, interleaved",
+        ),
+        (
+            lambda: alibi_slopes(0),
+            ValueError,
+            "expected at least one head; got 0",
+        ),
+    ],
+)
+def test_bad_input_is_named(call, error, message):
+    with pytest.raises(error, match=f"^{re.escape(message)}$"):
+        call()

@@ -1,0 +1,358 @@
+"""The book's own language: what it says about itself must be true."""
+
+import collections
+import itertools
+import math
+import random
+
+import pytest
+import torch
+from attnbook.teach.proof import agrees
+from attnbook.town import (
+    END,
+    KINDS,
+    LEFT,
+    NEAR,
+    PAD,
+    PEOPLE,
+    PLACES,
+    START,
+    USUAL_PLACE,
+    WORDS,
+    Town,
+    bigram,
+    encode,
+    vocabulary,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+TOWN = Town()
+LONG = Town(people=(4, 4), returns=(5, 8), asides=9, aside=0.5)
+OTHERS = [TOWN, LONG, Town((2, 2), (1, 1), 0), Town((8, 8), (1, 3), 1)]
+towns = st.sampled_from(OTHERS)
+seeds = st.integers(0, 2**31)
+
+
+@pytest.fixture(scope="module")
+def stories():
+    return TOWN.stories(2000, seed=1)
+
+
+def _beginning(town, seed):
+    """A story of the town, cut anywhere."""
+    story = town.stories(1, seed=seed)[0]
+    return story[: random.Random(seed).randrange(len(story) + 1)]
+
+
+def test_about_a_hundred_words_each_once():
+    assert 80 <= len(WORDS) == len(set(WORDS)) <= 120
+    assert list(vocabulary()) == list(WORDS)
+
+
+def test_the_examples_of_the_book_are_possible():
+    """What the chapters quote, word for word."""
+    for said in [
+        "the boat left the river bank at dawn and drifted home",
+        "the robbers left the city bank at noon and hurried away",
+        "mira went to the library . omar went to the harbour . mira is going "
+        "back to the library",
+        "the boats near the old bridge are red",
+    ]:
+        assert TOWN.next_words([START, *said.split()])
+
+
+@given(towns, seeds)
+@settings(deadline=None)
+def test_what_follows_sums_to_one(town, seed):
+    following = town.next_words(_beginning(town, seed))
+    if following:
+        assert math.fsum(following.values()) == pytest.approx(1, abs=1e-12)
+        assert all(0 < p <= 1 for p in following.values())
+        assert set(following) <= set(WORDS) - {PAD}
+
+
+@given(towns, seeds)
+@settings(deadline=None)
+def test_every_story_is_possible_and_whole(town, seed):
+    story = town.stories(1, seed=seed)[0]
+    logs = town.log_probabilities(story)
+    assert len(logs) == len(story) <= town.longest + 1
+    assert story[0] == START and story[-1] == END
+    assert story.count(START) == story.count(END) == 1
+    assert town.next_words(story) == {}
+
+
+def test_the_probability_of_a_story_is_the_product_of_next_words():
+    story = TOWN.stories(1, seed=3)[0]
+    agrees(
+        torch.tensor(TOWN.log_probabilities(story)),
+        torch.tensor(
+            [TOWN.next_words(story[:n])[word] for n, word in enumerate(story)],
+            dtype=torch.float64,
+        ).log(),
+        name="one word at a time",
+        within=1e-6,
+    )
+
+
+def test_stories_are_drawn_with_the_probabilities_that_are_told(stories):
+    """Chi-squared over every place with a choice, gathered by what may
+    follow there. Seen from outside: only words and what was told."""
+    told, counts = {}, collections.defaultdict(collections.Counter)
+    for story in stories:
+        for n in range(1, len(story)):
+            following = TOWN.next_words(story[:n])
+            if len(following) > 1:
+                key = tuple(sorted(following.items()))
+                told[key] = following
+                counts[key][story[n]] += 1
+    p_values = []
+    for key, following in told.items():
+        n = counts[key].total()
+        if n * min(following.values()) >= 5:
+            words = list(following)
+            p_values.append(
+                stats.chisquare(
+                    [counts[key][w] for w in words],
+                    [n * following[w] for w in words],
+                ).pvalue
+            )
+    assert len(p_values) > 20
+    assert min(p_values) > 0.01 / len(p_values)
+    # Neither too far off nor too good: the p-values are uniform.
+    assert stats.kstest(p_values, "uniform").pvalue > 0.01
+
+
+def test_the_entropy_is_that_of_the_whole_distribution():
+    """The mean of −log p over what was drawn, against Σ −p log p over all
+    that might have been, along the same stories."""
+    sample = TOWN.stories(3000, seed=5)
+    expected, words = [], 0
+    for story in sample[:300]:
+        for n in range(1, len(story)):
+            following = TOWN.next_words(story[:n])
+            expected.append(-sum(p * math.log(p) for p in following.values()))
+            words += 1
+    assert TOWN.entropy(sample) == pytest.approx(
+        math.fsum(expected) / words, abs=0.01
+    )
+    assert 0.7 < TOWN.entropy(sample) < 1.5
+
+
+def test_stories_are_the_same_for_a_seed_on_every_machine():
+    assert TOWN.stories(3, seed=7) == TOWN.stories(3, seed=7)
+    assert TOWN.stories(1, seed=7) != TOWN.stories(1, seed=8)
+    assert " ".join(TOWN.stories(1, seed=7)[0]) == (
+        "<s> tomas went to the mill . emil walked to the library late . "
+        "mira walked to the harbour . mira is running back to the harbour . "
+        "mira is walking back to the harbour today . </s>"
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("town", [TOWN, LONG])
+def test_questions_are_answered_by_the_language(town, kind):
+    """The answer is possible, the other candidates are not; with another
+    word at the antecedent, the answer would be another."""
+    for question in town.questions(kind, 100, seed=2):
+        following = town.next_words(question.prompt)
+        assert question.kind == kind
+        assert [c for c in question.candidates if c in following] == [
+            question.answer
+        ]
+        assert len(set(question.candidates)) == len(question.candidates) > 1
+        changed = list(question.prompt)
+        changed[question.antecedent] = _another(question)
+        assert question.answer not in town.next_words(changed)
+
+
+def _another(question):
+    word = question.prompt[question.antecedent]
+    if question.kind == "returning":
+        return next(p for p in PLACES if p not in question.prompt)
+    if question.kind == "bank":
+        return "city" if word == "river" else "river"
+    return word.removesuffix("s") if word.endswith("s") else word + "s"
+
+
+def test_no_short_cut_answers_returning(stories):
+    """A bag of the words before cannot tell the places apart, and neither
+    the first, the last, nor the nearest one is right more than by chance."""
+    questions = TOWN.questions("returning", 4000, seed=4)
+    chance = sum(1 / len(q.candidates) for q in questions) / len(questions)
+    for place in (-2, -1, 0, 1):
+        right = sum(q.candidates[place] == q.answer for q in questions)
+        assert right / len(questions) == pytest.approx(chance, abs=0.03)
+    for q in questions:  # each candidate is said once, and only the names
+        said = collections.Counter(q.prompt)
+        assert {said[c] for c in q.candidates} == {1}
+        walkers = [p for p in PEOPLE if said[p] == 1]
+        assert len(walkers) == len(q.candidates) - 1
+    # The place that goes best with each name, as counted in other stories.
+    habits = collections.Counter()
+    for story in stories:
+        for n, word in enumerate(story):
+            if word == "back":
+                habits[story[n - 3], story[n + 3]] += 1
+    asked = [q.prompt[-6] for q in questions]
+    right = sum(
+        max(q.candidates, key=lambda c: habits[name, c]) == q.answer
+        for name, q in zip(asked, questions, strict=True)
+    )
+    assert right / len(questions) == pytest.approx(chance, abs=0.03)
+
+
+def test_habits_alone_answer_returning_only_in_ordinary_stories(stories):
+    """So that the questions must be chosen as they are."""
+    asked = [
+        (story[n - 3], story[n + 3])
+        for story in stories
+        for n, word in enumerate(story)
+        if word == "back"
+    ]
+    usual = sum(USUAL_PLACE[name] == place for name, place in asked)
+    assert usual / len(asked) > 0.5
+    for q in TOWN.questions("returning", 200, seed=3):
+        here = [name for name in PEOPLE if name in q.prompt]
+        assert not {USUAL_PLACE[name] for name in here} & set(q.candidates)
+
+
+def test_the_nearest_noun_answers_agreement_half_of_the_time():
+    questions = TOWN.questions("agreement", 2000, seed=6)
+    right = sum(
+        (q.prompt[-1].endswith("s")) == (q.answer == "are") for q in questions
+    )
+    assert right / len(questions) == pytest.approx(0.5, abs=0.03)
+    assert all(q.prompt[q.antecedent + 1] in NEAR for q in questions)
+
+
+def test_the_bank_decides_and_nothing_else():
+    questions = TOWN.questions("bank", 500, seed=6)
+    for q in questions:
+        bank = q.prompt[q.antecedent]
+        assert q.answer in LEFT[bank]
+        assert q.prompt[q.antecedent + 1] == "bank"
+        assert len(q.prompt) - q.antecedent == 5
+        who = q.prompt[q.antecedent - 3]
+        assert who not in ("boat", "robbers")  # they would give it away
+
+
+def test_encoded_stories_hold_all_their_words(stories):
+    tokens, targets = encode(stories[:50])
+    assert tokens.dtype == targets.dtype == torch.int64
+    assert tokens.shape == targets.shape
+    names = vocabulary()
+    for story, row, aims in zip(stories, tokens, targets, strict=False):
+        n = len(story) - 1
+        assert names.decode(row[:n]).split() == story[:-1]
+        assert names.decode(aims[:n]).split() == story[1:]
+        assert (row[n:] == WORDS.index(PAD)).all()
+        assert (aims[n:] == -100).all()
+
+
+def test_batches_hang_on_the_generator_alone():
+    def draw(seed):
+        generator = torch.Generator().manual_seed(seed)
+        return [TOWN.batches(4, generator) for _ in range(2)]
+
+    (one, two), again, other = draw(0), draw(0), draw(1)
+    agrees([one, two], again, name="the same seed")
+    assert one[0].shape != two[0].shape or not one[0].equal(two[0])
+    assert one[0].shape != other[0][0].shape or not one[0].equal(other[0][0])
+    assert one[0].shape[0] == 4 and one[0].shape[1] <= TOWN.longest
+
+
+def test_bigram_probabilities_are_counted(stories):
+    table = bigram(stories)
+    agrees(
+        table.exp().sum(-1),
+        torch.ones(len(WORDS), dtype=torch.float64),
+        name="one",
+    )
+    counts = collections.Counter(
+        pair for s in stories for pair in itertools.pairwise(s)
+    )
+    after_to = sum(n for (one, _), n in counts.items() if one == "is")
+    going = table[WORDS.index("is"), WORDS.index("going")].exp().item()
+    assert going == pytest.approx(counts["is", "going"] / after_to, rel=0.01)
+    tokens, targets = encode(stories)
+    loss = -table[tokens, targets.clamp(min=0)][targets >= 0].mean()
+    assert TOWN.entropy(stories) * 1.2 < loss < math.log(len(WORDS))
+
+
+@pytest.mark.parametrize(
+    "prefix, message",
+    [
+        ([], None),
+        (["mira"], "got 'mira' as word 0"),
+        ([START, "mira", "is"], "got 'is' as word 2"),
+        (
+            [
+                START,
+                *"mira went to the library . omar went to the".split(),
+                "library",
+            ],
+            "got 'library' as word 11",
+        ),
+        (
+            [START, *"the boats near the bridge is".split()],
+            "expected 'are'; got 'is' as word 6",
+        ),
+        ([START, "dog"], "got 'dog' as word 1"),
+        (
+            [
+                START,
+                *"mira ran to the mill . omar ran to the tower . lena ran "
+                "to the market . omar is going back to the mill".split(),
+            ],
+            "expected 'tower'; got 'mill' as word 25",
+        ),
+    ],
+)
+def test_an_impossible_beginning_is_refused_at_its_first_wrong_word(
+    prefix, message
+):
+    if message is None:
+        assert TOWN.next_words(prefix) == {START: 1.0}
+        return
+    for ask in (TOWN.next_words, TOWN.log_probabilities):
+        with pytest.raises(ValueError, match="impossible") as error:
+            ask(prefix)
+        assert message in str(error.value)
+
+
+def test_nothing_follows_the_end():
+    story = TOWN.stories(1, seed=0)[0]
+    with pytest.raises(ValueError, match="expected nothing more; got '.'"):
+        TOWN.next_words([*story, "."])
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: Town(people=(1, 3)), "2 ≤ least ≤ most ≤ 8; got (1, 3)"),
+        (lambda: Town(people=(4, 3)), "got (4, 3)"),
+        (lambda: Town(people=(3, 9)), "got (3, 9)"),
+        (lambda: Town(returns=(0, 1)), "returns; got (0, 1)"),
+        (lambda: Town(returns=(3, 2)), "returns; got (3, 2)"),
+        (lambda: Town(asides=-1), "got -1 and 0.2"),
+        (lambda: Town(aside=1.0), "got 2 and 1.0"),
+        (
+            lambda: Town(people=(2, 5)).questions("returning", 1, seed=0),
+            "expected at most 4 people; got 5",
+        ),
+        (
+            lambda: TOWN.questions("riddle", 1, seed=0),
+            "no questions of kind 'riddle'; expected one of returning, bank",
+        ),
+        (lambda: encode([]), "got 0 stories"),
+        (lambda: encode([[START]]), "got 1 stories, one shorter"),
+        (lambda: encode([[START, "dog"]]), "got 'dog' in story 0"),
+    ],
+)
+def test_bad_input_is_named(call, message):
+    with pytest.raises(ValueError) as error:
+        call()
+    assert message in str(error.value)

@@ -1,0 +1,82 @@
+"""`coverage.md` names every row of the sources, and places that exist."""
+
+import functools
+import re
+from pathlib import Path
+
+import pytest
+from book import CHAPTER_FILES
+from bs4 import BeautifulSoup
+from notebooks import ROOT
+
+#: How many rows each of the five source notebooks has.
+ROWS = {"S0": 8, "S1": 4, "S2": 15, "S3": 6, "S4": 7}
+NAMES = [f"{s}.{n}" for s, last in ROWS.items() for n in range(1, last + 1)]
+LINE = re.compile(r"^\| (S\d\.\d+) \| (.+?) \| (.+?) \|$", re.M)
+LATER = re.compile(r"to come in chapter (\d+)")
+LINK = re.compile(r"\]\(([\w/.]+)\.(?:ipynb|md)(?:#([\w-]+))?\)")
+
+
+def faults(text: str, html: Path) -> list[str]:
+    """What is wrong with a coverage table, given the built pages."""
+    found = []
+    lines = LINE.findall(text)
+    names = [name for name, _, _ in lines]
+    found += [f"{n} is missing" for n in NAMES if n not in names]
+    found += [f"{n} stands twice" for n in set(names) if names.count(n) > 1]
+    done = {int(p.name[:2]) for p in CHAPTER_FILES}
+    for name, _, where in lines:
+        links = LINK.findall(where)
+        later = [int(n) for n in LATER.findall(where)]
+        if not links and not later:
+            found.append(f"{name} is taught nowhere")
+        found += [f"{name}: chapter {n} is there" for n in later if n in done]
+        for page, anchor in links:
+            file = html / f"{Path(page).name}.html"
+            if not file.exists():
+                found.append(f"{name}: there is no page {file.name}")
+            elif not anchor:
+                found.append(f"{name}: {file.name} without a section")
+            elif anchor not in _ids(file.read_text(encoding="utf-8")):
+                found.append(f"{name}: {file.name} has no #{anchor}")
+    return found
+
+
+@functools.cache
+def _ids(text: str) -> set[str]:
+    soup = BeautifulSoup(text, "html.parser")
+    return {tag["id"] for tag in soup.find_all(id=True)}
+
+
+def test_every_row_is_taught_where_the_table_says():
+    html = ROOT / "_build" / "html"
+    assert html.exists(), "the book is not built; run `make book`"
+    text = (ROOT / "tests" / "chapters" / "coverage.md").read_text(encoding="utf-8")
+    assert faults(text, html) == []
+
+
+GOOD = "| S0.1 | an idea | [1](../chapters/page.ipynb#here) |"
+
+
+@pytest.mark.parametrize(
+    "line, fault",
+    [
+        (GOOD, None),
+        (GOOD.replace("#here", "#there"), "S0.1: page.html has no #there"),
+        (GOOD.replace("#here", ""), "S0.1: page.html without a section"),
+        (GOOD.replace("page", "other"), "S0.1: there is no page other.html"),
+        (GOOD + "\n" + GOOD, "S0.1 stands twice"),
+        ("| S0.1 | an idea | to come in chapter 99 |", None),
+        (
+            "| S0.1 | an idea | to come in chapter 1 |",
+            "S0.1: chapter 1 is there",
+        ),
+        ("| S0.1 | an idea | somewhere |", "S0.1 is taught nowhere"),
+        ("", "S0.1 is missing"),
+    ],
+)
+def test_each_fault_is_found(line, fault, tmp_path):
+    (tmp_path / "page.html").write_text("<h2 id='here'>Here</h2>")
+    rest = [f"{n} is missing" for n in NAMES if n != "S0.1"]
+    found = [f for f in faults(line, tmp_path) if f not in rest]
+    assert found == ([fault] if fault else [])

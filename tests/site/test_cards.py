@@ -1,0 +1,98 @@
+"""What the pages say of themselves to search engines and previews."""
+
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+from book import extension
+from bs4 import BeautifulSoup
+from build import HTML, pages
+from notebooks import ROOT
+from PIL import Image
+from repository import address as repository
+
+TOC = yaml.safe_load((ROOT / "_toc.yml").read_text("utf-8"))
+NAMES = ["index", *dict.fromkeys(pages(TOC))]
+
+
+@pytest.fixture(scope="module")
+def cards():
+    return extension("cards")
+
+
+def head(name):
+    html = (HTML / f"{name}.html").read_text("utf-8")
+    return BeautifulSoup(html[: html.index("</head>")], "html.parser")
+
+
+def said(name):
+    """What the meta elements of a page say, each once."""
+    found = {}
+    for meta in head(name).select("meta[property], meta[name]"):
+        key = meta.get("property") or meta["name"]
+        if key.startswith(("og:", "twitter:", "description")):
+            assert key not in found, f"{name} says {key} twice"
+            found[key] = meta["content"]
+    return found
+
+
+def test_the_address_follows_from_the_repository(cards):
+    url = "https://github.com/Some-One/a-book"
+    assert cards.site_address(url) == "https://some-one.github.io/a-book/"
+
+
+@pytest.mark.parametrize("name", dict.fromkeys(NAMES))
+def test_a_page_names_its_address_and_its_card(cards, name):
+    site = cards.site_address(repository()[0])
+    tags = said(name)
+    own = site if name == "index" else f"{site}{name}.html"
+    (canonical,) = head(name).select("link[rel=canonical]")
+    assert canonical["href"] == tags["og:url"] == own
+    assert tags["og:site_name"] == "From Averages to Attention"
+    assert tags["og:type"] == ("website" if name == "index" else "article")
+    assert tags["og:description"] == tags["description"]
+    assert 40 <= len(tags["description"]) <= 160
+    assert tags["og:title"] in tags["og:image:alt"]
+    assert tags["twitter:card"] == "summary_large_image"
+    assert tags["og:image"].startswith(site)
+    with Image.open(HTML / tags["og:image"].removeprefix(site)) as card:
+        assert card.format == "PNG"
+        assert card.size == (1200, 630)
+        assert card.size == (
+            int(tags["og:image:width"]),
+            int(tags["og:image:height"]),
+        )
+
+
+def test_each_title_fits_on_its_card(cards):
+    """Nothing is drawn in the margins, or between title and motto."""
+    for name in NAMES:
+        card = cards.draw_card(said(name)["og:title"], "A book")
+        white = [(255, 255, 255)]
+        right = card.crop((1200 - 80, 0, 1200, 600))
+        below = card.crop((0, 516, 1200, 526))
+        for part in (right, below):
+            assert [c for _, c in part.getcolors()] == white, name
+
+
+def test_a_title_too_long_for_its_card_is_seen(cards):
+    card = cards.draw_card("A title that goes on " * 20, "A book")
+    below = card.crop((0, 516, 1200, 526))
+    assert len(below.getcolors(1 << 16)) > 1
+
+
+def test_a_card_is_the_same_bytes_each_time(cards):
+    first, second = (
+        cards.draw_card("5. Masking", "A book").tobytes() for _ in range(2)
+    )
+    assert first == second
+    assert first != cards.draw_card("6. Masking", "A book").tobytes()
+
+
+def test_the_page_for_lost_addresses_is_in_no_search_engine():
+    lost = head("404")
+    assert lost.select_one('meta[name=robots][content="noindex"]')
+    assert not lost.select("link[rel=canonical]")
+    base = lost.base["href"]
+    site = repository()[0]
+    assert base == f"/{urlsplit(site).path.rpartition('/')[2]}/"

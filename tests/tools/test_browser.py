@@ -1,0 +1,139 @@
+"""The tool that serves the book and finds a browser, without a browser."""
+
+import gzip
+from types import SimpleNamespace
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+from browser import NAMES, find_chromium, serve
+
+
+@pytest.fixture
+def playwright(tmp_path):
+    """A stand-in whose own browser is not installed yet."""
+    own = tmp_path / "own" / "chrome"
+    return SimpleNamespace(chromium=SimpleNamespace(executable_path=str(own)))
+
+
+@pytest.fixture
+def no_system_browser(monkeypatch, tmp_path):
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    return folder
+
+
+def install(path):
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o755)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_systems_browser_comes_first(no_system_browser, playwright, name):
+    install(no_system_browser / name)
+    install(no_system_browser.parent / "own" / "chrome")
+    assert find_chromium(playwright) == str(no_system_browser / name)
+
+
+def test_the_open_browser_comes_before_the_others(
+    no_system_browser, playwright
+):
+    for name in NAMES:
+        install(no_system_browser / name)
+    found = find_chromium(playwright)
+    assert found == str(no_system_browser / "chromium")
+
+
+def test_playwrights_own_browser_will_do(no_system_browser, playwright):
+    install(no_system_browser.parent / "own" / "chrome")
+    assert find_chromium(playwright).endswith("own/chrome")
+
+
+def test_without_a_browser_one_is_told_how_to_get_one(
+    no_system_browser, playwright
+):
+    with pytest.raises(RuntimeError) as error:
+        find_chromium(playwright)
+    words = str(error.value)
+    assert "there is no Chromium" in words and "expected one of" in words
+    assert "apt-get install chromium" in words
+    assert "playwright install --with-deps chromium" in words
+
+
+@pytest.fixture
+def site(tmp_path):
+    folder = tmp_path / "site"
+    (folder / "a").mkdir(parents=True)
+    (folder / "index.html").write_text("<p>first</p>")
+    (folder / "a" / "index.html").write_text("<p>in a folder</p>")
+    (folder / "picture.png").write_bytes(b"\x89PNG")
+    (tmp_path / "secret.txt").write_text("not part of the site")
+    return folder
+
+
+def get(address):
+    """Status, headers and text of an answer."""
+    try:
+        with urlopen(Request(address)) as answer:
+            status, headers = answer.status, answer.headers
+            body = answer.read()
+    except HTTPError as error:
+        status, headers, body = error.code, error.headers, error.read()
+    if headers["Content-Encoding"] == "gzip":
+        body = gzip.decompress(body)
+    return status, headers, body
+
+
+@pytest.mark.parametrize("prefix", ["/", "/book/"])
+def test_pages_are_sent_as_a_web_host_sends_them(site, prefix):
+    with serve(site, prefix) as address:
+        assert address.startswith("http://127.0.0.1:")
+        assert address.endswith(prefix)
+        for path, text in {
+            "": b"first",
+            "index.html": b"first",
+            "index.html?q=a": b"first",
+            "a/": b"in a folder",
+        }.items():
+            status, headers, body = get(address + path)
+            assert status == 200 and text in body
+            assert headers["Content-Encoding"] == "gzip"
+            assert headers["Content-Type"].startswith("text/html")
+        status, headers, body = get(address + "picture.png")
+        assert status == 200 and body == b"\x89PNG"
+        assert headers["Content-Type"] == "image/png"
+        assert headers["Content-Encoding"] is None
+
+
+def test_what_is_not_there_is_said_by_the_sites_own_page(site):
+    with serve(site) as address:
+        assert get(address + "gone.html")[0] == 404
+        assert get(address + "gone.html")[2] == b""
+        (site / "404.html").write_text("<p>nothing here</p>")
+        for path in (
+            "gone.html",
+            "a/b/gone",
+            "../secret.txt",
+            "%2e%2e/secret.txt",
+        ):
+            status, _, body = get(address + path)
+            assert (status, body) == (404, b"<p>nothing here</p>"), path
+
+
+def test_nothing_is_served_outside_of_the_prefix(site):
+    with serve(site, "/book/") as address:
+        above = address.removesuffix("book/")
+        assert get(above)[0] == 404
+        assert get(above + "index.html")[0] == 404
+        assert get(above + "booklet/index.html")[0] == 404
+
+
+def test_two_sites_do_not_disturb_each_other(site, tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "index.html").write_text("<p>second</p>")
+    with serve(site, "/one/") as first, serve(other) as second:
+        assert b"first" in get(first)[2]
+        assert b"second" in get(second)[2]

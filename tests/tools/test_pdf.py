@@ -1,0 +1,215 @@
+"""The book as one document, up to where a Chromium prints it."""
+
+import browser
+import pdf
+import pytest
+from pikepdf import Pdf
+
+CONFIG = {
+    "title": "A book & more",
+    "author": "its authors",
+    "repository": {
+        "url": "https://github.com/OWNER/a-book",
+        "branch": "v1.2.0",
+    },
+    "html": {"extra_footer": "CC BY 4.0"},
+}
+TOC = {
+    "root": "index",
+    "parts": [
+        {"caption": "First part", "chapters": [{"file": "b"}]},
+        {"caption": "Appendix", "chapters": [{"file": "a"}]},
+    ],
+}
+PAGE = """
+<html><head><link rel="stylesheet" href="_static/{style}.css?v=1"></head>
+<body><nav>sidebar</nav><article class="bd-article">{article}</article>
+</body></html>"""
+ARTICLES = {
+    "index": '<section id="top"><h1>A book</h1><p><em>A motto.</em></p>'
+    '<a href="a.html#top">a</a><div class="toctree-wrapper">x</div>'
+    "</section>",
+    "b": '<section id="top"><h1>1. Bees<a class="headerlink" href="#top">#'
+    '</a></h1><section id="wings"><h2>Wings</h2>'
+    '<span class="katex"><span class="katex-mathml"><math><annotation>'
+    'x^2</annotation></math></span><span class="katex-html">x2</span>'
+    "</span><script>alert()</script>"
+    '<details class="hide"><summary>Show</summary>plt.show()</details>'
+    '<a href="https://example.org/a.html">far</a>'
+    '<a href="#wings">near</a></section>'
+    '<section class="exercise" id="try"><h3>Exercise 1.1</h3><p>Try.</p>'
+    "<details><summary>Solution</summary><p>Done.</p></details>"
+    "</section></section>",
+    "a": '<section id="top"><h1>Ants</h1><a href="b.html">b</a></section>',
+}
+
+
+@pytest.fixture
+def site(tmp_path):
+    for name, article in ARTICLES.items():
+        (tmp_path / f"{name}.html").write_text(
+            PAGE.format(style=name, article=article), "utf-8"
+        )
+    return tmp_path
+
+
+@pytest.fixture
+def document(site):
+    return pdf.assemble(site, CONFIG, TOC)
+
+
+def test_the_chapters_stand_in_the_order_of_the_book(document):
+    titles = [title.get_text() for title in document.select("h1")]
+    assert titles == [
+        "Contents",
+        "About this book",
+        "1. Bees",
+        "Ants",
+        "Solutions",
+    ]
+    assert document.title.get_text() == "A book & more"
+    assert document.select_one(".motto").get_text() == "A motto."
+    assert "Release 1.2.0" in document.select_one(".imprint").get_text()
+    sheets = [link["href"] for link in document.select("link")]
+    assert sheets == [f"_static/{name}.css" for name in ("index", "b", "a")]
+
+
+def test_every_chapter_has_an_entry_with_a_place_for_its_page(document):
+    entries = document.select(".contents .entry")
+    assert [entry.a["href"] for entry in entries] == [
+        "#index",
+        "#b",
+        "#a",
+        "#solutions",
+    ]
+    assert [entry.select_one(".page")["data-of"] for entry in entries] == [
+        "index",
+        "b",
+        "a",
+        "solutions",
+    ]
+    (section,) = document.select(".contents .sections a")
+    assert (section["href"], section.get_text()) == ("#b--wings", "Wings")
+
+
+def test_links_lead_into_the_document(document):
+    links = {
+        link.get_text(): link["href"] for link in document.select(".chapter a")
+    }
+    assert links["a"] == "#a--top"
+    assert links["b"] == "#b"
+    assert links["near"] == "#b--wings"
+    assert links["far"] == "https://example.org/a.html"
+    assert pdf.lost_links(document) == []
+
+
+def test_solutions_stand_at_the_end(document):
+    assert "Done." not in document.find(id="b").get_text()
+    assert "Done." in document.find(id="solutions").get_text()
+    to, back = (
+        document.select_one(f'a[href="#{where}"]')
+        for where in ("solution--b--try", "b--try")
+    )
+    assert to.find_parent(id="b") and back.find_parent(id="solutions")
+
+
+def test_what_paper_cannot_use_is_left_out(document):
+    text = document.body.get_text()
+    assert not document.select("script, .headerlink, details, nav")
+    assert "plt.show" not in text and "alert" not in text
+    assert "x^2" not in text
+    assert document.select_one(".katex")["aria-label"] == "x^2"
+
+
+@pytest.mark.parametrize(
+    "old, new, lost",
+    [
+        ('href="#wings"', 'href="#feet"', ["b--feet"]),
+        ('href="a.html#top"', 'href="a.html#end"', ["a--end"]),
+        ('id="try"', 'id="wings"', ["b--wings"]),
+    ],
+)
+def test_lost_links_and_doubled_ids_are_found(site, old, new, lost):
+    for page in site.glob("*.html"):
+        page.write_text(page.read_text("utf-8").replace(old, new), "utf-8")
+    assert pdf.lost_links(pdf.assemble(site, CONFIG, TOC)) == lost
+
+
+def test_pages_numbers_are_filled_in(document):
+    numbers = dict.fromkeys(
+        ["index", "b", "a", "solutions", "solution--b--try"], 7
+    ) | {"b": 12}
+    pdf.fill(document, numbers)
+    shown = [tag.get_text() for tag in document.select(".entry .page")]
+    assert shown == ["7", "12", "7", "7"]
+    assert "Solution: page 7" in document.find(id="b").get_text()
+
+
+def test_a_page_without_an_article_is_named(site):
+    (site / "b.html").write_text("<html></html>", "utf-8")
+    with pytest.raises(ValueError, match=r"b\.html has no article; expected"):
+        pdf.assemble(site, CONFIG, TOC)
+
+
+def test_it_is_written_whole_without_the_hour(tmp_path):
+    book = Pdf.new()
+    book.add_blank_page()
+    for name, hour in (("one.pdf", "D:2026"), ("two.pdf", "D:2027")):
+        book.docinfo["/CreationDate"] = book.docinfo["/ModDate"] = hour
+        pdf.save(book, tmp_path / name, "A book", "its authors")
+    with Pdf.open(tmp_path / "one.pdf") as one:
+        assert set(one.docinfo.keys()) == {"/Title", "/Author"}
+        assert str(one.docinfo["/Title"]) == "A book"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["one.pdf", "two.pdf"]
+    assert (tmp_path / "one.pdf").read_bytes() == (
+        tmp_path / "two.pdf"
+    ).read_bytes()
+
+
+def test_a_failed_writing_leaves_what_was_there(tmp_path, monkeypatch):
+    path = tmp_path / "book.pdf"
+    path.write_text("the last one")
+
+    def half(self, file, **options):
+        file.write_text("half")
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(Pdf, "save", half)
+    with pytest.raises(OSError, match="full"):
+        pdf.save(Pdf.new(), path, "A book", "its authors")
+    assert [p.name for p in tmp_path.iterdir()] == ["book.pdf"]
+    assert path.read_text() == "the last one"
+
+
+@pytest.fixture
+def tool(site, monkeypatch):
+    """The tool, on the made-up site; where it would write the book."""
+    monkeypatch.setattr(pdf, "HTML", site)
+    monkeypatch.setattr(pdf, "PDF", site / "book.pdf")
+    monkeypatch.setattr(pdf, "settings", lambda: (CONFIG, TOC))
+    return site / "book.pdf"
+
+
+def test_without_a_chromium_it_says_so(tool, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(browser, "NAMES", ("no-such-browser",))
+    monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(tmp_path))
+    assert pdf.main() == 1
+    said = capsys.readouterr().err
+    assert "there is no Chromium" in said and "no-such-browser" in said
+    assert not tool.exists()
+
+
+def test_without_the_site_it_says_so(tool, capsys):
+    (tool.parent / "b.html").unlink()
+    assert pdf.main() == 1
+    assert "b.html; expected the built book; run: make book" in (
+        capsys.readouterr().err
+    )
+
+
+def test_a_lost_link_stops_it(tool, capsys):
+    page = tool.parent / "a.html"
+    page.write_text(page.read_text().replace("b.html", "b.html#gone"))
+    assert pdf.main() == 1
+    assert "expected none; got b--gone" in capsys.readouterr().err
+    assert not tool.exists()
