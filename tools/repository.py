@@ -10,30 +10,31 @@ from __future__ import annotations
 
 import re
 import sys
-from pathlib import Path
 
 import yaml
 
-sys.path.insert(0, str(Path(__file__).parent))
-from notebooks import (
-    ROOT,
-    notebooks,
-    read,
-    write,
-    write_text,
-)
+from notebooks import ROOT, notebooks, read, write, write_text
 
 CONFIG = ROOT / "_config.yml"
 README = ROOT / "README.md"
 URL = re.compile(r"https://github\.com/[\w.-]+/[\w-]+")
 REFERENCE = re.compile(r"[A-Za-z][\w./-]*")
 
+#: Somebody may have this name, so nothing is ever fetched from there.
+PLACEHOLDER = "https://github.com/OWNER/"
+
 SETUP = """\
-# Set-up, the same in every chapter: the book's helper package comes from
-# beside this notebook, or from the repository if the notebook is alone.
-try:
-    import attnbook
-except ModuleNotFoundError:
+# Set-up, the same in every chapter.
+from importlib.util import find_spec
+
+if find_spec("attnbook") is None:  # this notebook was opened alone
+{alone}
+
+from attnbook.teach.notebook import randn, setup, show, show_source
+
+device = setup()"""
+
+FETCH = """\
     import subprocess
     import sys
 
@@ -41,15 +42,16 @@ except ModuleNotFoundError:
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-input"]
     if subprocess.run([*pip, SOURCE]).returncode:
         raise ModuleNotFoundError(
-            f"attnbook is not beside this notebook, and {{SOURCE}} could not "
-            "be installed. Download the book's whole `chapters` folder and "
-            "open the notebook in it. (If the address says OWNER, the book "
-            "has not been given its repository yet.)"
-        ) from None
+            f"{{SOURCE}} could not be installed. Download the book's whole "
+            "`chapters` folder and open this notebook in it."
+        )"""
 
-from attnbook.teach.notebook import randn, setup, show, show_source
-
-device = setup()"""
+STOP = """\
+    raise ModuleNotFoundError(
+        "attnbook is not beside this notebook, and the book has no public "
+        "address yet to fetch it from. Download the book's whole `chapters` "
+        "folder and open this notebook in it."
+    )"""
 
 BADGES = (
     "[![Open in Colab](../images/open-in-colab.svg)]"
@@ -70,7 +72,13 @@ def check(url: str, reference: str) -> None:
     if not URL.fullmatch(url):
         raise ValueError(
             "this is no repository address; expected "
-            f"https://github.com/OWNER/NAME; got {url!r}"
+            f"https://github.com/you/your-book; got {url!r}"
+        )
+    if url.lower().startswith(PLACEHOLDER.lower()):
+        raise ValueError(
+            "the book has no public address yet; expected your own, as in "
+            "make repository URL=https://github.com/you/your-book; "
+            f"got the placeholder {url!r}"
         )
     if not REFERENCE.fullmatch(reference):
         raise ValueError(
@@ -80,8 +88,10 @@ def check(url: str, reference: str) -> None:
 
 
 def setup_source(url: str, reference: str) -> str:
-    """The set-up cell's text."""
-    return SETUP.format(url=url, reference=reference)
+    """The set-up cell's text; with the placeholder it fetches nothing."""
+    placeholder = url.lower().startswith(PLACEHOLDER.lower())
+    fetch = FETCH.format(url=url, reference=reference)
+    return SETUP.format(alone=STOP if placeholder else fetch)
 
 
 def badges_source(url: str, reference: str, file: str) -> str:
