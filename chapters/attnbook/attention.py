@@ -13,7 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attnbook.masks import causal_mask
+from attnbook.config import number, whole
+from attnbook.masks import check_mask, merge_causal
+from attnbook.shapes import expect, expect_tensor
 
 
 class Attention(NamedTuple):
@@ -29,26 +31,28 @@ def softmax(scores: Tensor, dim: int = -1) -> Tensor:
     The largest score is subtracted first, which changes nothing in the
     result and keeps exp from overflowing. A score of −∞ gets weight 0. Where
     every score is −∞ there is nothing to average, and the weights are 0;
-    `torch.softmax` gives NaN there.
+    `torch.softmax` gives NaN there. A NaN makes all weights beside it NaN.
 
     Shapes:
         scores: any, of a floating-point type; the result has the same.
 
     Raises:
         TypeError: if `scores` is no floating-point tensor.
-        ValueError: if there is no score along `dim`.
+        ValueError: if there is no score along `dim`, or one is +∞.
     """
-    if not isinstance(scores, Tensor) or not scores.is_floating_point():
-        raise TypeError(
-            "the scores are no floating-point tensor; expected one; got "
-            f"{getattr(scores, 'dtype', type(scores).__name__)}"
-        )
+    expect_tensor("scores", scores, "float")
+    dim = whole("dim", dim, at_least=-scores.ndim, below=scores.ndim)
     if scores.shape[dim] == 0:
         raise ValueError(
-            "softmax of an empty sequence; expected at least one score "
-            f"along dim {dim}; got shape {tuple(scores.shape)}"
+            "the softmax of an empty sequence; expected at least one score "
+            f"along dim {dim}; got scores {tuple(scores.shape)}"
         )
     peak = scores.detach().amax(dim, keepdim=True)
+    if not peak.is_meta and (peak == torch.inf).any():
+        raise ValueError(
+            "scores contain +inf; expected numbers or −inf; got "
+            f"{int((scores == torch.inf).sum())} of them"
+        )
     peak = peak.masked_fill(peak == -torch.inf, 0)
     exp = (scores - peak).exp()
     total = exp.sum(dim, keepdim=True)
@@ -77,16 +81,17 @@ def scaled_dot_product_attention(
         context: (..., T, d_v), weights: (..., T, S)
 
     Raises:
-        TypeError: inputs that are not floating-point tensors of one type, or
-            a mask that is neither boolean nor floating-point.
-        ValueError: shapes that do not fit, an empty sequence, a NaN, a mask
-            of +inf.
+        TypeError: inputs that are not floating-point tensors of one type, a
+            mask that is neither boolean nor floating-point, a scale that is
+            no number.
+        ValueError: shapes that do not fit, an empty sequence, inputs that
+            are not finite, a mask with NaN or +∞, scores that overflow.
 
     Source: Vaswani et al. (2017), arXiv:1706.03762, equation 1.
     """
-    check_inputs(q, k, v, mask)
+    check_inputs(q, k, v, mask, scale)
     weights = weigh(q, k, mask=mask, scale=scale)  # (..., T, S)
-    return Attention(weights @ v, weights)  # (..., T, d_v)
+    return Attention(check_finite("context", weights @ v), weights)
 
 
 def weigh(
@@ -96,7 +101,10 @@ def weigh(
     mask: Tensor | None = None,
     scale: float | None = None,
 ) -> Tensor:
-    """The weights alone, for inputs known to be good: (..., T, S)."""
+    """The weights alone, for inputs known to be good.
+
+    Shapes: q (..., T, d_k), k (..., S, d_k) → (..., T, S).
+    """
     if scale is None:
         scale = 1 / math.sqrt(q.shape[-1])
     # Scaled before the product, which half precision might not hold.
@@ -124,8 +132,8 @@ def fused_attention(
     with every key allowed, then set to zero, so that neither the value nor
     the gradient is ever NaN.
     """
-    check_inputs(q, k, v, mask)
-    return attend(q, k, v, mask=mask, scale=scale)
+    check_inputs(q, k, v, mask, scale)
+    return check_finite("context", attend(q, k, v, mask=mask, scale=scale))
 
 
 def attend(
@@ -149,46 +157,36 @@ def attend(
     Keys and values may have fewer heads than the queries: head h of q then
     reads head h // (H / H_kv) of k and v, as if `repeat_heads` had been
     called.
+
+    Shapes: q (..., H, T, d_k), k (..., H_kv, S, d_k), v (..., H_kv, S, d_v)
+    → (..., H, T, d_v); heads may be missing in all three.
     """
-    options = {"scale": scale, "dropout_p": dropout}
-    if min(q.ndim, k.ndim) > 2 and 1 < k.shape[-3] < q.shape[-3]:
-        options["enable_gqa"] = True
     T, S = q.shape[-2], k.shape[-2]
+    shared = min(q.ndim, k.ndim) > 2 and 1 < k.shape[-3] < q.shape[-3]
     if causal and (mask is not None or T not in (1, S)):
-        mask = merge_causal(mask, T, S, device=q.device)
-        causal = False
-    if mask is None:
-        return F.scaled_dot_product_attention(
-            q, k, v, is_causal=causal and T > 1, **options
-        )
-    # As many axes as q has: the fused kernels take no mask of three.
-    mask = mask[(None,) * (max(q.ndim, 2) - mask.ndim)]
-    if mask.dtype == torch.bool:
-        lost = ~mask.any(-1, keepdim=True)  # (..., T, 1)
-        mask = mask | lost
-    else:
-        mask = mask.to(q.dtype)
-        lost = mask.amax(-1, keepdim=True) == -torch.inf  # (..., T, 1)
-        mask = mask.masked_fill(lost, 0)
+        mask, causal = merge_causal(mask, T, S, device=q.device), False
+    lost = None
+    if mask is not None:
+        # As many axes as q has: the fused kernels take no mask of three.
+        mask = mask[(None,) * (max(q.ndim, 2) - mask.ndim)]
+        if mask.dtype == torch.bool:
+            lost = ~mask.any(-1, keepdim=True)  # (..., T, 1)
+            mask = mask | lost
+        else:
+            mask = mask.to(q.dtype)
+            lost = mask.amax(-1, keepdim=True) == -torch.inf  # (..., T, 1)
+            mask = mask.masked_fill(lost, 0)
     context = F.scaled_dot_product_attention(
-        q, k, v, attn_mask=mask, **options
-    )
-    return context.masked_fill(lost, 0)  # (..., T, d_v)
-
-
-def merge_causal(
-    mask: Tensor | None, n_queries: int, n_keys: int, *, device=None
-) -> Tensor:
-    """A mask, boolean or additive, with later keys forbidden as well.
-
-    Shapes: mask broadcasts to (..., T, S); the result is (..., T, S).
-    """
-    causal = causal_mask(n_queries, n_keys).to(device)  # (T, S)
-    if mask is None:
-        return causal
-    if mask.dtype == torch.bool:
-        return mask & causal
-    return mask.masked_fill(~causal, -torch.inf)
+        q,
+        k,
+        v,
+        attn_mask=mask,
+        is_causal=causal and T > 1,
+        dropout_p=dropout,
+        scale=scale,
+        enable_gqa=shared,
+    )  # (..., T, d_v)
+    return context if lost is None else context.masked_fill(lost, 0)
 
 
 def split_heads(x: Tensor, n_heads: int) -> Tensor:
@@ -198,19 +196,13 @@ def split_heads(x: Tensor, n_heads: int) -> Tensor:
         ValueError: if the heads do not divide the width, or x has no axis
             of tokens.
     """
-    if x.ndim < 2:
+    expect(x=(x, "... T width"))
+    if x.shape[-1] % whole("n_heads", n_heads, at_least=1):
         raise ValueError(
-            "x has no axis of tokens; expected (..., T, width); "
-            f"got x {tuple(x.shape)}"
+            "n_heads does not divide the width; expected a divisor of "
+            f"{x.shape[-1]}; got {n_heads}"
         )
-    width = x.shape[-1]
-    if n_heads < 1 or width % n_heads:
-        raise ValueError(
-            f"{n_heads} heads do not divide a width of {width}; expected "
-            f"a head count that divides it; got x {tuple(x.shape)}"
-        )
-    x = x.unflatten(-1, (n_heads, width // n_heads))  # (..., T, H, d)
-    return x.transpose(-3, -2)  # (..., H, T, d)
+    return x.unflatten(-1, (n_heads, -1)).transpose(-3, -2)  # (..., H, T, d)
 
 
 def repeat_heads(x: Tensor, n_heads: int) -> Tensor:
@@ -221,10 +213,11 @@ def repeat_heads(x: Tensor, n_heads: int) -> Tensor:
 
     Source: Ainslie et al. (2023), arXiv:2305.13245, section 2.2.
     """
-    if x.ndim < 3 or n_heads < 1 or n_heads % x.shape[-3]:
+    expect(x=(x, "... H_kv S d"))
+    if whole("n_heads", n_heads, at_least=1) % x.shape[-3]:
         raise ValueError(
-            "the heads cannot be shared out; expected (..., H_kv, S, d) with "
-            f"H_kv a divisor of {n_heads}; got {tuple(x.shape)}"
+            "n_heads is no multiple of H_kv; expected one of "
+            f"{x.shape[-3]}; got {n_heads}"
         )
     return x.repeat_interleave(n_heads // x.shape[-3], -3)
 
@@ -235,87 +228,41 @@ def merge_heads(x: Tensor) -> Tensor:
     Raises:
         ValueError: if x has no axis of heads.
     """
-    if x.ndim < 3:
-        raise ValueError(
-            "x has no axis of heads; expected (..., H, T, d); "
-            f"got x {tuple(x.shape)}"
-        )
+    expect(x=(x, "... H T d"))
     return x.transpose(-3, -2).flatten(-2)  # (..., T, H·d)
 
 
 def check_inputs(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None = None,
+    scale: float | None = None,
 ) -> None:
     """Raise a clear error for inputs that attention cannot take."""
+    batch = expect(
+        "float",
+        q=(q, "... T d_k"),
+        k=(k, "... S d_k"),
+        v=(v, "... S d_v"),
+    )
     for name, x in {"q": q, "k": k, "v": v}.items():
-        if not isinstance(x, Tensor) or not x.is_floating_point():
-            raise TypeError(
-                f"{name} is no floating-point tensor; expected one; got "
-                f"{getattr(x, 'dtype', type(x).__name__)}"
-            )
-        if x.ndim < 2 or 0 in x.shape[-2:]:
-            raise ValueError(
-                f"{name} has an empty or missing axis; expected "
-                f"(..., length, width), both at least 1; "
-                f"got {tuple(x.shape)}"
-            )
-        if x.isnan().any():
-            raise ValueError(
-                f"{name} contains NaN; expected numbers only; got "
-                f"{int(x.isnan().sum())} NaN in {tuple(x.shape)}"
-            )
-    if not q.dtype == k.dtype == v.dtype:
-        raise TypeError(
-            "q, k and v are of different types; expected one for all; got "
-            f"{q.dtype}, {k.dtype}, {v.dtype}"
-        )
-    if q.shape[-1] != k.shape[-1]:
-        raise ValueError(
-            "q and k have different widths; expected the same d_k; "
-            f"got q {tuple(q.shape)}, k {tuple(k.shape)}"
-        )
-    if k.shape[-2] != v.shape[-2]:
-        raise ValueError(
-            "k and v have different lengths; expected one value a key; "
-            f"got k {tuple(k.shape)}, v {tuple(v.shape)}"
-        )
-    try:
-        batch = torch.broadcast_shapes(
-            q.shape[:-2], k.shape[:-2], v.shape[:-2]
-        )
-    except RuntimeError:
-        raise ValueError(
-            "the leading axes of q, k and v do not broadcast; expected axes "
-            f"that do; got q {tuple(q.shape)}, k {tuple(k.shape)}, "
-            f"v {tuple(v.shape)}"
-        ) from None
+        check_finite(name, x)
+    if scale is not None:
+        number("scale", scale)
     if mask is not None:
         check_mask(mask, (*batch, q.shape[-2], k.shape[-2]))
 
 
-def check_mask(mask: Tensor, shape: tuple[int, ...]) -> None:
-    """Raise a clear error for a mask that does not fit scores of a shape."""
-    if not isinstance(mask, Tensor) or not (
-        mask.dtype == torch.bool or mask.is_floating_point()
-    ):
-        raise TypeError(
-            "the mask is of the wrong type; expected a boolean tensor "
-            "(True = may attend) or a floating-point one (added to the "
-            f"scores); got {getattr(mask, 'dtype', type(mask).__name__)}"
-        )
-    try:
-        fits = torch.broadcast_shapes(mask.shape, shape) == shape
-    except RuntimeError:
-        fits = False
-    if not fits:
+def check_finite(name: str, x: Tensor) -> Tensor:
+    """The tensor, if there is no NaN and no infinity in it.
+
+    Raises:
+        ValueError: there is.
+    """
+    if not x.isfinite().all():
         raise ValueError(
-            "the mask does not fit the scores; expected a shape that "
-            f"broadcasts to {shape}; got {tuple(mask.shape)}"
+            f"{name} contains NaN or infinity; expected finite numbers; got "
+            f"{int((~x.isfinite()).sum())} others in {tuple(x.shape)}"
         )
-    # One look: it is neither where the largest is below +∞, and not NaN.
-    if mask.is_floating_point() and not mask.amax() < torch.inf:
-        bad = mask.isnan() | (mask == torch.inf)
-        raise ValueError(
-            "the mask contains NaN or +inf; expected numbers or −inf; got "
-            f"{int(bad.sum())} of them in {tuple(mask.shape)}"
-        )
+    return x

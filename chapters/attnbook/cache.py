@@ -11,14 +11,16 @@ C capacity, T new tokens, S tokens so far with the new ones.
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from attnbook.config import whole
 from attnbook.positions import token_positions
+from attnbook.shapes import expect
 
 
 class Places(NamedTuple):
@@ -26,15 +28,14 @@ class Places(NamedTuple):
 
     `positions` counts from a row's first token: (T,) where all rows are as
     long, else (B, T). `lengths` are those of the rows afterwards, `start`
-    the first new slot where it is the same for all rows. `taken` and `slots`
-    say else which tokens (rows and columns) go into which slots.
+    is the first new slot of all rows; where it differs, `slots` are the
+    rows, the columns and the slots of the tokens, (N,) each.
     """
 
     positions: Tensor
     lengths: list[int]
-    start: int | None
-    taken: tuple[Tensor, Tensor] | None = None
-    slots: Tensor | None = None
+    start: int = 0
+    slots: tuple[Tensor, Tensor, Tensor] | None = None
 
     @property
     def n_keys(self) -> int:
@@ -78,14 +79,16 @@ class KVCache:
         n_heads: int,
         d_k: int,
         dtype: torch.dtype | None = None,
-        device=None,
+        device: torch.device | str | None = None,
     ) -> None:
-        shape = (n_layers, batch, n_heads, capacity, d_k)
-        if min(shape) < 1:
-            raise ValueError(
-                "a size is below 1; expected positive sizes; got "
-                f"{n_layers=}, {batch=}, {n_heads=}, {capacity=}, {d_k=}"
-            )
+        sizes = dict(
+            n_layers=n_layers,
+            batch=batch,
+            n_heads=n_heads,
+            capacity=capacity,
+            d_k=d_k,
+        )
+        shape = [whole(n, size, at_least=1) for n, size in sizes.items()]
         # Zeros: memory that nobody has written to may hold NaN, and weight
         # 0 times NaN is NaN. Made in inference mode, they could not be
         # written to outside it.
@@ -128,7 +131,10 @@ class KVCache:
                 "the batch does not match the cache; expected "
                 f"{rows} rows; got {batch}"
             )
-        device, new = self.keys.device, [n_tokens] * batch
+        n_tokens = whole("n_tokens", n_tokens, at_least=1)
+        device = self.keys.device
+        offsets = torch.arange(n_tokens, device=device)  # (T,)
+        new = [n_tokens] * batch
         if real is not None:
             offsets = token_positions(real).to(device)  # (B, T)
             new = real.sum(-1).tolist()
@@ -143,18 +149,18 @@ class KVCache:
         if self._written:  # a call has failed, perhaps of a NaN
             self._empty(self.lengths, [self._written] * rows)
             self._written = 0
-        if len(set(self.lengths)) == 1 and new == [n_tokens] * batch:
-            start = self.lengths[0]
-            positions = torch.arange(start, start + n_tokens, device=device)
+        start = self.lengths[0]
+        if self.lengths == [start] * rows and new == [n_tokens] * rows:
+            positions = torch.arange(n_tokens, device=device) + start
             return Places(positions, lengths, start)
         if real is None:
             real = torch.ones(batch, n_tokens, dtype=torch.bool)
-            offsets = torch.arange(n_tokens, device=device)  # (T,)
         real = real.to(device)
         before = torch.tensor(self.lengths, device=device)  # (B,)
         positions = (offsets + before[:, None]) * real  # (B, T)
-        taken = real.nonzero(as_tuple=True)  # rows, columns: (N,) each
-        return Places(positions, lengths, None, taken, positions[taken])
+        at = real.nonzero(as_tuple=True)  # rows and columns, (N,) each
+        slots = at[0], at[1], positions[at]
+        return Places(positions, lengths, slots=slots)
 
     def layer(self, index: int, places: Places) -> LayerCache:
         """One layer's part of the cache, with the places of new tokens."""
@@ -179,13 +185,13 @@ class KVCache:
         self._check(index, k, v, places)
         keys, values = self.keys[index], self.values[index]  # (B, H_kv, C, d)
         S = self._written = places.n_keys
-        if places.start is not None:
+        if places.slots is None:
             new = slice(places.start, places.start + k.shape[-2])
             keys[:, :, new], values[:, :, new] = k, v
         else:
-            rows, columns = places.taken
-            keys[rows, :, places.slots] = k[rows, :, columns]
-            values[rows, :, places.slots] = v[rows, :, columns]
+            rows, columns, slots = places.slots
+            keys[rows, :, slots] = k[rows, :, columns]
+            values[rows, :, slots] = v[rows, :, columns]
         self.bytes_copied += k.nbytes + v.nbytes
         return keys[:, :, :S], values[:, :, :S]
 
@@ -202,14 +208,14 @@ class KVCache:
                 another number of rows.
             TypeError: a length that is no whole number.
         """
-        each = isinstance(lengths, Iterable)
-        wanted = lengths if each else [lengths] * len(self.lengths)
-        wanted = [_whole(length, "length") for length in wanted]
+        if not isinstance(lengths, Sequence):
+            lengths = [lengths] * len(self.lengths)
+        wanted = [whole("length", length) for length in lengths]
         if len(wanted) != len(self.lengths) or not all(
             0 <= new <= old for new, old in zip(wanted, self.lengths)
         ):
             raise ValueError(
-                "the cache cannot be cut so; expected for each row a length "
+                "the lengths cannot be cut so; expected for each row one "
                 f"from 0 to {self.lengths}; got {lengths}"
             )
         # Emptied, not only forgotten: a NaN of an earlier request would
@@ -228,16 +234,26 @@ class KVCache:
             ValueError: a row that there is not, or no row at all.
             TypeError: a row that is no whole number.
         """
-        rows = [_whole(row, "row") for row in rows]
-        if not rows or min(rows) < 0 or max(rows) >= len(self.lengths):
-            raise ValueError(
-                "these rows are not there; expected at least one, each from "
-                f"0 to {len(self.lengths) - 1}; got {rows}"
-            )
+        n = len(self.lengths)
+        rows = [whole("row", row, at_least=0, below=n) for row in rows]
+        if not rows:
+            raise ValueError("no row is left; expected at least one; got []")
         lengths = [self.lengths[row] for row in rows]
         with torch.inference_mode(False):
             keys, values = self.keys[:, rows], self.values[:, rows]
         self.keys, self.values, self.lengths = keys, values, lengths
+
+    def grow(self, capacity: int) -> None:
+        """Take room for `capacity` tokens a row; what is there is copied.
+
+        Raises:
+            ValueError: no more than there is.
+            TypeError: a capacity that is no whole number.
+        """
+        more = whole("capacity", capacity, above=self.capacity) - self.capacity
+        with torch.inference_mode(False):
+            self.keys = F.pad(self.keys, (0, 0, 0, more))
+            self.values = F.pad(self.values, (0, 0, 0, more))
 
     def _empty(self, starts, ends):
         """Write 0 into each row's slots from its start to its end."""
@@ -247,48 +263,22 @@ class KVCache:
 
     def _check(self, index, k, v, places):
         L, B, H, _, d_k = self.keys.shape
-        if not 0 <= index < L:
-            raise ValueError(
-                "the cache does not have this layer; expected one from 0 to "
-                f"{L - 1}; got {index}"
-            )
+        whole("the layer", index, at_least=0, below=L)
         T = places.positions.shape[-1]
+        axes = f"{B} {H} {T} {d_k}"
+        expect(self.keys.dtype, keys=(k, axes), values=(v, axes))
         for name, x in {"keys": k, "values": v}.items():
-            if x.shape != (B, H, T, d_k):
-                raise ValueError(
-                    f"the {name} do not match the cache; expected "
-                    f"{(B, H, T, d_k)}; got {tuple(x.shape)}"
-                )
             if x.device != self.keys.device:
                 raise ValueError(
-                    f"the {name} are on another device than the cache; "
+                    f"{name} are on another device than the cache; "
                     f"expected {self.keys.device}; got {x.device}"
-                )
-            if x.dtype != self.keys.dtype:
-                raise TypeError(
-                    f"the {name} are of another type than the cache; "
-                    f"expected {self.keys.dtype}; got {x.dtype}"
                 )
             if x.requires_grad:
                 raise TypeError(
-                    "a cache is not for training; expected a call under "
-                    f"torch.inference_mode(); got {name} that record "
-                    "gradients"
+                    f"{name} record gradients; expected a call under "
+                    "torch.inference_mode(), as a cache is not for training; "
+                    "got requires_grad=True"
                 )
-
-
-def _whole(number, name):
-    """The number, if it is one to count with."""
-    if isinstance(number, bool):
-        raise TypeError(
-            f"a {name} is no number; expected an integer; got {number}"
-        )
-    try:
-        return operator.index(number)
-    except TypeError:
-        raise TypeError(
-            f"a {name} is no whole number; expected an integer; got {number}"
-        ) from None
 
 
 class GrowingCache:
@@ -322,7 +312,8 @@ class GrowingCache:
                 f"got lengths {real.sum(-1).tolist()}"
             )
         end = self.length + n_tokens
-        device = None if self.layers[0] is None else self.layers[0][0].device
+        first = self.layers[0]
+        device = None if first is None else first[0].device
         positions = torch.arange(self.length, end, device=device)
         return Places(positions, [end] * batch, self.length)
 
@@ -334,10 +325,10 @@ class GrowingCache:
         self, index: int, k: Tensor, v: Tensor, places: Places
     ) -> tuple[Tensor, Tensor]:
         """New keys and values behind the old ones: (B, H_kv, S, d_k)."""
-        if self.layers[index] is not None:
-            old_k, old_v = self.layers[index]
-            k = torch.cat([old_k[:, :, : self.length], k], -2)
-            v = torch.cat([old_v[:, :, : self.length], v], -2)
+        old = self.layers[index]
+        if old is not None:
+            k = torch.cat([old[0][:, :, : self.length], k], -2)
+            v = torch.cat([old[1][:, :, : self.length], v], -2)
         self.layers[index] = k, v
         self.bytes_copied += k.nbytes + v.nbytes
         return k, v
@@ -349,8 +340,8 @@ class GrowingCache:
 
 class _Layer(NamedTuple):
     cache: KVCache | GrowingCache
-    index: int
+    number: int
     places: Places
 
     def extend(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        return self.cache.write(self.index, k, v, self.places)
+        return self.cache.write(self.number, k, v, self.places)

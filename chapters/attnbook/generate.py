@@ -6,14 +6,18 @@ vocabulary.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from attnbook.config import check_fields, option, whole
 from attnbook.gpt import GPT
+
+#: Tokens that the cache has room for at first, behind the longest prompt.
+ROOM = 1024
 
 
 @dataclass(frozen=True)
@@ -21,42 +25,31 @@ class Sampling:
     """How the next token is chosen. Without options the likeliest is taken.
 
     Raises:
+        TypeError: a value of another type.
         ValueError: a number outside its range.
     """
 
-    temperature: float = 0.0  # what logits are divided by; 0: no drawing
-    top_k: int | None = None  # keep so many of the likeliest
-    top_p: float | None = None  # keep the likeliest until they make up p
-    min_p: float | None = None  # keep what has this share of the likeliest's
-    repetition_penalty: float = 1.0  # against what has been seen; 1: none
+    temperature: float = option(
+        0.0, "what logits are divided by; 0: the likeliest", at_least=0
+    )
+    top_k: int | None = option(
+        None, "keep so many of the likeliest", at_least=1
+    )
+    top_p: float | None = option(
+        None, "keep the likeliest until they make up p", above=0, at_most=1
+    )
+    min_p: float | None = option(
+        None,
+        "keep what has this share of the likeliest's",
+        at_least=0,
+        at_most=1,
+    )
+    repetition_penalty: float = option(
+        1.0, "against what has been seen; 1: none", above=0
+    )
 
     def __post_init__(self) -> None:
-        ranges = {
-            "temperature": (0 <= self.temperature < math.inf, "0 or above"),
-            "top_k": (
-                self.top_k is None
-                or (isinstance(self.top_k, int) and self.top_k >= 1),
-                "a whole number from 1 on",
-            ),
-            "top_p": (
-                self.top_p is None or 0 < self.top_p <= 1,
-                "above 0, at most 1",
-            ),
-            "min_p": (
-                self.min_p is None or 0 <= self.min_p <= 1,
-                "from 0 to 1",
-            ),
-            "repetition_penalty": (
-                0 < self.repetition_penalty < math.inf,
-                "above 0",
-            ),
-        }
-        for name, (fits, expected) in ranges.items():
-            if not fits:
-                raise ValueError(
-                    f"{name} is out of its range; expected {expected}; "
-                    f"got {getattr(self, name)}"
-                )
+        check_fields(self)
 
     def bend(self, logits: Tensor, seen: Tensor | None = None) -> Tensor:
         """The logits to draw from: −∞ where a token is out.
@@ -157,7 +150,9 @@ def draw(probabilities: Tensor, chance: Tensor) -> Tensor:
 
 
 def pad_left(
-    sequences: Sequence[Sequence[int]], *, device=None
+    sequences: Sequence[Sequence[int]],
+    *,
+    device: torch.device | str | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """Tokens (B, T), short rows filled up from the left, and True at real
     tokens, (B, T), or None where there is no padding.
@@ -219,9 +214,24 @@ def generate(
                 "a prompt is no sequence; expected a list of token numbers "
                 f"for each prompt; got {prompt!r}"
             )
+    pad_left(prompts)  # refuses empty ones
+    config, longest = model.config, max(len(prompt) for prompt in prompts)
+    named = {f"prompt {n}": prompt for n, prompt in enumerate(prompts)}
+    for name, tokens in {**named, "stop": stop}.items():
+        for token in tokens:
+            whole(name, token, at_least=0, below=config.vocab_size)
+    whole("max_new_tokens", max_new_tokens, at_least=1)
+    whole("seed", seed)
+    if config.positions == "learned":
+        length = longest + max_new_tokens - 1  # the last one is never read
+        whole("the text's length", length, at_most=config.context)
+    if model.training and config.dropout:
+        raise ValueError(
+            "the model is in training mode; expected model.eval(), without "
+            f"dropout; got a dropout of {config.dropout}"
+        )
     sequences = [[*prompt] for prompt in prompts]
-    _check(model, sequences, max_new_tokens, stop)
-    return _steps(
+    return steps(
         model, sequences, max_new_tokens, sampling, set(stop), seed, cached
     )
 
@@ -230,10 +240,10 @@ def complete(
     model: GPT,
     prompts: Sequence[Sequence[int]] | Tensor,
     max_new_tokens: int,
-    **options: object,
+    **options: Any,
 ) -> list[list[int]]:
     """What `generate` gives for each prompt, all at once: new tokens only."""
-    written = [[] for _ in prompts]
+    written: list[list[int]] = [[] for _ in prompts]
     for step in generate(model, prompts, max_new_tokens, **options):
         for row, token in zip(written, step):
             if token is not None:
@@ -241,7 +251,19 @@ def complete(
     return written
 
 
-def _steps(model, sequences, max_new_tokens, sampling, stop, seed, cached):
+def steps(
+    model: GPT,
+    sequences: list[list[int]],
+    max_new_tokens: int,
+    sampling: Sampling,
+    stop: set[int],
+    seed: int,
+    cached: bool,
+) -> Iterator[list[int | None]]:
+    """The loop of `generate`, for arguments known to be good.
+
+    The sequences take in the new tokens.
+    """
     device = model.token_embedding.weight.device
     chances = [
         torch.Generator().manual_seed(seed + row)
@@ -249,32 +271,41 @@ def _steps(model, sequences, max_new_tokens, sampling, stop, seed, cached):
     ]
     open_rows = list(range(len(sequences)))
     # The last token is never read, so it needs no room.
-    room = max(len(s) for s in sequences) + max_new_tokens - 1
-    cache = model.new_cache(len(sequences), room) if cached else None
+    longest = max(len(s) for s in sequences)
+    most = longest + max_new_tokens - 1
+    cache = None
+    if cached:
+        cache = model.new_cache(len(sequences), min(most, longest + ROOM))
     for step in range(max_new_tokens):
+        if cache is not None and longest + step > cache.capacity:
+            cache.grow(min(most, 2 * cache.capacity))
         # Not around the yield: the mode would be the caller's too.
         with torch.inference_mode():
-            unread = [sequences[row] for row in open_rows]
+            texts = [sequences[row] for row in open_rows]
+            unread = texts
             if cache is not None and step > 0:
-                unread = [tokens[-1:] for tokens in unread]
+                unread = [text[-1:] for text in texts]
             tokens, real = pad_left(unread, device=device)  # (B, T)
             logits = model(tokens, real=real, cache=cache, last=True)[:, 0]
             seen = None
             if sampling.repetition_penalty != 1:
-                seen = _seen([sequences[row] for row in open_rows], logits)
+                seen = torch.zeros_like(logits, dtype=torch.bool)  # (B, V)
+                for n, text in enumerate(texts):
+                    seen[n, text] = True
             chance = torch.stack(
                 [
                     torch.rand((), generator=chances[r], dtype=torch.float64)
                     for r in open_rows
                 ]
             ).to(device)  # (B,)
-            chosen = sampling.choose(logits, chance, seen)  # (B,)
-            chosen = chosen.masked_fill(logits.isnan().any(-1), -1).tolist()
+            found = sampling.choose(logits, chance, seen)  # (B,)
+            found = found.masked_fill(logits.isnan().any(-1), -1)
+        chosen: list[int] = found.tolist()
         if -1 in chosen:
+            row = chosen.index(-1)
             raise ValueError(
                 "the model's logits contain NaN; expected numbers; got NaN "
-                f"after token {len(sequences[open_rows[chosen.index(-1)]])} "
-                f"of row {open_rows[chosen.index(-1)]}"
+                f"after token {len(texts[row])} of row {open_rows[row]}"
             )
         news: list[int | None] = [None] * len(sequences)
         for row, token in zip(open_rows, chosen):
@@ -287,55 +318,3 @@ def _steps(model, sequences, max_new_tokens, sampling, stop, seed, cached):
         yield news
         if not open_rows:
             return
-
-
-def _seen(sequences, logits):
-    """True at tokens that a row has had: (B, V)."""
-    seen = torch.zeros_like(logits, dtype=torch.bool)
-    for row, tokens in enumerate(sequences):
-        seen[row, tokens] = True
-    return seen
-
-
-def _check(model, sequences, max_new_tokens, stop):
-    for name, tokens in {
-        **{f"prompt {n}": s for n, s in enumerate(sequences)},
-        "stop": stop,
-    }.items():
-        for token in tokens:
-            if isinstance(token, bool) or not isinstance(token, int):
-                raise TypeError(
-                    f"{name} is of the wrong type; expected integers; "
-                    f"got {token!r}"
-                )
-            if not 0 <= token < model.config.vocab_size:
-                raise ValueError(
-                    f"{name} is not in the vocabulary; expected numbers "
-                    f"from 0 to {model.config.vocab_size - 1}; got {token}"
-                )
-    if isinstance(max_new_tokens, bool) or not isinstance(max_new_tokens, int):
-        raise TypeError(
-            "max_new_tokens is no whole number; expected an int; "
-            f"got {max_new_tokens!r}"
-        )
-    if max_new_tokens < 1:
-        raise ValueError(
-            "there is nothing to write; expected max_new_tokens of at least "
-            f"1; got {max_new_tokens}"
-        )
-    pad_left(sequences)  # refuses empty ones
-    config, longest = model.config, max(len(s) for s in sequences)
-    if (
-        config.positions == "learned"
-        and longest + max_new_tokens - 1 > config.context
-    ):
-        raise ValueError(
-            "the text would be longer than the context; expected at most "
-            f"{config.context} tokens; got a prompt of {longest} and "
-            f"{max_new_tokens} more"
-        )
-    if model.training and config.dropout:
-        raise ValueError(
-            "the model is in training mode; expected model.eval(), without "
-            f"dropout; got a dropout of {config.dropout}"
-        )

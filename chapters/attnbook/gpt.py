@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from pathlib import Path
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attnbook.cache import GrowingCache, KVCache, Places
-from attnbook.layers import (
-    ACTIVATIONS,
-    NORMS,
-    TransformerBlock,
-    make_norm,
-)
+from attnbook.cache import GrowingCache, KVCache, LayerCache
+from attnbook.config import check_fields, option, whole
+from attnbook.layers import FEED_FORWARDS, TransformerBlock, check_heads
+from attnbook.norms import NORMS, make_norm
 from attnbook.positions import alibi_bias, sinusoidal, token_positions
+from attnbook.shapes import expect
 
 #: How a model may be told about positions.
 POSITIONS = ("learned", "sinusoidal", "rotary", "alibi", "none")
@@ -35,88 +31,42 @@ class GPTConfig:
             no probability.
     """
 
-    vocab_size: int = 50_257
-    context: int = 1024  # the longest sequence that it was made for
-    d_model: int = 768
-    n_heads: int = 12  # each of width d_model / n_heads
-    n_layers: int = 12
-    dropout: float = 0.0  # a probability, so a float
-    bias: bool = True
-    positions: str = "learned"  # one of POSITIONS
-    activation: str = "gelu_tanh"  # what GPT-2 was trained with
-    initial_std: float = 0.02  # of a new matrix; 1/√d_model keeps sizes
-    n_kv_heads: int | None = None  # fewer: queries share keys and values
-    d_ff: int | None = None  # inside the feed-forward; 4 · d_model
-    norm: str = "layer"  # or "rms"
-    norm_eps: float = 1e-5
-    rotary_base: float = 10_000.0
-    tied: bool = True  # whether the head is the token embedding
+    vocab_size: int = option(50_257, "tokens that there are", at_least=1)
+    context: int = option(1024, "longest sequence, in tokens", at_least=1)
+    d_model: int = option(768, "width of the residual stream", at_least=1)
+    n_heads: int = option(12, "heads a block", at_least=1)
+    n_layers: int = option(12, "blocks", at_least=1)
+    dropout: float = option(
+        0.0, "probability that a number is dropped", at_least=0, below=1
+    )
+    bias: bool = option(True, "biases in the layers")
+    positions: str = option("learned", "kind of positions", choices=POSITIONS)
+    activation: str = option(
+        "gelu_tanh", "of the feed-forward layers", choices=FEED_FORWARDS
+    )
+    initial_std: float = option(
+        0.02, "standard deviation of a new matrix", above=0
+    )
+    n_kv_heads: int | None = option(
+        None, "heads of keys and values; n_heads if not given", at_least=1
+    )
+    d_ff: int | None = option(
+        None, "width inside the feed-forward layers", at_least=1
+    )
+    norm: str = option("layer", "kind of norm", choices=NORMS)
+    norm_eps: float = option(
+        1e-5, "added inside the root of the norms", at_least=0
+    )
+    rotary_base: float = option(
+        10_000.0, "of the angles of rotary positions", at_least=1
+    )
+    tied: bool = option(True, "the token embedding as the output head")
 
     def __post_init__(self) -> None:
-        sizes = {
-            name: getattr(self, name)
-            for name in (
-                "vocab_size",
-                "context",
-                "d_model",
-                "n_heads",
-                "n_layers",
-                "n_kv_heads",
-                "d_ff",
-            )
-            if name not in ("n_kv_heads", "d_ff")
-            or getattr(self, name) is not None
-        }
-        for name, size in sizes.items():
-            if isinstance(size, bool) or not isinstance(size, int):
-                raise TypeError(
-                    f"{name} is no whole number; expected an int; got {size!r}"
-                )
-        if min(sizes.values()) < 1:
-            raise ValueError(
-                f"a size is below 1; expected positive sizes; got {sizes}"
-            )
-        if self.d_model % self.n_heads:
-            raise ValueError(
-                "the heads do not divide the width; expected d_model a "
-                f"multiple of n_heads; got {self.d_model} and {self.n_heads}"
-            )
-        if self.n_heads % (self.n_kv_heads or self.n_heads):
-            raise ValueError(
-                "the heads cannot share keys and values; expected n_kv_heads "
-                f"a divisor of n_heads; got {self.n_kv_heads} and "
-                f"{self.n_heads}"
-            )
-        if self.activation not in (*ACTIVATIONS, "swiglu"):
-            raise ValueError(
-                f"there is no activation {self.activation!r}; expected one "
-                f"of {', '.join(ACTIVATIONS)}, swiglu"
-            )
-        if self.norm not in NORMS:
-            raise ValueError(
-                f"there is no norm {self.norm!r}; expected one of "
-                f"{', '.join(NORMS)}"
-            )
-        if self.positions not in POSITIONS:
-            raise ValueError(
-                f"there are no positions {self.positions!r}; expected one "
-                f"of {', '.join(POSITIONS)}"
-            )
-        if not 0 <= self.dropout < 1:
-            raise ValueError(
-                "dropout is a probability below 1; expected one; "
-                f"got {self.dropout}"
-            )
-        if not 0 < self.initial_std < math.inf:
-            raise ValueError(
-                "initial_std is no size of a weight; expected a number "
-                f"above 0; got {self.initial_std}"
-            )
-        if not 0 <= self.norm_eps < math.inf:
-            raise ValueError(
-                "norm_eps is added inside a root; expected a number from 0 "
-                f"on; got {self.norm_eps}"
-            )
+        check_fields(self)
+        check_heads(
+            self.d_model, self.n_heads, self.n_kv_heads or self.n_heads
+        )
 
     def parameter_count(self) -> int:
         """How many numbers a `GPT` of these sizes learns, by formula."""
@@ -131,19 +81,6 @@ class GPTConfig:
         blocks = self.n_layers * (attention + feed_forward + 2 * norm)
         vocabulary = self.vocab_size * d * (1 if self.tied else 2)
         return vocabulary + table + blocks + norm
-
-
-class Plan(NamedTuple):
-    """What the blocks are told: who stands where, who may look at whom.
-
-    `positions` (T,) or (B, T); `mask` as in `attend`, or None; `causal`;
-    `places` of the new tokens in the cache, if there is one.
-    """
-
-    positions: Tensor
-    mask: Tensor | None
-    causal: bool
-    places: Places | None
 
 
 class GPT(nn.Module):
@@ -203,13 +140,6 @@ class GPT(nn.Module):
             elif name.endswith("bias"):
                 nn.init.zeros_(parameter)
 
-    @classmethod
-    def from_pretrained(cls, name_or_path: str | Path, **options) -> GPT:
-        """A model with published weights; see `pretrained.load`."""
-        from attnbook.pretrained import load  # it needs this module
-
-        return load(name_or_path, **options)
-
     def new_cache(self, batch: int, capacity: int | None = None) -> KVCache:
         """An empty cache for `batch` sequences; `context` tokens each if no
         capacity is given.
@@ -251,32 +181,40 @@ class GPT(nn.Module):
                 does not match or is full. It is as before then.
         """
         self._check(tokens, real)
-        plan = self._plan(tokens, real, cache)
-        self._check_length(tokens, real, plan)
-        x = self.embed(tokens, plan.positions)  # (B, T, d_model)
-        for index, block in enumerate(self.blocks):
+        places = None
+        parts: list[LayerCache | None] = [None] * len(self.blocks)
+        if cache is not None:
+            B, T = tokens.shape
+            places = cache.place(B, T, real)
+            parts = [cache.layer(n, places) for n in range(len(self.blocks))]
+        positions, mask, causal = self._plan(tokens, real, places)
+        x = self.embed(tokens, positions)  # (B, T, d_model)
+        for block, part in zip(self.blocks, parts):
             x = block(
-                x,
-                mask=plan.mask,
-                causal=plan.causal,
-                positions=plan.positions,
-                cache=cache and cache.layer(index, plan.places),
+                x, mask=mask, causal=causal, positions=positions, cache=part
             )
         if last:
             x = last_real(x, real)  # (B, 1, d_model)
         logits = self.unembed(x)  # (B, T, vocab_size)
-        if cache is not None:
-            cache.commit(plan.places)
+        if cache is not None and places is not None:
+            cache.commit(places)
         return logits
 
-    def _plan(self, tokens, real, cache) -> Plan:
-        B, T = tokens.shape
-        mask, causal, places = None, True, None
-        if cache is not None:
-            places = cache.place(B, T, real)
+    def _check(self, tokens, real):
+        expect("integer", tokens=(tokens, "B T"))
+        if real is not None:
+            B, T = tokens.shape
+            expect(real=(real, "B T"), B=B, T=T)
+        for token in torch.stack(tokens.aminmax()).tolist():
+            whole("a token", token, at_least=0, below=self.config.vocab_size)
+
+    def _plan(self, tokens, real, places):
+        """Who stands where, and who may look at whom, for the blocks."""
+        config, mask, causal = self.config, None, True
+        if places is not None:
             positions = places.positions.to(tokens.device)
             keys = torch.arange(places.n_keys, device=tokens.device)  # (S,)
-            if places.start is None:
+            if places.slots is not None:
                 # A slot is a position: whoever stands later is not seen,
                 # and neither is a slot that another row alone has filled.
                 mask = keys <= positions[:, None, :, None]  # (B, 1, T, S)
@@ -285,24 +223,28 @@ class GPT(nn.Module):
             keys = positions = token_positions(real)  # (B, T)
             mask = real.bool()[:, None, None, :]  # (B, 1, 1, S)
         else:
+            T = tokens.shape[1]
             keys = positions = torch.arange(T, device=tokens.device)  # (T,)
-        if self.config.positions == "alibi":
+        if config.positions == "learned":
+            length = int(positions.max()) + 1
+            whole("the sequence's length", length, at_most=config.context)
+        if config.positions == "alibi":
             # One mask for all blocks: the bias, and −∞ where none may look.
-            bias = alibi_bias(self.config.n_heads, positions, keys)
+            bias = alibi_bias(config.n_heads, positions, keys)
             if mask is not None:
                 bias = bias.masked_fill(~mask, -math.inf)
             if causal:  # later keys, whose distance is negative
                 bias = bias.masked_fill(bias > 0, -math.inf)
             mask = bias.to(self.token_embedding.weight.dtype)
             causal = False
-        return Plan(positions, mask, causal, places)
+        return positions, mask, causal
 
     def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
         """The start of the residual stream: (B, T, d_model).
 
         The positions (B, T), or (T,) for all sequences.
         """
-        x = self.token_embedding(tokens)
+        x = self.token_embedding(tokens.long())
         if self.position_embedding is not None:
             x = x + self.position_embedding(positions)
         elif self.config.positions == "sinusoidal":
@@ -328,50 +270,6 @@ class GPT(nn.Module):
         return F.cross_entropy(
             logits.flatten(0, 1), targets.flatten(), ignore_index=-100
         )
-
-    def _check(self, tokens, real):
-        if not isinstance(tokens, Tensor) or tokens.dtype not in (
-            torch.int64,
-            torch.int32,
-        ):
-            raise TypeError(
-                "the tokens are of the wrong type; expected a tensor of "
-                "integers; got "
-                f"{getattr(tokens, 'dtype', type(tokens).__name__)}"
-            )
-        if tokens.ndim != 2 or 0 in tokens.shape:
-            raise ValueError(
-                "the tokens have the wrong shape; expected (B, T), both at "
-                f"least 1; got {tuple(tokens.shape)}"
-            )
-        if real is not None and real.shape != tokens.shape:
-            raise ValueError(
-                "the padding mask does not fit the tokens; expected "
-                f"{tuple(tokens.shape)}; got {tuple(real.shape)}"
-            )
-        low, high = torch.stack(tokens.aminmax()).tolist()
-        if low < 0 or high >= self.config.vocab_size:
-            wrong = low if low < 0 else high
-            raise ValueError(
-                "a token is not in the vocabulary; expected numbers from 0 "
-                f"to {self.config.vocab_size - 1}; got {wrong}"
-            )
-
-    def _check_length(self, tokens, real, plan):
-        context = self.config.context
-        if self.config.positions != "learned":
-            return
-        if plan.places is not None:
-            length = max(plan.places.lengths)
-        elif real is not None:
-            length = int(real.sum(-1).max())
-        else:
-            length = tokens.shape[1]
-        if length > context:
-            raise ValueError(
-                "the sequence is longer than the context; expected at most "
-                f"{context} tokens; got {length}"
-            )
 
 
 def last_real(x: Tensor, real: Tensor | None) -> Tensor:

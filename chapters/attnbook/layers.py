@@ -1,8 +1,14 @@
-"""Layers: the blocks that hold weights, on the functions of `attention`."""
+"""Layers: the blocks that hold weights, on the functions of `attention`.
+
+`bias=True`, torch's and GPT-2's choice, is the default wherever a layer may
+have a bias.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -10,11 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attnbook.attention import (
-    Attention,
     attend,
     check_inputs,
-    check_mask,
-    merge_causal,
     merge_heads,
     repeat_heads,
     softmax,
@@ -22,7 +25,11 @@ from attnbook.attention import (
     weigh,
 )
 from attnbook.cache import LayerCache
+from attnbook.config import number, one_of, whole
+from attnbook.masks import check_mask, merge_causal
+from attnbook.norms import make_norm
 from attnbook.positions import rotary_angles, rotate
+from attnbook.shapes import expect, expect_tensor
 
 
 class Stages(NamedTuple):
@@ -64,22 +71,18 @@ class SelfAttention(nn.Module):
         d_k: int,
         d_v: int | None = None,
         *,
-        bias: bool = False,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         d_v = d_k if d_v is None else d_v
-        if min(d_in, d_k, d_v) < 1:
-            raise ValueError(
-                "a width is below 1; expected positive widths; "
-                f"got d_in={d_in}, d_k={d_k}, d_v={d_v}"
-            )
+        check_sizes(d_in=d_in, d_k=d_k, d_v=d_v)
         self.query = nn.Linear(d_in, d_k, bias=bias)
         self.key = nn.Linear(d_in, d_k, bias=bias)
         self.value = nn.Linear(d_in, d_v, bias=bias)
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """x (..., T, d_in) → q, k (..., T, d_k) and v (..., T, d_v)."""
-        _check_tokens(x, self.query)
+        check_tokens(self.query, x=x)
         return self.query(x), self.key(x), self.value(x)
 
     def score(self, q: Tensor, k: Tensor) -> Tensor:
@@ -94,14 +97,8 @@ class SelfAttention(nn.Module):
 
     def stages(self, x: Tensor, mask: Tensor | None = None) -> Stages:
         """Every tensor on the way; `mask` is boolean, True = may attend."""
-        if mask is not None and (
-            not isinstance(mask, Tensor) or mask.dtype != torch.bool
-        ):
-            raise TypeError(
-                "the mask is of the wrong type; expected a boolean tensor "
-                "(True = may attend); got "
-                f"{getattr(mask, 'dtype', type(mask).__name__)}"
-            )
+        if mask is not None:
+            expect_tensor("mask", mask, "bool")
         q, k, v = self.project(x)
         check_inputs(q, k, v, mask)
         scores = self.score(q, k)  # (..., T, T)
@@ -112,6 +109,14 @@ class SelfAttention(nn.Module):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """The context, one vector of width d_v a token: (..., T, d_v)."""
         return self.stages(x, mask).context
+
+
+class WithWeights(NamedTuple):
+    """A layer's result `out` (..., T, d_model), with the `weights`
+    (..., H, T, S) that led to it."""
+
+    out: Tensor
+    weights: Tensor
 
 
 class MultiHeadAttention(nn.Module):
@@ -160,18 +165,9 @@ class MultiHeadAttention(nn.Module):
         d_in = d_model if d_in is None else d_in
         d_memory = d_in if d_memory is None else d_memory
         n_kv_heads = n_heads if n_kv_heads is None else n_kv_heads
-        if min(d_model, n_heads, d_in, d_memory) < 1 or d_model % n_heads:
-            raise ValueError(
-                "the heads do not divide the width; expected positive sizes "
-                f"and d_model a multiple of n_heads; got d_model={d_model}, "
-                f"n_heads={n_heads}, d_in={d_in}, d_memory={d_memory}"
-            )
-        if n_kv_heads < 1 or n_heads % n_kv_heads:
-            raise ValueError(
-                "the heads cannot share keys and values; expected n_kv_heads "
-                f"a divisor of n_heads; got {n_kv_heads} and {n_heads}"
-            )
-        _check_dropout(dropout)
+        check_sizes(d_in=d_in, d_memory=d_memory)
+        check_heads(d_model, n_heads, n_kv_heads)
+        number("dropout", dropout, at_least=0, below=1)
         self.n_heads, self.n_kv_heads = n_heads, n_kv_heads
         self.dropout = dropout
         self.rotary, self.rotary_base = rotary, rotary_base
@@ -185,22 +181,31 @@ class MultiHeadAttention(nn.Module):
         x: Tensor,
         memory: Tensor | None = None,
         positions: Tensor | None = None,
+        cache: LayerCache | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """q (..., H, T, d_k), k and v (..., H_kv, S, d_k), rotated if asked."""
-        _check_tokens(x, self.query)
+        """q (..., H, T, d_k), k and v (..., H_kv, S, d_k), rotated if asked.
+
+        With a cache, k and v are those of the earlier tokens too.
+        """
         if memory is None:
             memory = x
-        else:
-            _check_batches(x, memory)
-        _check_tokens(memory, self.key_value, "memory")
-        k, v = self.key_value(memory).chunk(2, -1)  # (..., S, H_kv·d_k) each
+        elif self.rotary or cache is not None:
+            raise ValueError(
+                "rotary positions and a cache are for self-attention; "
+                "expected no memory; got one"
+            )
+        check_tokens(self.query, x=x)
+        check_tokens(self.key_value, memory=memory)
         q = split_heads(self.query(x), self.n_heads)
-        k, v = (split_heads(a, self.n_kv_heads) for a in (k, v))
+        k, v = (
+            split_heads(a, self.n_kv_heads)
+            for a in self.key_value(memory).chunk(2, -1)
+        )
         if self.rotary:
-            if memory is not x:
+            if positions is None and cache is not None:
                 raise ValueError(
-                    "rotary positions are for self-attention; expected no "
-                    "memory; got one"
+                    "with a cache, rotary positions do not start at 0; "
+                    "expected positions (..., T); got none"
                 )
             if positions is None:
                 positions = torch.arange(x.shape[-2], device=x.device)
@@ -209,7 +214,7 @@ class MultiHeadAttention(nn.Module):
             )  # (..., T, d_k/2)
             angles = angles[..., None, :, :]  # the same for every head
             q, k = rotate(q, angles), rotate(k, angles)
-        return q, k, v
+        return (q, k, v) if cache is None else (q, *cache.extend(k, v))
 
     def forward(
         self,
@@ -231,8 +236,8 @@ class MultiHeadAttention(nn.Module):
             cache: takes in the new keys and values and gives back all of
                 them, so that S counts the earlier tokens too.
         """
-        q, k, v = self._project_all(x, memory, positions, cache)
-        _check_mask(mask, q, k)
+        q, k, v = self.project(x, memory, positions, cache)
+        check_scores(mask, q, k)
         context = attend(
             q,
             k,
@@ -253,38 +258,22 @@ class MultiHeadAttention(nn.Module):
         causal: bool = False,
         positions: Tensor | None = None,
         cache: LayerCache | None = None,
-    ) -> Attention:
-        """The plain path, every step in the open: the same result as
-        `context` (..., T, d_model), and the `weights` (..., H, T, S), as
-        they are before dropout.
+    ) -> WithWeights:
+        """The plain path, every step in the open: the same result as `out`
+        (..., T, d_model), and the `weights` (..., H, T, S), as they are
+        before dropout.
         """
-        q, k, v = self._project_all(x, memory, positions, cache)
-        _check_mask(mask, q, k)
+        q, k, v = self.project(x, memory, positions, cache)
+        check_scores(mask, q, k)
         k, v = (repeat_heads(a, self.n_heads) for a in (k, v))
         if causal:
-            mask = merge_causal(
-                mask, q.shape[-2], k.shape[-2], device=q.device
-            )
+            T, S = q.shape[-2], k.shape[-2]
+            mask = merge_causal(mask, T, S, device=q.device)
         weights = weigh(q, k, mask=mask)  # (..., H, T, S)
         kept = F.dropout(weights, self.dropout, self.training)
         out = self.out(merge_heads(kept @ v))  # (..., T, d_model)
-        return Attention(F.dropout(out, self.dropout, self.training), weights)
-
-    def _project_all(self, x, memory, positions, cache):
-        """As `project`, with the keys and values of earlier tokens."""
-        if cache is None:
-            return self.project(x, memory, positions)
-        if memory is not None:
-            raise ValueError(
-                "the cache is for self-attention; expected no memory; got one"
-            )
-        if self.rotary and positions is None:
-            raise ValueError(
-                "with a cache, rotary positions do not start at 0; expected "
-                "positions (..., T); got none"
-            )
-        q, k, v = self.project(x, memory, positions)
-        return q, *cache.extend(k, v)
+        out = F.dropout(out, self.dropout, self.training)
+        return WithWeights(out, weights)
 
 
 def attention_weights(
@@ -311,124 +300,8 @@ def attention_weights(
     return found
 
 
-def layer_norm(
-    x: Tensor,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    *,
-    eps: float = 1e-5,
-) -> Tensor:
-    """Mean 0 and variance 1 over the last axis, then stretched and shifted.
-
-    The variance is the biased one, Σ (x − mean)² / d, and `eps` stands
-    inside the root.
-
-    Shapes: x (..., d), weight and bias (d,) → (..., d).
-
-    Source: Ba, Kiros and Hinton (2016), arXiv:1607.06450, equation 4.
-    """
-    centred = x - x.mean(-1, keepdim=True)
-    variance = centred.square().mean(-1, keepdim=True)
-    return _stretch(centred * torch.rsqrt(variance + eps), weight, bias)
-
-
-def rms_norm(
-    x: Tensor, weight: Tensor | None = None, *, eps: float = 1e-5
-) -> Tensor:
-    """Root mean square 1 over the last axis, then stretched: no mean taken.
-
-    Shapes: x (..., d), weight (d,) → (..., d).
-
-    Source: Zhang and Sennrich (2019), arXiv:1910.07467, equation 4.
-    """
-    mean_square = x.square().mean(-1, keepdim=True)
-    return _stretch(x * torch.rsqrt(mean_square + eps), weight, None)
-
-
-def _stretch(x, weight, bias):
-    x = x if weight is None else x * weight
-    return x if bias is None else x + bias
-
-
-class LayerNorm(nn.Module):
-    """`layer_norm` with a learned weight and bias, by torch's kernel.
-
-    Args:
-        width: of the last axis.
-        eps: added to the variance.
-        bias: whether there is a bias.
-
-    Shapes: (..., width) → (..., width).
-
-    Raises:
-        ValueError: a width below 1; an input whose last axis is another.
-    """
-
-    def __init__(
-        self, width: int, *, eps: float = 1e-5, bias: bool = True
-    ) -> None:
-        super().__init__()
-        _check_width(width)
-        self.eps = eps
-        self.weight = nn.Parameter(torch.ones(width))
-        self.bias = nn.Parameter(torch.zeros(width)) if bias else None
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Each vector normalised by itself: (..., width)."""
-        _check_last(x, len(self.weight))
-        return F.layer_norm(
-            x, self.weight.shape, self.weight, self.bias, self.eps
-        )
-
-
-class RMSNorm(nn.Module):
-    """`rms_norm` with a learned weight, by torch's kernel.
-
-    Args:
-        width: of the last axis.
-        eps: added to the mean square.
-
-    Shapes: (..., width) → (..., width).
-
-    Raises:
-        ValueError: a width below 1; an input whose last axis is another.
-    """
-
-    def __init__(self, width: int, *, eps: float = 1e-5) -> None:
-        super().__init__()
-        _check_width(width)
-        self.eps = eps
-        self.weight = nn.Parameter(torch.ones(width))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Each vector divided by its root mean square: (..., width)."""
-        _check_last(x, len(self.weight))
-        return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
-
-
-#: The two kinds of norm, by name.
-NORMS = ("layer", "rms")
-
-
-def make_norm(
-    kind: str, width: int, *, eps: float = 1e-5, bias: bool = True
-) -> nn.Module:
-    """A `LayerNorm` or an `RMSNorm`, which never has a bias.
-
-    Raises:
-        ValueError: an unknown kind; a width below 1.
-    """
-    if kind not in NORMS:
-        raise ValueError(
-            f"there is no norm {kind!r}; expected one of {', '.join(NORMS)}"
-        )
-    if kind == "rms":
-        return RMSNorm(width, eps=eps)
-    return LayerNorm(width, eps=eps, bias=bias)
-
-
 #: What stands between the two matrices of a feed-forward layer, by name.
-ACTIVATIONS = {
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
@@ -467,20 +340,16 @@ class FeedForward(nn.Module):
     ) -> None:
         super().__init__()
         d_ff = 4 * d_model if d_ff is None else d_ff
-        _check_width(d_model, d_ff)
-        _check_dropout(dropout)
-        if activation not in ACTIVATIONS:
-            raise ValueError(
-                f"there is no activation {activation!r}; expected one of "
-                f"{', '.join(ACTIVATIONS)}"
-            )
+        check_sizes(d_model=d_model, d_ff=d_ff)
+        number("dropout", dropout, at_least=0, below=1)
+        one_of("activation", activation, ACTIVATIONS)
         self.activation, self.dropout = activation, dropout
         self.up = nn.Linear(d_model, d_ff, bias=bias)
         self.down = nn.Linear(d_ff, d_model, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Wide, bent, narrow again: (..., d_model)."""
-        _check_last(x, self.up.in_features)
+        """(..., d_model) → (..., d_ff) → (..., d_model)."""
+        check_tokens(self.up, "... d_in", x=x)
         inner = ACTIVATIONS[self.activation](self.up(x))  # (..., d_ff)
         return F.dropout(self.down(inner), self.dropout, self.training)
 
@@ -508,23 +377,29 @@ class SwiGLU(nn.Module):
         d_model: int,
         d_ff: int | None = None,
         *,
-        bias: bool = False,
+        bias: bool = True,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
         d_ff = round(8 * d_model / 3) if d_ff is None else d_ff
-        _check_width(d_model, d_ff)
-        _check_dropout(dropout)
+        check_sizes(d_model=d_model, d_ff=d_ff)
+        number("dropout", dropout, at_least=0, below=1)
         self.dropout = dropout
         self.gate = nn.Linear(d_model, d_ff, bias=bias)
         self.up = nn.Linear(d_model, d_ff, bias=bias)
         self.down = nn.Linear(d_ff, d_model, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., d_model) → (..., d_model)."""
-        _check_last(x, self.up.in_features)
+        """(..., d_model) → (..., d_ff) → (..., d_model)."""
+        check_tokens(self.up, "... d_in", x=x)
         inner = F.silu(self.gate(x)) * self.up(x)  # (..., d_ff)
         return F.dropout(self.down(inner), self.dropout, self.training)
+
+
+#: The feed-forward layers, by the name of what bends them.
+FEED_FORWARDS = {
+    name: partial(FeedForward, activation=name) for name in ACTIVATIONS
+} | {"swiglu": SwiGLU}
 
 
 class TransformerBlock(nn.Module):
@@ -540,7 +415,7 @@ class TransformerBlock(nn.Module):
         norm_first: pre-norm (GPT-2) or post-norm (the first transformer).
         cross: whether a cross-attention to a memory of width d_model stands
             between the two, as in the decoder of a translator.
-        activation: of the feed-forward layer, or "swiglu" for a `SwiGLU`.
+        activation: of the feed-forward layer, one of `FEED_FORWARDS`.
         norm: one of `NORMS`.
         norm_eps: added inside the root of the norms.
         bias: whether projections and norms have a bias.
@@ -577,31 +452,24 @@ class TransformerBlock(nn.Module):
         n_kv_heads: int | None = None,
     ) -> None:
         super().__init__()
-        options = {"bias": bias, "dropout": dropout}
+        new_norm = partial(make_norm, norm, d_model, eps=norm_eps, bias=bias)
+        new_attention = partial(
+            MultiHeadAttention, d_model, n_heads, bias=bias, dropout=dropout
+        )
+        new_feed_forward = FEED_FORWARDS[
+            one_of("activation", activation, FEED_FORWARDS)
+        ]
         self.norm_first = norm_first
-        self.attention = MultiHeadAttention(
-            d_model,
-            n_heads,
-            rotary=rotary,
-            rotary_base=rotary_base,
-            n_kv_heads=n_kv_heads,
-            **options,
+        self.attention = new_attention(
+            rotary=rotary, rotary_base=rotary_base, n_kv_heads=n_kv_heads
         )
-        self.attention_norm = make_norm(norm, d_model, eps=norm_eps, bias=bias)
-        self.cross_attention = self.cross_norm = None
-        if cross:
-            self.cross_attention = MultiHeadAttention(
-                d_model, n_heads, **options
-            )
-            self.cross_norm = make_norm(norm, d_model, eps=norm_eps, bias=bias)
-        self.feed_forward = (
-            SwiGLU(d_model, d_ff, **options)
-            if activation == "swiglu"
-            else FeedForward(d_model, d_ff, activation=activation, **options)
+        self.attention_norm = new_norm()
+        self.cross_attention = new_attention() if cross else None
+        self.cross_norm = new_norm() if cross else None
+        self.feed_forward = new_feed_forward(
+            d_model, d_ff, bias=bias, dropout=dropout
         )
-        self.feed_forward_norm = make_norm(
-            norm, d_model, eps=norm_eps, bias=bias
-        )
+        self.feed_forward_norm = new_norm()
 
     def forward(
         self,
@@ -625,7 +493,7 @@ class TransformerBlock(nn.Module):
                 f"neither; got {'no' if memory is None else 'a'} memory, "
                 f"cross={self.cross_attention is not None}"
             )
-        x = self._add(
+        x = self.add(
             x,
             self.attention,
             self.attention_norm,
@@ -634,74 +502,56 @@ class TransformerBlock(nn.Module):
             positions=positions,
             cache=cache,
         )
-        if memory is not None:
-            x = self._add(
+        if self.cross_attention is not None and self.cross_norm is not None:
+            x = self.add(
                 x,
                 self.cross_attention,
                 self.cross_norm,
                 memory=memory,
                 mask=memory_mask,
             )
-        return self._add(x, self.feed_forward, self.feed_forward_norm)
+        return self.add(x, self.feed_forward, self.feed_forward_norm)
 
-    def _add(self, x, layer, norm, **options):
+    def add(
+        self, x: Tensor, layer: nn.Module, norm: nn.Module, **options: object
+    ) -> Tensor:
         """The stream with what a layer adds to it, the norm in its place."""
         if self.norm_first:
             return x + layer(norm(x), **options)
         return norm(x + layer(x, **options))
 
 
-def _check_tokens(x: Tensor, projection: nn.Linear, name: str = "x") -> None:
-    weight = projection.weight
-    if not isinstance(x, Tensor) or x.dtype != weight.dtype:
-        raise TypeError(
-            "the tokens are of the wrong type; expected a tensor of "
-            f"{weight.dtype}; got "
-            f"{getattr(x, 'dtype', type(x).__name__)}"
-        )
-    d_in = projection.in_features
-    if x.ndim < 2 or x.shape[-1] != d_in or x.shape[-2] == 0:
+def check_sizes(**sizes: int) -> None:
+    """Raise a clear error for a size that is no whole number from 1 on."""
+    for name, size in sizes.items():
+        whole(name, size, at_least=1)
+
+
+def check_heads(d_model: int, n_heads: int, n_kv_heads: int) -> None:
+    """Raise a clear error for heads that do not fit a width."""
+    check_sizes(d_model=d_model, n_heads=n_heads, n_kv_heads=n_kv_heads)
+    if d_model % n_heads:
         raise ValueError(
-            "the tokens have the wrong shape; expected "
-            f"(..., T, {d_in}), T at least 1; got {name} {tuple(x.shape)}"
+            "n_heads does not divide d_model; expected a divisor of "
+            f"{d_model}; got {n_heads}"
+        )
+    if n_heads % n_kv_heads:
+        raise ValueError(
+            "n_kv_heads does not divide n_heads; expected a divisor of "
+            f"{n_heads}; got {n_kv_heads}"
         )
 
 
-def _check_batches(x: Tensor, memory: Tensor) -> None:
-    try:
-        torch.broadcast_shapes(x.shape[:-2], memory.shape[:-2])
-    except RuntimeError:
-        raise ValueError(
-            "x and the memory do not fit together; expected leading axes "
-            f"that broadcast; got x {tuple(x.shape)}, "
-            f"memory {tuple(memory.shape)}"
-        ) from None
+def check_tokens(
+    layer: nn.Linear, axes: str = "... T d_in", **tokens: Tensor
+) -> None:
+    """Raise a clear error for tokens that a layer cannot take."""
+    given = {name: (x, axes) for name, x in tokens.items()}
+    expect(layer.weight.dtype, **given, d_in=layer.in_features)
 
 
-def _check_mask(mask, q, k):
+def check_scores(mask: Tensor | None, q: Tensor, k: Tensor) -> None:
+    """Raise a clear error for heads or a mask that do not fit together."""
+    batch = expect(q=(q, "... H T d_k"), k=(k, "... H_kv S d_k"))
     if mask is not None:
-        batch = torch.broadcast_shapes(q.shape[:-3], k.shape[:-3])
         check_mask(mask, (*batch, *q.shape[-3:-1], k.shape[-2]))
-
-
-def _check_last(x: Tensor, width: int) -> None:
-    if not isinstance(x, Tensor) or x.ndim < 1 or x.shape[-1] != width:
-        raise ValueError(
-            f"the input has the wrong shape; expected (..., {width}); "
-            f"got {tuple(getattr(x, 'shape', ()))}"
-        )
-
-
-def _check_width(*widths: int) -> None:
-    if min(widths) < 1:
-        raise ValueError(
-            "a width is below 1; expected positive widths; "
-            f"got {', '.join(str(w) for w in widths)}"
-        )
-
-
-def _check_dropout(dropout: float) -> None:
-    if not 0 <= dropout < 1:
-        raise ValueError(
-            f"dropout is a probability below 1; expected one; got {dropout}"
-        )

@@ -13,6 +13,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from attnbook.config import one_of, whole
+from attnbook.shapes import KINDS, expect, expect_tensor
+
 #: The four conventions in use, by the name `convert` takes.
 CONVENTIONS = {
     "sdpa": "boolean, True = may attend",
@@ -30,6 +33,7 @@ def causal_mask(n_queries: int, n_keys: int | None = None) -> Tensor:
     is_causal=True)` takes them for the first ones.)
 
     Raises:
+        TypeError: sizes that are no whole numbers.
         ValueError: no queries, or fewer keys than queries.
     """
     query, key = _positions(n_queries, n_keys)
@@ -45,25 +49,18 @@ def window_mask(
     query stay allowed: combine with `causal_mask`.
 
     Raises:
+        TypeError: sizes that are no whole numbers.
         ValueError: no queries, fewer keys than queries, or a window below 1.
     """
-    if window < 1:
-        raise ValueError(
-            f"the window is empty; expected at least 1; got {window}"
-        )
     query, key = _positions(n_queries, n_keys)
-    return query - key < window
+    return query - key < whole("window", window, at_least=1)
 
 
 def _positions(n_queries, n_keys):
-    n_keys = n_queries if n_keys is None else n_keys
-    if not 1 <= n_queries <= n_keys:
-        raise ValueError(
-            "the queries are not the last of the keys; expected "
-            f"1 ≤ n_queries ≤ n_keys; got {n_queries} and {n_keys}"
-        )
-    query = torch.arange(n_keys - n_queries, n_keys)[:, None]  # (T, 1)
-    return query, torch.arange(n_keys)[None, :]  # (1, S)
+    T = whole("n_queries", n_queries, at_least=1)
+    S = T if n_keys is None else whole("n_keys", n_keys, at_least=T)
+    query = torch.arange(S - T, S)[:, None]  # (T, 1)
+    return query, torch.arange(S)[None, :]  # (1, S)
 
 
 def padding_mask(
@@ -75,28 +72,21 @@ def padding_mask(
     ``real[:, None, :]``, shape (B, 1, S).
 
     Raises:
+        TypeError: lengths that are no whole numbers.
         ValueError: no lengths, a length below 0, or another side.
     """
-    lengths = torch.as_tensor(lengths)
-    if (
-        lengths.ndim != 1
-        or lengths.numel() == 0
-        or lengths.is_floating_point()
-        or (lengths < 0).any()
-    ):
-        raise ValueError(
-            "these are no lengths; expected one integer ≥ 0 a sequence; "
-            f"got {lengths.tolist()}"
+    one_of("side", side, ("left", "right"))
+    if not isinstance(lengths, Tensor):
+        lengths = torch.tensor(
+            [whole("a length", n) for n in lengths], dtype=torch.int64
         )
+    expect("integer", lengths=(lengths, "B"))
+    whole("the shortest length", int(lengths.min()), at_least=0)
     longest = int(lengths.max())
     place = torch.arange(longest, device=lengths.device)[None, :]  # (1, S)
     if side == "right":
         return place < lengths[:, None]  # (B, S)
-    if side == "left":
-        return place >= longest - lengths[:, None]  # (B, S)
-    raise ValueError(
-        f"padding has no side {side!r}; expected 'left' or 'right'"
-    )
+    return place >= longest - lengths[:, None]  # (B, S)
 
 
 def combine(*masks: Tensor) -> Tensor:
@@ -107,17 +97,31 @@ def combine(*masks: Tensor) -> Tensor:
         ValueError: no masks, or shapes that do not broadcast.
     """
     if not masks:
-        raise ValueError("nothing to combine; expected at least one mask")
-    for mask in masks:
-        expect_convention(mask, "sdpa")
-    try:
-        shape = torch.broadcast_shapes(*(m.shape for m in masks))
-    except RuntimeError:
         raise ValueError(
-            "the masks do not fit together; expected shapes that broadcast; "
-            f"got {', '.join(str(tuple(m.shape)) for m in masks)}"
-        ) from None
+            "nothing to combine; expected at least one mask; got none"
+        )
+    given = {f"mask {n}": (mask, "...") for n, mask in enumerate(masks)}
+    shape = expect("bool", **given)
     return functools.reduce(torch.logical_and, masks).expand(shape).clone()
+
+
+def merge_causal(
+    mask: Tensor | None,
+    n_queries: int,
+    n_keys: int,
+    *,
+    device: torch.device | str | None = None,
+) -> Tensor:
+    """A mask, boolean or additive, with later keys forbidden as well.
+
+    Shapes: mask broadcasts to (..., T, S); the result is (..., T, S).
+    """
+    causal = causal_mask(n_queries, n_keys).to(device)  # (T, S)
+    if mask is None:
+        return causal
+    if mask.dtype == torch.bool:
+        return mask & causal
+    return mask.masked_fill(~causal, -torch.inf)
 
 
 def convert(
@@ -139,60 +143,69 @@ def convert(
             anything but 0 and −inf (a bias is more than a mask); an integer
             mask that holds anything but 0 and 1.
     """
-    for name in (source, target):
-        if name not in CONVENTIONS:
-            raise ValueError(
-                f"{name!r} is no mask convention; expected one of "
-                f"{', '.join(CONVENTIONS)}"
-            )
+    one_of("target", target, CONVENTIONS)
     expect_convention(mask, source)
     allowed = {
-        "sdpa": lambda: mask,
+        "sdpa": lambda: mask.clone(),
         "multihead": lambda: ~mask,
         "transformers": lambda: mask == 1,
         "additive": lambda: mask == 0,
     }[source]()
     if target == "additive":
-        if not dtype.is_floating_point:
-            raise TypeError(
-                "an additive mask cannot be of this type; expected a "
-                f"floating-point type; got {dtype}"
-            )
         zeros = torch.zeros(allowed.shape, dtype=dtype, device=mask.device)
+        expect_tensor("an additive mask", zeros, "float")
         return zeros.masked_fill(~allowed, -torch.inf)
-    return {
-        "sdpa": allowed.clone,
-        "multihead": allowed.logical_not,
-        "transformers": allowed.long,
-    }[target]()
+    if target == "multihead":
+        return ~allowed
+    return allowed.long() if target == "transformers" else allowed
 
 
 def expect_convention(mask: Tensor, convention: str) -> None:
     """Raise if the mask cannot be one of this convention."""
-    if not isinstance(mask, Tensor):
+    meaning = CONVENTIONS[one_of("source", convention, CONVENTIONS)]
+    kinds = {"transformers": "integer", "additive": "float"}
+    fits, _ = KINDS[kinds.get(convention, "bool")]
+    if not isinstance(mask, Tensor) or not fits(mask):
         raise TypeError(
-            f"the mask is no tensor; expected {convention}: "
-            f"{CONVENTIONS[convention]}; got {type(mask).__name__}"
+            f"mask is of the wrong type; expected {convention}: {meaning}; "
+            f"got {getattr(mask, 'dtype', type(mask).__name__)}"
         )
-    boolean = mask.dtype == torch.bool
-    floating = mask.is_floating_point()
-    fits = {
-        "sdpa": boolean,
-        "multihead": boolean,
-        "transformers": not boolean and not floating,
-        "additive": floating,
-    }[convention]
-    if not fits:
-        raise TypeError(
-            f"the mask is of the wrong type; expected {convention}: "
-            f"{CONVENTIONS[convention]}; got {mask.dtype}"
-        )
-    allowed = {
-        "transformers": (mask == 0) | (mask == 1),
-        "additive": (mask == 0) | (mask == -torch.inf),
-    }.get(convention)
-    if allowed is not None and not allowed.all():
+    may_not = {"transformers": 1, "additive": -torch.inf}
+    allowed = (mask == 0) | (mask == may_not.get(convention, True))
+    if not allowed.all():
         raise ValueError(
-            f"the mask holds other values; expected {convention}: "
-            f"{CONVENTIONS[convention]}; got {mask[~allowed][0].item():g}"
+            f"mask holds other values; expected {convention}: {meaning}; "
+            f"got {mask[~allowed][0].item():g}"
+        )
+
+
+def check_mask(mask: Tensor, shape: tuple[int, ...]) -> None:
+    """Raise a clear error for a mask that does not fit scores of a shape.
+
+    Raises:
+        TypeError: a mask that is neither boolean nor floating-point.
+        ValueError: another shape; NaN or +∞.
+    """
+    if not isinstance(mask, Tensor) or not (
+        mask.dtype == torch.bool or mask.is_floating_point()
+    ):
+        raise TypeError(
+            "mask is of the wrong type; expected a boolean tensor "
+            "(True = may attend) or a floating-point one (added to the "
+            f"scores); got {getattr(mask, 'dtype', type(mask).__name__)}"
+        )
+    try:
+        fits = torch.broadcast_shapes(mask.shape, shape) == shape
+    except RuntimeError:
+        fits = False
+    if not fits:
+        raise ValueError(
+            "mask does not fit the scores; expected a shape that "
+            f"broadcasts to {shape}; got {tuple(mask.shape)}"
+        )
+    # NaN is not below +∞ either.
+    if mask.is_floating_point() and not (mask < torch.inf).all():
+        raise ValueError(
+            "mask contains NaN or +inf; expected numbers or −inf; got "
+            f"{int((~(mask < torch.inf)).sum())} of them"
         )

@@ -10,7 +10,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from attnbook.config import number, one_of, whole
 from attnbook.masks import expect_convention
+from attnbook.shapes import expect, expect_tensor
 
 #: The two layouts of rotary pairs: components i and i + d/2 ("half", as in
 #: GPT-NeoX and Llama), or 2i and 2i + 1 ("interleaved", as in the paper).
@@ -50,23 +52,9 @@ def rotary_angles(
 
     Source: Su et al. (2021), arXiv:2104.09864, equation 15.
     """
-    if (
-        not isinstance(positions, Tensor)
-        or positions.is_floating_point()
-        or positions.dtype == torch.bool
-    ):
-        raise TypeError(
-            "the positions are of the wrong type; expected a tensor of "
-            "integers; got "
-            f"{getattr(positions, 'dtype', type(positions).__name__)}"
-        )
-    if width < 2 or width % 2:
-        raise ValueError(
-            "the width has no pairs; expected an even number from 2 on; "
-            f"got {width}"
-        )
-    if base < 1:
-        raise ValueError(f"the base is too small; expected ≥ 1; got {base}")
+    expect_tensor("positions", positions, "integer")
+    _check_even(width)
+    number("base", base, at_least=1)
     pair = torch.arange(
         0, width, 2, dtype=torch.float64, device=positions.device
     )  # (width/2,): 2i
@@ -86,17 +74,11 @@ def rotate(x: Tensor, angles: Tensor, *, layout: str = "half") -> Tensor:
 
     Source: Su et al. (2021), arXiv:2104.09864, equation 34.
     """
-    if layout not in LAYOUTS:
-        raise ValueError(
-            f"there is no layout {layout!r}; expected one of "
-            f"{', '.join(LAYOUTS)}"
-        )
-    if 2 * angles.shape[-1] != x.shape[-1]:
-        raise ValueError(
-            "the angles do not fit; expected one for each pair of "
-            f"components; got x {tuple(x.shape)}, "
-            f"angles {tuple(angles.shape)}"
-        )
+    one_of("layout", layout, LAYOUTS)
+    expect("float", x=(x, "... d"))
+    _check_even(x.shape[-1])
+    pairs = x.shape[-1] // 2
+    expect(x=(x, "... d"), angles=(angles, "... pairs"), pairs=pairs)
     cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
     if layout == "half":
         a, b = x.chunk(2, -1)  # (..., T, d/2) each
@@ -115,13 +97,16 @@ def half_order(width: int) -> Tensor:
     Raises:
         ValueError: a width that is not even and positive.
     """
-    if width < 2 or width % 2:
-        raise ValueError(
-            "the width has no pairs; expected an even number from 2 on; "
-            f"got {width}"
-        )
+    _check_even(width)
     order = torch.arange(width)
     return torch.cat([order[0::2], order[1::2]])
+
+
+def _check_even(width):
+    if whole("width", width, at_least=2) % 2:
+        raise ValueError(
+            f"width has no pairs; expected an even number; got {width}"
+        )
 
 
 def alibi_slopes(n_heads: int) -> Tensor:
@@ -136,16 +121,15 @@ def alibi_slopes(n_heads: int) -> Tensor:
 
     Source: Press, Smith and Lewis (2022), arXiv:2108.12409, section 3.
     """
-    if n_heads < 1:
-        raise ValueError(f"expected at least one head; got {n_heads}")
-    whole = 2 ** (n_heads.bit_length() - 1)  # the power of two below
+    n_heads = whole("n_heads", n_heads, at_least=1)
+    below = 2 ** (n_heads.bit_length() - 1)  # a power of two
 
     def geometric(n):
         exponents = torch.arange(1, n + 1, dtype=torch.float64)
         return 2 ** (-8 * exponents / n)
 
-    more = geometric(2 * whole)[0::2][: n_heads - whole]
-    return torch.cat([geometric(whole), more])
+    more = geometric(2 * below)[0::2][: n_heads - below]
+    return torch.cat([geometric(below), more])
 
 
 def alibi_bias(n_heads: int, queries: Tensor, keys: Tensor) -> Tensor:
@@ -157,11 +141,13 @@ def alibi_bias(n_heads: int, queries: Tensor, keys: Tensor) -> Tensor:
     float64.
 
     Raises:
-        ValueError: fewer heads than one.
+        TypeError: positions that are not integers.
+        ValueError: fewer heads than one; batches that do not broadcast.
 
     Source: Press, Smith and Lewis (2022), arXiv:2108.12409, equation in
     section 3.
     """
+    expect("integer", queries=(queries, "... T"), keys=(keys, "... S"))
     slopes = alibi_slopes(n_heads).to(queries.device)  # (H,)
     distance = queries[..., :, None] - keys[..., None, :]  # (..., T, S)
     return -slopes[:, None, None] * distance[..., None, :, :]
@@ -179,10 +165,6 @@ def token_positions(real: Tensor) -> Tensor:
     """
     boolean = isinstance(real, Tensor) and real.dtype == torch.bool
     expect_convention(real, "sdpa" if boolean else "transformers")
-    if real.ndim != 2:
-        raise ValueError(
-            "this is no padding mask; expected a shape (B, S); "
-            f"got {tuple(real.shape)}"
-        )
+    expect(real=(real, "B S"))
     real = real.long()
     return (real.cumsum(-1) - 1) * real

@@ -9,14 +9,14 @@ import torch.nn.functional as F
 from attnbook.attention import (
     attend,
     fused_attention,
-    merge_causal,
+
     repeat_heads,
     scaled_dot_product_attention,
     softmax,
     split_heads,
     weigh,
 )
-from attnbook.masks import padding_mask
+from attnbook.masks import merge_causal, padding_mask
 from attnbook.teach.proof import Case, agrees
 from attnbook.teach.seeded import randn
 from hypothesis import given, settings

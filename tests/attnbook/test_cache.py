@@ -61,7 +61,7 @@ def plainly():
     """Attention by the plain path, every step in the open."""
 
     def forward(layer, *args, **kwargs):
-        return layer.with_weights(*args, **kwargs).context
+        return layer.with_weights(*args, **kwargs).out
 
     return mock.patch.object(MultiHeadAttention, "forward", forward)
 

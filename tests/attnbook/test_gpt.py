@@ -8,7 +8,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from attnbook.gpt import GPT, POSITIONS, GPTConfig, last_real
-from attnbook.layers import RMSNorm, SwiGLU
+from attnbook.layers import SwiGLU
+from attnbook.norms import RMSNorm
 from attnbook.masks import padding_mask
 from attnbook.teach.proof import agrees
 from attnbook.teach.seeded import randn

@@ -5,22 +5,23 @@ import re
 import pytest
 import torch
 import torch.nn.functional as F
-from attnbook import layers
+from attnbook import norms
 from attnbook.attention import merge_heads, split_heads
 from attnbook.layers import (
     ACTIVATIONS,
     FeedForward,
-    LayerNorm,
+
     MultiHeadAttention,
-    RMSNorm,
+
     SelfAttention,
     Stages,
     SwiGLU,
     TransformerBlock,
     attention_weights,
-    make_norm,
+
 )
 from attnbook.masks import causal_mask, combine, padding_mask
+from attnbook.norms import LayerNorm, RMSNorm, make_norm
 from attnbook.positions import rotary_angles, rotate
 from attnbook.teach.proof import agrees
 from attnbook.teach.seeded import randn
@@ -193,7 +194,7 @@ def test_the_fast_path_is_the_plain_one(d_in, n_kv_heads, options):
     layer = _many_heads(12, 3, d_in=d_in, n_kv_heads=n_kv_heads)
     agrees(
         lambda x: layer(x, **options),
-        lambda x: layer.with_weights(x, **options).context,
+        lambda x: layer.with_weights(x, **options).out,
         name="the plain path",
         cases=[(randn(B, T, d_in, seed=10),)],
         gradients=True,
@@ -303,7 +304,7 @@ def test_grouped_heads_are_a_whole_layer_with_rows_repeated(
 def test_grouped_heads_without_a_batch():
     layer = _many_heads(16, 4, n_kv_heads=2)
     x = randn(B, T, 16, seed=54)
-    for path in (layer, lambda x: layer.with_weights(x).context):
+    for path in (layer, lambda x: layer.with_weights(x).out):
         agrees(path(x)[1], path(x[1]), name="the row alone")
 
 
@@ -346,7 +347,7 @@ def test_dropout_is_on_in_training_only():
     torch.manual_seed(0)
     assert not torch.equal(layer(x), layer(x))
     one, other = layer.with_weights(x), layer.with_weights(x)
-    assert not torch.equal(one.context, other.context)
+    assert not torch.equal(one.out, other.out)
     agrees(one.weights, other.weights, name="no dropout", within=0)
     layer.eval()
     agrees(layer(x), layer(x), name="itself", within=0)
@@ -360,7 +361,7 @@ def test_dropout_reaches_weights_and_result(path):
     nn.init.eye_(layer.out.weight)
     torch.manual_seed(0)
     out = getattr(layer, path)(torch.ones(4000, 1, 2))
-    out = (out if path == "forward" else out.context)[:, 0]  # (4000, 2)
+    out = (out if path == "forward" else out.out)[:, 0]  # (4000, 2)
     both = (out == 0).all(-1).double().mean()
     # The weight falls out (1/2), or else both components do (1/2 · 1/4).
     assert abs(both - 0.625) < 0.03
@@ -488,7 +489,7 @@ def test_a_block_of_the_newer_kind_is_its_formula(cross, norm_first, bias):
         return f.down(_swish(f.gate(x)) * f.up(x))
 
     def attended(x):
-        return block.attention.with_weights(x, causal=True).context
+        return block.attention.with_weights(x, causal=True).out
 
     parts = [(block.attention_norm, attended)]
     x, memory = randn(B, T, 12, seed=57), randn(B, 4, 12, seed=58)
@@ -497,7 +498,7 @@ def test_a_block_of_the_newer_kind_is_its_formula(cross, norm_first, bias):
             (
                 block.cross_norm,
                 lambda x: (
-                    block.cross_attention.with_weights(x, memory).context
+                    block.cross_attention.with_weights(x, memory).out
                 ),
             )
         )
@@ -537,7 +538,7 @@ def test_layer_norm_agrees_with_torch(bias):
     cases = [(randn(5, seed=20),), (randn(2, 3, 5, seed=21) * 100 + 7,)]
     options = {"cases": cases, "gradients": True, "within": 1e-11}
     agrees(ours, theirs, name="nn.LayerNorm", **options)
-    plain = layers.layer_norm
+    plain = norms.layer_norm
     agrees(lambda x: plain(x, weight, shift), theirs, name="torch", **options)
     constant = torch.full((2, 5), 3.0, dtype=torch.float64)
     agrees(plain(constant), 0 * constant, name="zero")
@@ -550,7 +551,7 @@ def test_rms_norm_agrees_with_torch():
     cases = [(randn(5, seed=23),), (randn(2, 3, 5, seed=24) * 100 + 7,)]
     options = {"cases": cases, "gradients": True}
     agrees(ours, theirs, name="nn.RMSNorm", **options)
-    plain = layers.rms_norm
+    plain = norms.rms_norm
     agrees(lambda x: plain(x, weight), theirs, name="torch", **options)
     zeros = torch.zeros(2, 5, dtype=torch.float64)
     agrees(plain(zeros), zeros, name="zero")

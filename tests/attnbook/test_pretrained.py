@@ -98,7 +98,7 @@ def both(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("model")
     theirs = theirs_of(request.param)
     theirs.save_pretrained(folder)
-    return GPT.from_pretrained(folder), theirs
+    return load(folder), theirs
 
 
 def exact(theirs):
@@ -138,7 +138,7 @@ def double(both, tmp_path_factory):
     folder = tmp_path_factory.mktemp("double")
     theirs = copy.deepcopy(both[1]).double()
     theirs.save_pretrained(folder)
-    ours = GPT.from_pretrained(folder)
+    ours = load(folder)
     assert ours.token_embedding.weight.dtype == torch.float64
     return ours, theirs if hasattr(theirs, "transformer") else exact(theirs)
 

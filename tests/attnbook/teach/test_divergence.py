@@ -7,9 +7,8 @@ from types import MethodType
 
 import pytest
 import torch
-from attnbook.gpt import GPT
 from attnbook.masks import padding_mask
-from attnbook.pretrained import pairs_of
+from attnbook.pretrained import load, pairs_of
 from attnbook.teach.divergence import Divergence, Row, compare, record
 from torch import nn
 from transformers import (
@@ -343,7 +342,7 @@ def models(request, tmp_path_factory):
         nn.init.normal_(parameter, mean=float(scale), std=0.3)
     folder = tmp_path_factory.mktemp("model")
     theirs.save_pretrained(folder)
-    return request.param, GPT.from_pretrained(folder), theirs.eval()
+    return request.param, load(folder), theirs.eval()
 
 
 def tokens_of(*size):

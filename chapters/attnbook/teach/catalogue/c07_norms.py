@@ -85,7 +85,7 @@ def _norm_cases():
     "plus eps; then times the weight and plus the bias, where given",
     cases=_norm_cases,
     gradients=True,
-    home="layers.layer_norm",
+    home="norms.layer_norm",
 )
 def layer_norm(x, weight=None, bias=None, *, eps=1e-5):
     return F.layer_norm(x, x.shape[-1:], weight, bias, eps)
@@ -278,7 +278,7 @@ def _rms_cases():
     "weight where given",
     cases=_rms_cases,
     gradients=True,
-    home="layers.rms_norm",
+    home="norms.rms_norm",
 )
 def rms_norm(x, weight=None, *, eps=1e-5):
     return F.rms_norm(x, x.shape[-1:], weight, eps)

@@ -1,0 +1,122 @@
+"""Norms: every vector brought to one size, as functions and as layers."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from attnbook.config import number, one_of, whole
+from attnbook.shapes import expect
+
+
+def layer_norm(
+    x: Tensor,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Mean 0 and variance 1 over the last axis, then stretched and shifted.
+
+    The variance is the biased one, Σ (x − mean)² / d, and `eps` stands
+    inside the root.
+
+    Shapes: x (..., d), weight and bias (d,) → (..., d).
+
+    Source: Ba, Kiros and Hinton (2016), arXiv:1607.06450, equation 4.
+    """
+    centred = x - x.mean(-1, keepdim=True)
+    variance = centred.square().mean(-1, keepdim=True)
+    normal = centred * torch.rsqrt(variance + eps)
+    normal = normal if weight is None else normal * weight
+    return normal if bias is None else normal + bias
+
+
+def rms_norm(
+    x: Tensor, weight: Tensor | None = None, *, eps: float = 1e-5
+) -> Tensor:
+    """Root mean square 1 over the last axis, then stretched: no mean taken.
+
+    Shapes: x (..., d), weight (d,) → (..., d).
+
+    Source: Zhang and Sennrich (2019), arXiv:1910.07467, equation 4.
+    """
+    mean_square = x.square().mean(-1, keepdim=True)
+    normal = x * torch.rsqrt(mean_square + eps)
+    return normal if weight is None else normal * weight
+
+
+class LayerNorm(nn.Module):
+    """`layer_norm` with a learned weight and bias, by torch's kernel.
+
+    Args:
+        width: of the last axis.
+        eps: added to the variance.
+        bias: whether there is a bias.
+
+    Shapes: (..., width) → (..., width).
+
+    Raises:
+        TypeError: an input of another type than the weight.
+        ValueError: a width below 1; an input whose last axis is another.
+    """
+
+    def __init__(
+        self, width: int, *, eps: float = 1e-5, bias: bool = True
+    ) -> None:
+        super().__init__()
+        whole("width", width, at_least=1)
+        self.eps = number("eps", eps, at_least=0)
+        self.weight = nn.Parameter(torch.ones(width))
+        self.bias = nn.Parameter(torch.zeros(width)) if bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Each vector normalised by itself: (..., width)."""
+        weight = self.weight
+        expect(weight.dtype, x=(x, "... width"), width=len(weight))
+        return F.layer_norm(x, weight.shape, weight, self.bias, self.eps)
+
+
+class RMSNorm(nn.Module):
+    """`rms_norm` with a learned weight, by torch's kernel.
+
+    Args:
+        width: of the last axis.
+        eps: added to the mean square.
+
+    Shapes: (..., width) → (..., width).
+
+    Raises:
+        TypeError: an input of another type than the weight.
+        ValueError: a width below 1; an input whose last axis is another.
+    """
+
+    def __init__(self, width: int, *, eps: float = 1e-5) -> None:
+        super().__init__()
+        whole("width", width, at_least=1)
+        self.eps = number("eps", eps, at_least=0)
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Each vector divided by its root mean square: (..., width)."""
+        weight = self.weight
+        expect(weight.dtype, x=(x, "... width"), width=len(weight))
+        return F.rms_norm(x, weight.shape, weight, self.eps)
+
+
+#: The two kinds of norm, by name.
+NORMS = ("layer", "rms")
+
+
+def make_norm(
+    kind: str, width: int, *, eps: float = 1e-5, bias: bool = True
+) -> nn.Module:
+    """A `LayerNorm` or an `RMSNorm`, which never has a bias.
+
+    Raises:
+        ValueError: an unknown kind; a width below 1.
+    """
+    if one_of("norm", kind, NORMS) == "rms":
+        return RMSNorm(width, eps=eps)
+    return LayerNorm(width, eps=eps, bias=bias)
