@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
+import sys
 from pathlib import Path
 
 import nbformat
 
 ROOT = Path(__file__).resolve().parent.parent
 CHAPTERS = ROOT / "chapters"
+sys.path.insert(0, str(CHAPTERS))  # where the package is
 
 
 def notebooks() -> list[Path]:
@@ -28,13 +28,8 @@ def write(path: Path, notebook: nbformat.NotebookNode) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all: a temporary name, then a rename."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    """Write a file whole or not at all."""
+    from attnbook.files import replacing  # takes torch, which takes seconds
+
+    with replacing(path) as file:
+        file.write(text.encode())
