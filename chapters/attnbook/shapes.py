@@ -1,0 +1,118 @@
+"""Shapes and types of tensors: the one place that says what does not fit.
+
+A shape is written as its axes: ``"... T d_k"``. The same name is the same
+size wherever it stands, and at least 1; a number is that size. Axes under
+``...`` may be any, also none or empty, that broadcast with those of the other
+tensors. An axis whose size is known by name is given as a keyword::
+
+    expect("float", x=(x, "... T d_model"), d_model=512)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+#: The kinds of numbers that can be asked for by name.
+KINDS = {
+    "float": (lambda x: x.is_floating_point(), "a floating-point tensor"),
+    "bool": (lambda x: x.dtype == torch.bool, "a boolean tensor"),
+    "integer": (
+        lambda x: (
+            x.dtype in (torch.uint8, torch.int8, torch.int16)
+            or x.dtype in (torch.int32, torch.int64)
+        ),
+        "a tensor of integers",
+    ),
+}
+
+
+def expect(
+    kind: str | torch.dtype | None = None,
+    /,
+    **named: tuple[Any, str] | int,
+) -> tuple[int, ...]:
+    """Raise a clear error for tensors that do not fit together.
+
+    Args:
+        kind: what all are to hold: one of `KINDS` ("float" means one type
+            for all), a dtype, or anything if not given.
+        named: a tensor and its axes, ``q=(q, "... T d_k")``; or the size of
+            an axis, ``d_k=64``.
+
+    Returns:
+        What the axes under ``...`` broadcast to.
+
+    Raises:
+        TypeError: what is no tensor, or one of another type.
+        ValueError: shapes that do not fit.
+    """
+    sizes = {n: v for n, v in named.items() if isinstance(v, int)}
+    shapes, axes, dtypes = {}, {}, []
+    for name, given in named.items():
+        if isinstance(given, tuple):
+            x = expect_tensor(name, given[0], kind)
+            shapes[name], axes[name] = x.shape, given[1].split()
+            dtypes.append(str(x.dtype))
+    if kind == "float" and len(set(dtypes)) > 1:
+        raise TypeError(
+            f"{', '.join(shapes)} are of different types; expected one for "
+            f"all; got {', '.join(dtypes)}"
+        )
+    sizes |= {a: int(a) for n in axes.values() for a in n if a.isdigit()}
+    fixed, leading = set(sizes), []
+
+    def fail(wrong: str) -> ValueError:
+        known = {a: a if a.isdigit() else f"{a}={sizes[a]}" for a in fixed}
+        wanted = [
+            f"{name} ({', '.join(known.get(a, a) for a in written)})"
+            for name, written in axes.items()
+        ]
+        got = [f"{name} {tuple(shape)}" for name, shape in shapes.items()]
+        return ValueError(
+            f"{wrong}; expected {', '.join(wanted)}; got {', '.join(got)}"
+        )
+
+    for name, shape in shapes.items():
+        wanted = [a for a in axes[name] if a != "..."]
+        more = len(shape) - len(wanted)
+        if more < 0:
+            raise fail(f"{name} has no axis {', '.join(wanted[:-more])}")
+        if more and axes[name][0] != "...":
+            raise fail(f"{name} has {len(shape)} axes")
+        leading.append(shape[:more])
+        for axis, size in zip(wanted, shape[more:]):
+            known = sizes.setdefault(axis, size)
+            if size != known and axis in fixed:
+                raise fail(f"axis {axis} of {name} is {size}")
+            if size != known:
+                raise fail(f"{axis} is both {known} and {size}")
+            if size == 0:
+                raise fail(f"axis {axis} of {name} is empty")
+    try:
+        return tuple(torch.broadcast_shapes(*leading))
+    except RuntimeError:
+        raise fail("the leading axes do not broadcast") from None
+
+
+def expect_tensor(
+    name: str, x: Any, kind: str | torch.dtype | None = None
+) -> Tensor:
+    """The tensor, if it is one of this kind.
+
+    Raises:
+        TypeError: anything else.
+    """
+    fits, words = lambda x: True, "a tensor"
+    if isinstance(kind, torch.dtype):
+        fits, words = lambda x: x.dtype == kind, f"a tensor of {kind}"
+    elif kind is not None:
+        fits, words = KINDS[kind]
+    if not isinstance(x, Tensor) or not fits(x):
+        raise TypeError(
+            f"{name} is of the wrong type; expected {words}; "
+            f"got {getattr(x, 'dtype', type(x).__name__)}"
+        )
+    return x

@@ -1,0 +1,80 @@
+"""Shapes and types of tensors are judged in one place."""
+
+import pytest
+import torch
+from attnbook.shapes import expect
+from torch import ones
+
+QKV = ("... T d_k", "... S d_k", "... S d_v")
+
+
+def attention(q, k, v):
+    return expect("float", **dict(zip("qkv", zip((q, k, v), QKV))))
+
+
+def test_the_message_names_the_axis_what_was_expected_and_what_came():
+    with pytest.raises(ValueError) as caught:
+        attention(ones(3, 2), ones(4, 3), ones(4, 5))
+    assert str(caught.value) == (
+        "d_k is both 2 and 3; expected q (..., T, d_k), k (..., S, d_k), "
+        "v (..., S, d_v); got q (3, 2), k (4, 3), v (4, 5)"
+    )
+
+
+def test_what_fits_gives_the_leading_axes():
+    assert attention(ones(3, 2), ones(4, 2), ones(4, 5)) == ()
+    found = attention(ones(6, 1, 3, 2), ones(7, 4, 2), ones(4, 5))
+    assert found == (6, 7)
+    assert attention(ones(0, 3, 2), ones(1, 4, 2), ones(4, 5)) == (0,)
+    assert expect("integer", x=(ones(2, 3).long(), "B 3"), B=2) == ()
+
+
+@pytest.mark.parametrize(
+    "shapes, named",
+    {
+        "another length": ([(3, 2), (4, 2), (5, 5)], "S is both 4 and 5"),
+        "leading": ([(2, 3, 2), (3, 4, 2), (4, 5)], "leading axes"),
+        "missing": ([(3,), (4, 2), (4, 5)], "q has no axis T;"),
+        "none": ([(3, 2), (), (4, 5)], "k has no axis S, d_k;"),
+        "empty": ([(3, 2), (0, 2), (0, 5)], "axis S of k is empty"),
+        "no width": ([(3, 0), (4, 0), (4, 5)], "axis d_k of q is empty"),
+    }.values(),
+)
+def test_shapes_that_do_not_fit_are_refused(shapes, named):
+    with pytest.raises(ValueError, match=named):
+        attention(*(ones(shape) for shape in shapes))
+
+
+@pytest.mark.parametrize("axes", ["... T d", "... T 5"])
+def test_a_size_that_is_known_is_asked_for(axes):
+    assert expect(x=(ones(2, 3, 5), axes), d=5) == (2,)
+    with pytest.raises(ValueError, match=r"of x is 4; expected .*5\)"):
+        expect(x=(ones(3, 4), axes), d=5)
+
+
+def test_without_dots_there_are_no_other_axes():
+    with pytest.raises(ValueError, match="x has 3 axes"):
+        expect(x=(ones(1, 2, 3), "B T"))
+
+
+@pytest.mark.parametrize(
+    "kind, x",
+    [
+        (None, [1.0]),
+        ("float", ones(2).long()),
+        ("float", ones(2) + 0j),
+        ("bool", ones(2)),
+        ("integer", ones(2)),
+        ("integer", ones(2) > 0),
+        ("integer", ones(2) + 0j),
+        (torch.float64, ones(2)),
+    ],
+)
+def test_another_type_is_a_type_error(kind, x):
+    with pytest.raises(TypeError, match="x is .* expected .*; got "):
+        expect(kind, x=(x, "T"))
+
+
+def test_floating_point_tensors_are_of_one_type():
+    with pytest.raises(TypeError, match="q, k, v .* got .*float64"):
+        attention(ones(3, 2), ones(4, 2).double(), ones(4, 5))
