@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import reprlib
 import tempfile
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
@@ -189,3 +192,92 @@ def _require(path):
         raise FileNotFoundError(
             f"there is no file {path}; expected one of that name; got none"
         )
+
+
+def read_weights(
+    folder: Path, *, allow_pickle: bool = False
+) -> tuple[Path, dict[str, Tensor]]:
+    """The file that a folder's weights lie in, for messages, and the tensors.
+
+    Raises:
+        FileNotFoundError: no weights; a file that an index names.
+        ValueError: a file that is cut off or damaged; an index and files
+            that differ; a pickle, without `allow_pickle`.
+    """
+    kinds = {
+        "model.safetensors": lambda file: read_tensors(file)[0],
+        "model.safetensors.index.json": _sharded,
+        "pytorch_model.bin": _unpickled,
+    }
+    *_, pickle = kinds
+    there = [name for name in kinds if (folder / name).is_file()]
+    if not there:
+        raise FileNotFoundError(
+            f"there are no weights in {folder}; expected "
+            f"{' or '.join(list(kinds)[:2])}; got neither"
+        )
+    if there == [pickle] and not allow_pickle:
+        raise ValueError(
+            f"{folder} holds its weights as a pickle; expected "
+            f"model.safetensors; got {pickle}. A pickle can run any program "
+            "when it is read. If you trust where it comes from, "
+            "allow_pickle=True reads tensors from it and nothing else"
+        )
+    return folder / there[0], kinds[there[0]](folder / there[0])
+
+
+def _sharded(index):
+    """Each tensor from the file that the index names, which lies beside."""
+    entries = read_json(index).get("weight_map")
+    entries = entries if isinstance(entries, dict) and entries else {"": None}
+    for name, part in entries.items():
+        if not re.fullmatch(r"[\w-][\w.-]{,200}\.safetensors", str(part)):
+            raise ValueError(
+                f"{index} leads elsewhere; expected a weight_map with the "
+                "name of a .safetensors file in the same folder for every "
+                f"tensor; got {shown(part)} for {shown(name)}"
+            )
+    tensors = {}
+    for part in sorted({*entries.values()}):
+        found, _ = read_tensors(index.parent / part)
+        odd = found.keys() ^ {n for n, file in entries.items() if file == part}
+        if odd:
+            raise ValueError(
+                f"{index} and {part} differ; expected the same tensors in "
+                f"both; got {shown(min(odd))} in one alone"
+            )
+        tensors |= found
+    return tensors
+
+
+def _unpickled(file):
+    """The tensors of a pickle, in which torch calls nothing unknown."""
+    size = file.stat().st_size
+    try:
+        if zipfile.is_zipfile(file):  # packed, it could be a bomb
+            with zipfile.ZipFile(file) as archive:
+                if sum(part.file_size for part in archive.infolist()) > size:
+                    raise ValueError
+        found = torch.load(file, map_location="cpu", weights_only=True)
+        if not all(isinstance(n, str) and _own(t) for n, t in found.items()):
+            raise ValueError
+        if sum(tensor.nbytes for tensor in found.values()) > 2 * size:
+            raise ValueError  # the same numbers under many names
+    except Exception as error:  # of any kind, as the file says what is done
+        raise ValueError(
+            f"{file} is cut off, damaged, or has more than tensors in it; "
+            "expected a whole PyTorch file of plain tensors by name, with "
+            f"numbers of their own; got {type(error).__name__}"
+        ) from error
+    return found
+
+
+def _own(tensor):
+    """Whether it is a plain tensor with numbers of its own."""
+    return (
+        isinstance(tensor, Tensor)
+        and tensor.layout == torch.strided
+        and tensor.device.type == "cpu"
+        and not tensor.is_quantized
+        and tensor.untyped_storage().nbytes() >= tensor.nbytes
+    )

@@ -1,26 +1,31 @@
-"""Published weights: GPT-2's and Llama's checkpoints, read into a `GPT`.
+"""Finished models in files: GPT-2's and Llama's checkpoints, and the book's.
 
-A checkpoint is a folder: `config.json` says the sizes, safetensors files
-hold the tensors. Three things lie between it and our model: the names; the
-way round of GPT-2's matrices; and which of the projections in attention lie
-in one tensor. `rename` sees to them, and nothing is loaded before every
+A published checkpoint is a folder: `config.json` says the sizes, safetensors
+files hold the tensors. Three things lie between it and our model: the names;
+the way round of GPT-2's matrices; and which of the projections in attention
+lie in one tensor. `rename` sees to them, and there is no model before every
 tensor is there in the right shape.
 """
 
 from __future__ import annotations
 
 import difflib
-import math
+import os
 import re
 from collections.abc import Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import huggingface_hub
 import torch
 from torch import Tensor
 
-from attnbook import weights
+from attnbook import files
+from attnbook.config import number, one_of, whole
+from attnbook.files import shown
 from attnbook.gpt import GPT, GPTConfig
+from attnbook.text import OFFLINE, Vocabulary
 
 #: The four GPT-2 that were published.
 SIZES = {
@@ -32,43 +37,59 @@ SIZES = {
         ("gpt2-xl", 48, 1600, 25),
     )
 }
+#: Which state of their repositories on the hub is meant.
+REVISIONS = {
+    "gpt2": "607a30d783dfa663caf39e06633721c8d4cfcd7e",
+    "gpt2-medium": "6dcaa7a952f72f9298047fd5137cd6e4f05f41da",
+    "gpt2-large": "32b71b12589c2f8d625668d2335a01cac3249519",
+    "gpt2-xl": "15ea56dee5df4983c59b2538573817e1667135e2",
+}
 
 
 class Family(NamedTuple):
-    """What the modules of an architecture are called, theirs and ours.
+    """What an architecture calls its parts and its settings, beside ours.
 
-    Where one of theirs stands for several of ours it is split along the
-    outputs, where several stand for one they are stacked.
+    In the names # is the number of a block. Where one of theirs stands for
+    several of ours it is split along the outputs, where several stand for
+    one they are stacked.
     """
 
     prefix: str  # of all names but the head's, or left away
-    embeddings: dict[str, str]
-    blocks: str
-    parts: dict[str | tuple[str, str], str | tuple[str, str]]
-    norm: str
-    steps: tuple[str, str, str, str]  # norm, attention, norm, feed-forward
-    conv1d: bool  # whether matrices lie (inputs, outputs)
-    ignored: re.Pattern  # buffers that are no weights
+    names: dict[str, str]  # theirs and ours, in the order of computation
+    conv1d: bool  # whether the blocks' matrices lie (inputs, outputs)
+    ignored: str  # buffers that are no weights
+    sizes: dict[str, str]  # ours and theirs, which may have two names
+    activation: str
     activations: dict[str, str]  # theirs and ours
+    norm_eps: str
+    defaults: dict[str, Any]
 
 
 FAMILIES = {
     "gpt2": Family(
         prefix="transformer.",
-        embeddings={"wte": "token_embedding", "wpe": "position_embedding"},
-        blocks="h",
-        parts={
-            "ln_1": "attention_norm",
-            "attn.c_attn": ("attention.query", "attention.key_value"),
-            "attn.c_proj": "attention.out",
-            "ln_2": "feed_forward_norm",
-            "mlp.c_fc": "feed_forward.up",
-            "mlp.c_proj": "feed_forward.down",
+        names={
+            "wte": "token_embedding",
+            "wpe": "position_embedding",
+            "h.#.ln_1": "#.attention_norm",
+            "h.#.attn.c_attn": "#.attention.query #.attention.key_value",
+            "h.#.attn.c_proj": "#.attention.out",
+            "h.#.ln_2": "#.feed_forward_norm",
+            "h.#.mlp.c_fc": "#.feed_forward.up",
+            "h.#.mlp.c_proj": "#.feed_forward.down",
+            "ln_f": "norm",
         },
-        norm="ln_f",
-        steps=("ln_1", "attn", "ln_2", "mlp"),
         conv1d=True,
-        ignored=re.compile(r"h\.\d+\.attn\.(bias|masked_bias)"),
+        ignored=r"h\.\d+\.attn\.(bias|masked_bias)",
+        sizes={
+            "vocab_size": "vocab_size",
+            "context": "n_positions max_position_embeddings",
+            "d_model": "n_embd hidden_size",
+            "n_heads": "n_head num_attention_heads",
+            "n_layers": "n_layer num_hidden_layers",
+            "d_ff": "n_inner",
+        },
+        activation="activation_function",
         activations={
             "gelu_new": "gelu_tanh",
             "gelu_pytorch_tanh": "gelu_tanh",
@@ -77,31 +98,49 @@ FAMILIES = {
             "silu": "silu",
             "swish": "silu",
         },
+        norm_eps="layer_norm_epsilon",
+        defaults={
+            "n_inner": None,
+            "activation_function": "gelu_new",
+            "layer_norm_epsilon": 1e-5,
+            "tie_word_embeddings": True,
+        },
     ),
     "llama": Family(
         prefix="model.",
-        embeddings={"embed_tokens": "token_embedding"},
-        blocks="layers",
-        parts={
-            "input_layernorm": "attention_norm",
-            "self_attn.q_proj": "attention.query",
-            ("self_attn.k_proj", "self_attn.v_proj"): "attention.key_value",
-            "self_attn.o_proj": "attention.out",
-            "post_attention_layernorm": "feed_forward_norm",
-            "mlp.gate_proj": "feed_forward.gate",
-            "mlp.up_proj": "feed_forward.up",
-            "mlp.down_proj": "feed_forward.down",
+        names={
+            "embed_tokens": "token_embedding",
+            "layers.#.input_layernorm": "#.attention_norm",
+            "layers.#.self_attn.q_proj": "#.attention.query",
+            "layers.#.self_attn.k_proj layers.#.self_attn.v_proj": (
+                "#.attention.key_value"
+            ),
+            "layers.#.self_attn.o_proj": "#.attention.out",
+            "layers.#.post_attention_layernorm": "#.feed_forward_norm",
+            "layers.#.mlp.gate_proj": "#.feed_forward.gate",
+            "layers.#.mlp.up_proj": "#.feed_forward.up",
+            "layers.#.mlp.down_proj": "#.feed_forward.down",
+            "norm": "norm",
         },
-        norm="norm",
-        steps=(
-            "input_layernorm",
-            "self_attn",
-            "post_attention_layernorm",
-            "mlp",
-        ),
         conv1d=False,
-        ignored=re.compile(r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq"),
+        ignored=r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq",
+        sizes={
+            "vocab_size": "vocab_size",
+            "context": "max_position_embeddings",
+            "d_model": "hidden_size",
+            "n_heads": "num_attention_heads",
+            "n_layers": "num_hidden_layers",
+            "n_kv_heads": "num_key_value_heads",
+            "d_ff": "intermediate_size",
+        },
+        activation="hidden_act",
         activations={"silu": "swiglu", "swish": "swiglu"},
+        norm_eps="rms_norm_eps",
+        defaults={
+            "num_key_value_heads": None,
+            "hidden_act": "silu",
+            "rms_norm_eps": 1e-6,
+        },
     ),
 }
 
@@ -113,7 +152,11 @@ _ONLY = {
     "scale_attn_weights": True,
     "scale_attn_by_inverse_layer_idx": False,
     "add_cross_attention": False,
+    "sliding_window": None,
+    "layer_types": None,
+    "attention_chunk_size": None,
 }
+_TYPES = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
 
 
 def config_of(config: dict) -> GPTConfig:
@@ -125,124 +168,113 @@ def config_of(config: dict) -> GPTConfig:
 
     Raises:
         ValueError: another architecture than GPT-2 or Llama; a size that is
-            missing; a setting that our class does not have, rather than a
-            model that computes something else.
-        TypeError: a size that is no whole number.
+            missing; a setting that our class does not have, or two that
+            disagree, rather than a model that computes something else.
+        TypeError: a value of another type.
     """
     name = config.get("model_type")
-    _family(name)
+    family = _family(name)
+    config = family.defaults | config
     for setting, value in _ONLY.items():
         got = config.get(setting, value)
         if got != value and (got or value):  # null, false and {} are no
             raise ValueError(
                 f"a {name} with {setting} is not in this book; expected "
-                f"{value}; got {got!r}"
+                f"{value}; got {shown(got)}"
             )
-    return _gpt2(config) if name == "gpt2" else _llama(config)
+    activation = one_of(
+        family.activation, config[family.activation], family.activations
+    )
+    ours = GPTConfig(
+        **{n: _size(config, *s.split()) for n, s in family.sizes.items()},
+        activation=family.activations[activation],
+        norm_eps=_number(config, family.norm_eps, at_least=0),
+        tied=_flag(config, "tie_word_embeddings"),
+    )
+    return ours if name == "gpt2" else _llama(config, ours)
 
 
 def _family(name):
-    if name not in FAMILIES:
+    return FAMILIES[one_of("model_type", name, FAMILIES)]
+
+
+def _size(config, *names):
+    """A size, which may be null where that is the default."""
+    got = [config[name] for name in names if name in config]
+    if any(value != got[0] for value in got):
         raise ValueError(
-            "this is another architecture; expected model_type "
-            f"{' or '.join(FAMILIES)}; got {name!r}"
+            f"{' and '.join(names)} are one size; expected one value; got "
+            f"{shown(got)}"
         )
-    return FAMILIES[name]
+    if not got or (got[0] is None and names[0] not in _MAY_BE_NULL):
+        raise ValueError(f"a size is missing; expected {names[0]}; got none")
+    if got[0] is None:
+        return None
+    return whole(names[0], got[0], at_least=1, at_most=2**31 - 1)
 
 
-def _gpt2(config):
-    return GPTConfig(
-        vocab_size=_size(config, "vocab_size"),
-        context=_size(config, "n_positions"),
-        d_model=_size(config, "n_embd"),
-        n_heads=_size(config, "n_head"),
-        n_layers=_size(config, "n_layer"),
-        d_ff=config.get("n_inner"),
-        activation=_activation(
-            config, "gpt2", "activation_function", "gelu_new"
-        ),
-        norm_eps=_number(config, "layer_norm_epsilon", 1e-5),
-        tied=bool(config.get("tie_word_embeddings", True)),
-    )
+_MAY_BE_NULL = ("n_inner", "num_key_value_heads", "head_dim")
 
 
-def _llama(config):
-    ours = GPTConfig(
-        vocab_size=_size(config, "vocab_size"),
-        context=_size(config, "max_position_embeddings"),
-        d_model=_size(config, "hidden_size"),
-        n_heads=_size(config, "num_attention_heads"),
-        n_layers=_size(config, "num_hidden_layers"),
-        n_kv_heads=config.get("num_key_value_heads"),
-        d_ff=_size(config, "intermediate_size"),
-        activation=_activation(config, "llama", "hidden_act", "silu"),
-        positions="rotary",
-        rotary_base=_rotary_base(config),
-        norm="rms",
-        norm_eps=_number(config, "rms_norm_eps", 1e-6),
-        bias=bool(config.get("attention_bias")),
-        tied=bool(config.get("tie_word_embeddings")),
-    )
-    if bool(config.get("mlp_bias")) != ours.bias:
+def _number(config, name, **bounds):
+    return float(number(name, config[name], **bounds))
+
+
+def _flag(config, name):
+    got = config.get(name)
+    if got is not None and not isinstance(got, bool):
+        raise TypeError(
+            f"{name} is yes or no; expected true or false; got {shown(got)}"
+        )
+    return bool(got)
+
+
+def _llama(config, ours):
+    bias = _flag(config, "attention_bias")
+    if _flag(config, "mlp_bias") != bias:
         raise ValueError(
             "our blocks have biases everywhere or nowhere; expected "
-            "attention_bias and mlp_bias the same; got "
-            f"{ours.bias} and {not ours.bias}"
+            f"attention_bias and mlp_bias the same; got {bias} and {not bias}"
         )
     width = ours.d_model // ours.n_heads
-    if (got := config.get("head_dim")) not in (None, width) or width % 2:
+    got = _size({"head_dim": None} | config, "head_dim") or width
+    if got != width or width % 2:
         raise ValueError(
             "the heads have a width that ours cannot have; expected head_dim "
             "even and hidden_size / num_attention_heads; got "
-            f"{width if got is None else got} of {ours.d_model} / "
-            f"{ours.n_heads}"
+            f"{got} of {ours.d_model} / {ours.n_heads}"
         )
-    return ours
-
-
-def _size(config, name):
-    if config.get(name) is None:
-        raise ValueError(f"a size is missing; expected {name}; got none")
-    return config[name]
-
-
-def _activation(config, family, name, default):
-    known = FAMILIES[family].activations
-    got = config.get(name, default)
-    if got not in known:
-        raise ValueError(
-            f"{name} is one that is not in this book; expected "
-            f"{' or '.join(known)}; got {got!r}"
-        )
-    return known[got]
+    return replace(
+        ours,
+        positions="rotary",
+        rotary_base=_rotary_base(config),
+        norm="rms",
+        bias=bias,
+    )
 
 
 def _rotary_base(config):
     """The base, wherever it stands, if the rotation is the plain one."""
-    rope = {}
-    for name in ("rope_parameters", "rope_scaling"):  # new and old
-        rope |= config.get(name) or {}
-    plain = {"rope_theta", "rope_type", "type", "partial_rotary_factor"}
-    kinds = {rope.get("rope_type", "default"), rope.get("type", "default")}
-    part = rope.get("partial_rotary_factor")
-    if part is None:
-        part = config.get("partial_rotary_factor", 1)
-    if kinds != {"default"} or part != 1 or rope.keys() - plain:
+    tables = [config.get(n) or {} for n in ("rope_parameters", "rope_scaling")]
+    if not all(isinstance(t, dict) for t in tables) or (
+        all(tables) and tables[0] != tables[1]
+    ):
         raise ValueError(
-            "this rotation is not in this book; expected rope_type 'default' "
-            f"and the whole width rotated; got {rope or part}"
+            "rope_parameters and rope_scaling are two names for one table; "
+            f"expected one, or the same twice; got {shown(tables)}"
         )
-    return _number(config | rope, "rope_theta", 10_000.0, low=1.0)
-
-
-def _number(config, name, default, low=0.0):
-    got = config.get(name, default)
-    if type(got) not in (int, float) or not low <= got < math.inf:
-        raise ValueError(
-            f"{name} is no such number; expected one from {low:g} on; "
-            f"got {got!r}"
-        )
-    return float(got)
+    rope = {"rope_theta": config.get("rope_theta", 10_000.0)}
+    rope["partial_rotary_factor"] = config.get("partial_rotary_factor")
+    rope |= tables[0] or tables[1]
+    plain = {"rope_type": "default", "type": "default"}
+    plain |= {"partial_rotary_factor": 1, "rope_theta": rope["rope_theta"]}
+    for name, got in rope.items():
+        if got is not None and got != plain.get(name):
+            raise ValueError(
+                f"this rotation is not in this book; expected {name} "
+                f"{plain.get(name, 'left away')}; got {shown(got)}"
+            )
+    return _number(rope, "rope_theta", at_least=1)
 
 
 class Match(NamedTuple):
@@ -255,53 +287,54 @@ class Match(NamedTuple):
     transposed: bool
 
 
-def _matches(config: GPTConfig, names: Family, prefix: str) -> Iterator[Match]:
+def _shapes(config, count, where):
+    """The shapes of a model that is to come from `count` tensors, by name."""
+    if config.n_layers > count or config.parameter_count() > 2**50:
+        raise ValueError(
+            f"{where} cannot hold this model; expected tensors for n_layers "
+            f"{config.n_layers}, {config.parameter_count()} numbers; "
+            f"got {count} tensors"
+        )
+    with torch.device("meta"):  # one block, without numbers, stands for all
+        state = GPT(replace(config, n_layers=1)).state_dict()
+    return {
+        name.replace("blocks.0.", f"blocks.{n}."): tuple(tensor.shape)
+        for n in range(config.n_layers)
+        for name, tensor in state.items()
+    }
+
+
+def _matches(config, family, prefix, shapes) -> Iterator[Match]:
     """All of a model's, in the order of computation."""
-    pairs = [(prefix + a, b, False) for a, b in names.embeddings.items()]
-    for n in range(config.n_layers):
-        for theirs, ours in names.parts.items():
-            pairs.append(
-                (
-                    _each(theirs, f"{prefix}{names.blocks}.{n}."),
-                    _each(ours, f"blocks.{n}."),
-                    names.conv1d,
-                )
-            )
-    pairs.append((prefix + names.norm, "norm", False))
-    if not config.tied:
-        pairs.append(("lm_head", "head", False))
-    shapes = {name: tuple(t.shape) for name, t in _empty(config).items()}
-    for theirs, ours, conv1d in pairs:
+    parts = [(prefix + a, b) for a, b in family.names.items() if "#" not in a]
+    blocks = [(a, b) for a, b in family.names.items() if "#" in a]
+    parts[-1:-1] = [
+        (
+            " ".join(prefix + name for name in a.split()).replace("#", str(n)),
+            b.replace("#", f"blocks.{n}"),
+        )
+        for n in range(config.n_layers)
+        for a, b in blocks
+    ]
+    for a, b in [*parts, ("lm_head", "head")]:
         for kind in ("weight", "bias"):
-            mine = _each(ours, "", f".{kind}")
-            if mine[0] not in shapes:
+            theirs = tuple(f"{name}.{kind}" for name in a.split())
+            ours = tuple(f"{name}.{kind}" for name in b.split())
+            if ours[0] not in shapes:
                 continue
-            others = _each(theirs, "", f".{kind}")
-            sizes = tuple(shapes[name][0] for name in mine)
-            shape = (sum(sizes) // len(others), *shapes[mine[0]][1:])
-            transposed = conv1d and len(shape) == 2
-            yield Match(
-                others,
-                mine,
-                shape[::-1] if transposed else shape,
-                sizes,
-                transposed,
-            )
-
-
-def _each(names, before, after=""):
-    names = (names,) if isinstance(names, str) else names
-    return tuple(f"{before}{name}{after}" for name in names)
-
-
-def _empty(config):
-    """The tensors of a model, with shapes and without numbers."""
-    with torch.device("meta"):
-        return GPT(config).state_dict()
+            sizes = tuple(shapes[name][0] for name in ours)
+            shape = (sum(sizes) // len(theirs), *shapes[ours[0]][1:])
+            turned = family.conv1d and "blocks." in b and len(shape) == 2
+            shape = shape[::-1] if turned else shape
+            yield Match(theirs, ours, shape, sizes, turned)
 
 
 def rename(
-    tensors: dict[str, Tensor], config: GPTConfig, family: str
+    tensors: dict[str, Tensor],
+    config: GPTConfig,
+    family: str,
+    *,
+    where: object = "the checkpoint",
 ) -> dict[str, Tensor]:
     """Their tensors under our names, the way round that ours have.
 
@@ -315,6 +348,7 @@ def rename(
         tensors: with or without the prefix "transformer." or "model.".
         config: as from `config_of`.
         family: "gpt2" or "llama".
+        where: what messages call the place of the tensors.
 
     Returns:
         Views of `tensors` wherever nothing has to be stacked.
@@ -325,25 +359,19 @@ def rename(
             than one type of numbers; a head that is to be the embedding and
             is not.
     """
-    return _rename(tensors, config, family, "the checkpoint")
-
-
-def _rename(tensors, config, family, where):
     names = _family(family)
     prefix = names.prefix
     if not any(name.startswith(prefix) for name in tensors):
         prefix = ""
-    matches = list(_matches(config, names, prefix))
     tensors = {
         name: tensor
         for name, tensor in tensors.items()
-        if not names.ignored.fullmatch(name.removeprefix(prefix))
+        if not re.fullmatch(names.ignored, name.removeprefix(prefix))
     }
-    head = None
-    if config.tied:
-        head = tensors.pop("lm_head.weight", None)
-    _check_names(tensors, matches, where)
-    _check_shapes(tensors, matches, where)
+    shapes = _shapes(config, len(tensors), where)
+    matches = list(_matches(config, names, prefix, shapes))
+    head = tensors.pop("lm_head.weight", None) if config.tied else None
+    _check(tensors, matches, where)
     embedding = matches[0].theirs[0]
     if head is not None and not torch.equal(head, tensors[embedding]):
         raise ValueError(
@@ -355,58 +383,42 @@ def _rename(tensors, config, family, where):
         parts = [tensors[name] for name in match.theirs]
         if match.transposed:
             parts = [part.T for part in parts]
-        whole = parts[0] if len(parts) == 1 else torch.cat(parts)
-        ours |= zip(match.ours, whole.split(match.sizes))
+        stacked = parts[0] if len(parts) == 1 else torch.cat(parts)
+        ours |= zip(match.ours, stacked.split(match.sizes))
     return ours
 
 
-_TYPES = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
-
-
-def _check_names(tensors, matches, where):
-    """Raise unless the names are the expected ones."""
+def _check(tensors, matches, where):
+    """Raise unless names, shapes and types are the expected ones."""
     expected = {name: match for match in matches for name in match.theirs}
     missing = [name for name in expected if name not in tensors]
     extra = [name for name in tensors if name not in expected]
     if missing:
-        first = missing[0]
-        shape, ours = expected[first].shape, expected[first].ours
+        first, (_, ours, shape, *_) = missing[0], expected[missing[0]]
         like = [n for n in extra if tuple(tensors[n].shape) == shape]
-        like = difflib.get_close_matches(first, like, n=1, cutoff=0)
+        like = [n for n in like[:300] if len(n) < 200]  # it takes its time
+        got = "no other tensor of that shape"
+        for name in difflib.get_close_matches(first, like, n=1, cutoff=0):
+            got = f"{shown(name)[1:-1]} of that shape, perhaps renamed from it"
         raise ValueError(
             f"{where} lacks {_count(missing)}; expected {first} {shape}, "
-            f"for {' and '.join(ours)}; got "
-            + (
-                f"{like[0]} of that shape, perhaps renamed from it"
-                if like
-                else "no other tensor of that shape"
-            )
-            + (f" (missing too: {_some(missing[1:])})" if missing[1:] else "")
+            f"for {' and '.join(ours)}; got {got}"
         )
     if extra:
         raise ValueError(
             f"{where} holds {_count(extra)} too many; expected the "
-            f"{len(expected)} of these sizes; got "
-            + _some([f"{n} {tuple(tensors[n].shape)}" for n in extra])
+            f"{len(expected)} of these sizes; got {shown(extra[0])[1:-1]}"
         )
-
-
-def _check_shapes(tensors, matches, where):
-    """Raise unless shapes and types are the expected ones."""
-    for match in matches:
-        for name in match.theirs:
-            got = tuple(tensors[name].shape)
-            if got == match.shape:
-                continue
+    for name, match in expected.items():
+        got = tuple(tensors[name].shape)
+        if got != match.shape:
             turned = match.transposed and got == match.shape[::-1]
             raise ValueError(
                 f"{name} in {where} has the wrong shape; expected "
                 f"{match.shape}, for {' and '.join(match.ours)}; got {got}"
                 + (", as in a Linear and not in a Conv1D" if turned else "")
             )
-    kinds = {}
-    for name, tensor in tensors.items():
-        kinds.setdefault(tensor.dtype, name)
+    kinds = {tensor.dtype: name for name, tensor in tensors.items()}
     if len(kinds) > 1 or not kinds.keys() <= _TYPES:
         raise ValueError(
             f"{where} holds numbers of the wrong type; expected all of one "
@@ -419,20 +431,14 @@ def _count(names):
     return "a tensor" if len(names) == 1 else f"{len(names)} tensors"
 
 
-def _some(names, most=3):
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
-
-
 def load(name_or_path: str | Path, *, allow_pickle: bool = False) -> GPT:
     """A GPT with published weights, in evaluation mode.
 
     Args:
         name_or_path: a folder, as transformers' `save_pretrained` writes it
             and `hf download` fetches it; or a name on the hub, such as
-            "gpt2" (one of `SIZES`) or "HuggingFaceTB/SmolLM2-135M". A copy
-            on this machine is taken if there is one. Else the hub is asked,
-            if it answers within one and a half seconds.
+            "gpt2" (one of `SIZES`) or "HuggingFaceTB/SmolLM2-135M", which is
+            fetched unless there is a copy on this machine.
         allow_pickle: read `pytorch_model.bin` where a folder or a copy has
             nothing else. From the hub it is never fetched.
 
@@ -444,24 +450,115 @@ def load(name_or_path: str | Path, *, allow_pickle: bool = False) -> GPT:
         ValueError: a file that is cut off or damaged; a model that our
             class cannot be; tensors that do not fit, see `rename`.
     """
-    alias = None
-    if str(name_or_path) in SIZES:
-        alias = f"openai-community/{name_or_path}"
-    folder = weights.find(name_or_path, alias=alias, allow_pickle=allow_pickle)
-    about = weights.read_json(folder / "config.json")
+    folder = _find(name_or_path)
+    about = files.read_json(folder / "config.json")
     try:
         config = config_of(about)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{folder / 'config.json'}: {error}") from error
-    file, tensors = weights.read(folder, allow_pickle=allow_pickle)
-    state = _rename(tensors, config, about["model_type"], file)
-    del tensors
-    for name, tensor in state.items():  # copies, so that no file is needed
+    file, tensors = files.read_weights(folder, allow_pickle=allow_pickle)
+    state = rename(tensors, config, about["model_type"], where=file)
+    return _filled(config, state, file)
+
+
+def _filled(config, state, where):
+    """A model with these numbers, of its own, so that no file is needed."""
+    for name, tensor in state.items():
+        if not tensor.isfinite().all():
+            raise ValueError(
+                f"{where} is damaged; expected numbers for {name}; got NaN "
+                "or infinity among them"
+            )
         state[name] = tensor.clone(memory_format=torch.contiguous_format)
     with torch.device("meta"):
         model = GPT(config)
     model.load_state_dict(state, strict=True, assign=True)
     return model.eval()
+
+
+def _find(name_or_path):
+    """The folder of a model, here or from the hub."""
+    folder, name = files.locate(name_or_path), str(name_or_path)
+    if folder.is_dir():
+        return folder
+    repository = f"openai-community/{name}" if name in SIZES else name
+    try:
+        found = huggingface_hub.snapshot_download(
+            repository,
+            revision=REVISIONS.get(name),
+            allow_patterns=["config.json", "model*.safetensors*"],
+            local_files_only=OFFLINE in os.environ,
+            etag_timeout=2,
+        )
+    except Exception as error:  # of any kind: those of the network are many
+        raise FileNotFoundError(
+            f"there is no model {name}; expected a folder of that name, a "
+            "copy of the hub's on this machine, or the hub to answer; got "
+            f"{'a file' if folder.exists() else type(error).__name__}. Where "
+            f"there is a network, `hf download {repository}` makes a copy"
+        ) from error
+    return Path(found)
+
+
+class Saved(NamedTuple):
+    """What `load_model` finds in a file."""
+
+    model: GPT
+    vocabulary: Vocabulary | None
+    about: dict  # whatever else the file says of itself
+
+
+def save_model(
+    path: str | Path,
+    model: GPT,
+    vocabulary: Vocabulary | None = None,
+    *,
+    about: dict | None = None,
+) -> None:
+    """Write a model into one file, in float32, whole or not at all.
+
+    Args:
+        about: what else the file is to say of itself, for JSON.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    tensors = {f"model.{n}": t.float() for n, t in model.state_dict().items()}
+    words = None if vocabulary is None else list(vocabulary)
+    described = {"config": asdict(model.config), "vocabulary": words}
+    files.write(path, tensors, (about or {}) | described)
+
+
+def load_model(path: str | Path) -> Saved:
+    """A model from a file of `save_model`, or from a checkpoint of a run.
+
+    It comes on the CPU, in `eval` mode, in the type that it was stored in.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: a file that is damaged, or of something else.
+    """
+    stored, about = files.read(path)
+    try:
+        config = GPTConfig(**about.pop("config"))
+        words = about.pop("vocabulary")
+        vocabulary = None if words is None else Vocabulary(words)
+        if words is not None and len(words) != config.vocab_size:
+            raise ValueError(f"{len(words)} words for {config.vocab_size}")
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{path} does not describe a model; expected a GPTConfig and a "
+            f"vocabulary of its size; got {error}"
+        ) from error
+    state = {
+        name.removeprefix("model."): tensor
+        for name, tensor in stored.items()
+        if name.startswith("model.")  # the rest is a run's
+    }
+    shapes = _shapes(config, len(state), path)
+    same = [Match((n,), (n,), shape, (), False) for n, shape in shapes.items()]
+    _check(state, same, path)
+    return Saved(_filled(config, state, path), vocabulary, about)
 
 
 def pairs_of(family: str, n_layers: int) -> list[tuple[str, str, str]]:
@@ -474,24 +571,24 @@ def pairs_of(family: str, n_layers: int) -> list[tuple[str, str, str]]:
         ValueError: another family than "gpt2" or "llama".
     """
     names = _family(family)
-    prefix, ours = (
-        names.prefix,
-        ("attention_norm", "attention", "feed_forward_norm", "feed_forward"),
-    )
+    pairs, steps = [], {}  # of a block: ours and theirs
+    for theirs, ours in names.names.items():
+        if "#" in theirs:
+            theirs, ours = theirs.split()[0], ours.split()[0]
+            block, theirs = theirs.split("#.")
+            steps[ours.split(".")[1]] = theirs.split(".")[0]
+    block = names.prefix + block
     labels = ("first norm", "attention", "second norm", "feed-forward")
-    first = f"{prefix}{names.blocks}.0:input"
-    pairs = [("embedding", "blocks.0:input", first)]
+    pairs = [("embedding", "blocks.0:input", f"{block}0:input")]
     for n in range(n_layers):
-        block = f"{prefix}{names.blocks}.{n}"
-        for label, mine, other in zip(labels, ours, names.steps):
-            pairs.append(
-                (
-                    f"block {n}: {label}",
-                    f"blocks.{n}.{mine}",
-                    f"{block}.{other}",
-                )
-            )
-        pairs.append((f"block {n}: output", f"blocks.{n}", block))
-    pairs.append(("final norm", "norm", prefix + names.norm))
-    pairs.append(("logits", ":output", "lm_head"))
-    return pairs
+        pairs += [
+            (f"block {n}: {label}", f"blocks.{n}.{a}", f"{block}{n}.{b}")
+            for label, (a, b) in zip(labels, steps.items())
+        ]
+        pairs.append((f"block {n}: output", f"blocks.{n}", f"{block}{n}"))
+    final = names.prefix + list(names.names)[-1]
+    return [
+        *pairs,
+        ("final norm", "norm", final),
+        ("logits", ":output", "lm_head"),
+    ]
