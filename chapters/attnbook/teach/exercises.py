@@ -1,42 +1,77 @@
-"""Checks that answer back: ``check.softmax(my_softmax)``."""
+"""The verb of every page: ``check(softmax)``, ``check.softmax(mine)``."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
 
-from attnbook.teach.mistakes import all_mistakes
-from attnbook.teach.tasks import all_tasks, judge
+from attnbook.teach.catalogue import all_mistakes, all_tasks
+from attnbook.teach.proof import Disagreement, agrees, listed, say
+from attnbook.teach.tasks import Task, judge
 
 
-class _Checks:
-    """One method a task; each tries the reader's function and says what
-    came of it. Nothing is returned.
+class _Check:
+    """Checks on the cases of a task, or of two things on the page.
 
-    An exception of the reader's own code is reported with its line and then
-    raised again. A function that raises NotImplementedError counts as not
-    attempted.
+    ``check(softmax)`` tries the page's function on the cases of the task of
+    its name. ``check.softmax(my_softmax)`` judges a reader's function on the
+    same cases. ``check.equal(a, b)`` compares two results, or with `cases`
+    two functions.
     """
 
+    equal = staticmethod(agrees)
+
+    def __call__(self, fn: Callable, name: str = "") -> None:
+        """Print one sentence if a function does its task.
+
+        Args:
+            fn: a function or class of the page.
+            name: the task, where it is not called as `fn` is.
+
+        Raises:
+            Disagreement: saying on which case it fails, and how.
+            AttributeError: if there is no such task.
+        """
+        name = name or getattr(fn, "__name__", type(fn).__name__)
+        known = all_mistakes()
+        task = known[name].task if name in known else _task(name)
+        verdict = judge(fn, task)
+        if verdict.kind != "right":
+            raise Disagreement(verdict.message) from verdict.error
+        labels = listed(case.label for case in task.cases())
+        too = "; gradients too" if task.gradients else ""
+        say(f"{task.name} agrees with {task.against} on {labels}{too}")
+
     def __getattr__(self, name: str) -> Callable[[Callable], None]:
-        tasks = all_tasks()
-        if name not in tasks:
-            near = difflib.get_close_matches(name, tasks, 1)
-            guess = f"; did you mean {near[0]}?" if near else ""
-            raise AttributeError(f"there is no check named {name!r}{guess}")
+        """The check of an exercise: it says what came of it.
+
+        An exception of the reader's own code is reported with its line and
+        then raised again. A function that raises NotImplementedError counts
+        as not attempted.
+        """
+        task = _task(name)
 
         def check(fn: Callable) -> None:
-            verdict = judge(fn, tasks[name], all_mistakes(task=name))
-            print(verdict.message)
+            verdict = judge(fn, task)
+            say(verdict.message)
             if verdict.error:
                 raise verdict.error
 
         check.__name__ = name
-        check.__doc__ = f"Wanted: {tasks[name].wanted}"
+        check.__doc__ = f"Wanted: {task.wanted}"
         return check
 
     def __dir__(self) -> list[str]:
-        return list(all_tasks())
+        return ["equal", *all_tasks()]
 
 
-check = _Checks()
+def _task(name: str) -> Task:
+    tasks = all_tasks()
+    if name not in tasks:
+        near = difflib.get_close_matches(name, tasks, 1)
+        guess = f"; did you mean {near[0]}?" if near else ""
+        raise AttributeError(f"there is no check named {name!r}{guess}")
+    return tasks[name]
+
+
+check = _Check()

@@ -1,18 +1,20 @@
-"""One-line proofs: an implementation against an independent reference.
+"""Checks by value: two results, or two functions on the same cases.
 
-`agrees` is the line that stands after every implementation in the book. It
-compares *values*, prints one sentence that is the same on every machine, and
-raises `Disagreement` with the worst place when the two differ.
+`agrees` prints one sentence that is the same on every machine, and raises
+`Disagreement` with the worst place when the two differ. On a page it is
+`check.equal`; `run` and `outcome_difference` serve the judge of `tasks`.
 """
 
 from __future__ import annotations
 
+import copy
 import inspect
 import itertools
 import math
+import sys
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -42,6 +44,24 @@ class Case:
     kwargs: dict[str, Any] = field(default_factory=dict)
 
 
+def call(*args: Any, **kwargs: Any) -> Case:
+    """The arguments of a case that has keyword arguments."""
+    return Case("", args, kwargs)
+
+
+def as_cases(cases: Mapping[str, Any] | Iterable[Any]) -> list[Case]:
+    """Cases from labels and arguments, or from `Case`s and arguments."""
+    pairs = cases.items() if isinstance(cases, Mapping) else None
+    if pairs is None:
+        pairs = ((getattr(c, "label", ""), c) for c in cases)
+    return [
+        replace(given, label=label)
+        if isinstance(given, Case)
+        else Case(label, tuple(given))
+        for label, given in pairs
+    ]
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What a function did on one case."""
@@ -60,8 +80,16 @@ def difference(
     Tensors, arrays and numbers are compared in float64, place by place:
     |ours − theirs| ≤ `within`, equal shapes, no broadcasting. Booleans and
     integers must be equal. Tuples, lists and dictionaries are walked. A NaN
-    differs from everything, from another NaN too unless `equal_nan`.
+    differs from everything, from another NaN too unless `equal_nan`. What
+    cannot be compared (a sparse tensor, a tensor without numbers) differs.
     """
+    try:
+        return _difference(ours, theirs, within, equal_nan)
+    except Exception:  # ours may be anything
+        return _type_difference(ours, theirs)
+
+
+def _difference(ours, theirs, within, equal_nan):
     if isinstance(theirs, Mapping):
         if not isinstance(ours, Mapping) or set(ours) != set(theirs):
             return _type_difference(ours, theirs)
@@ -78,13 +106,15 @@ def difference(
     except (TypeError, ValueError, RuntimeError):
         same = type(ours) is type(theirs) and ours == theirs
         return None if same else _type_difference(ours, theirs)
+    if a.layout != b.layout or a.is_quantized or a.is_meta:
+        return _type_difference(ours, theirs)
     return _tensor_difference(a, b, within, equal_nan)
 
 
 def _part_difference(parts, within, equal_nan):
     """The first difference among named pairs."""
     for name, (a, b) in parts.items():
-        found = difference(a, b, within=within, equal_nan=equal_nan)
+        found = _difference(a, b, within, equal_nan)
         if found:
             return Difference(found.kind, f"{name}: {found.message}")
     return None
@@ -135,20 +165,21 @@ def agrees(
     ours: Any,
     theirs: Any,
     *,
-    name: str,
-    cases: Iterable[Case | Sequence[Any]] | None = None,
+    name: str = "",
+    cases: Mapping[str, Any] | Iterable[Any] | None = None,
     within: float = 1e-12,
     gradients: bool = False,
     equal_nan: bool = False,
 ) -> None:
-    """Print one line if `ours` equals `theirs`, else raise `Disagreement`.
+    """Print one sentence if two things are equal, else raise `Disagreement`.
 
     Args:
         ours: a result, or with `cases` a function.
         theirs: the independent reference: a result, or a function that
             takes the same arguments.
         name: what the reference is, e.g. ``"torch.softmax"``.
-        cases: the inputs to try, each a `Case` or a sequence of arguments.
+        cases: the inputs to try: a dictionary of labels and arguments (a
+            tuple, or `call`), or a list of arguments.
         within: the largest |ours − theirs| allowed in any place.
         gradients: also compare the gradients of Σ result × fixed weights
             with respect to every floating-point tensor argument.
@@ -161,32 +192,33 @@ def agrees(
     """
     if not math.isfinite(within):
         raise ValueError(f"this is no bound; expected a number; got {within}")
+    options = {"within": within, "equal_nan": equal_nan}
+    equal = f"equal to {name}" if name else "equal"
+    differs = f"differs from {name}" if name else "the two differ"
     if cases is None:
         _require_numbers(theirs)
-        found = difference(ours, theirs, within=within, equal_nan=equal_nan)
+        found = difference(ours, theirs, **options)
         if found:
-            raise Disagreement(f"disagrees with {name}: {found.message}")
-        _say(name, within, [sizes((_as_array(theirs),))], gradients=False)
+            raise Disagreement(f"{differs}: {found.message}")
+        say(f"{equal}: {_what(theirs, within)}")
         return
-    cases = [c if isinstance(c, Case) else Case("", tuple(c)) for c in cases]
+    cases = as_cases(cases)
     if not cases:
         raise ValueError("nothing to compare; expected at least one case")
     moved = False
     for n, case in enumerate(cases):
-        mine = run(ours, case, gradients=gradients)
         reference = run(theirs, case, gradients=gradients)
+        mine = attempt(ours, case, reference, gradients=gradients, **options)
         for side in (mine, reference):
             if side.error:
                 raise side.error
         _require_numbers(reference.result)
         moved |= len(reference.gradients) > 0
-        found = outcome_difference(
-            mine, reference, within=within, equal_nan=equal_nan
-        )
+        found = outcome_difference(mine, reference, **options)
         if found:
             label = f" ({case.label})" if case.label else ""
             raise Disagreement(
-                f"disagrees with {name} on case {n}{label}, "
+                f"{differs} on case {n}{label}, "
                 f"sizes {_sizes_of(case)}: {found.message}"
             )
     if gradients and not moved:
@@ -194,24 +226,49 @@ def agrees(
             "no gradient to compare; expected a reference that depends on "
             "its arguments; got constants"
         )
-    _say(name, within, [_sizes_of(c) for c in cases], gradients)
+    tried = listed(dict.fromkeys(c.label or _sizes_of(c) for c in cases))
+    too = "; gradients too" if gradients else ""
+    say(f"{equal} on {tried}: |Δ| ≤ {within:g}{too}")
 
 
 def run(fn: Callable, case: Case, *, gradients: bool = False) -> Outcome:
     """What `fn` does on a copy of the case's arguments.
 
     With `gradients`, it runs once more, and the gradients of Σ result × fixed
-    weights are taken with respect to every floating-point tensor argument.
-    An exception is kept in the outcome, not raised.
+    weights are taken with respect to every floating-point tensor argument,
+    whatever mode the caller is in. An exception is kept in the outcome.
     """
-    args, kwargs = _fresh(case)
     try:
-        result = fn(*args, **kwargs)
-        spoilt = _spoilt(fn, case, args, kwargs)
-        found = _gradients(fn, case) if gradients else ()
+        with torch.inference_mode(False), torch.enable_grad():
+            args, kwargs = _fresh(case)
+            result = fn(*args, **kwargs)
+            spoilt = _spoilt(fn, case, args, kwargs)
+            found = _gradients(fn, case) if gradients else ()
     except Exception as error:  # a reader's code may raise anything
         return Outcome(error=error)
     return Outcome(result, found, spoilt)
+
+
+def attempt(
+    fn: Callable,
+    case: Case,
+    reference: Outcome,
+    *,
+    gradients: bool,
+    within: float,
+    equal_nan: bool = False,
+) -> Outcome:
+    """What `fn` does, its gradients only where its result is right.
+
+    A wrong result may be of any size, and its gradient would be larger.
+    """
+    mine = run(fn, case)
+    options = {"within": within, "equal_nan": equal_nan}
+    if not gradients or mine.error or reference.error:
+        return mine
+    if difference(mine.result, reference.result, **options):
+        return mine
+    return run(fn, case, gradients=True)
 
 
 def outcome_difference(
@@ -242,26 +299,53 @@ def outcome_difference(
 
 def _fresh(case):
     """The arguments copied, so that no function can spoil another's."""
-    args = tuple(_copy(a) for a in case.args)
-    return args, {name: _copy(a) for name, a in case.kwargs.items()}
+    memo: dict[int, Any] = {}  # what is shared among them stays shared
+    args = tuple(_copy(a, memo) for a in case.args)
+    return args, {name: _copy(a, memo) for name, a in case.kwargs.items()}
 
 
-def _copy(argument):
-    if isinstance(argument, Tensor):
-        return argument.detach().clone()
-    return argument
+def _copy(x, memo):
+    """A copy all the way down; what cannot be copied is shared."""
+    if isinstance(x, Tensor):
+        return x.detach().clone()
+    if id(x) in memo:
+        return memo[id(x)]
+    if type(x) is dict:
+        new = {k: _copy(v, memo) for k, v in x.items()}
+    elif type(x) in (list, tuple, set):
+        new = type(x)(_copy(part, memo) for part in x)
+    else:
+        try:
+            new = copy.deepcopy(x, memo)
+        except Exception:
+            new = x
+    memo[id(x)] = new
+    return new
 
 
 def _spoilt(fn, case, args, kwargs):
+    """The name of the first argument that was changed in place, or ""."""
     before = [*case.args, *case.kwargs.values()]
     after = [*args, *kwargs.values()]
     names = [*_names(fn, len(args)), *kwargs]
-    for name, a, b in zip(names, before, after):
-        if isinstance(a, Tensor) and difference(
-            b, a, within=0, equal_nan=True
-        ):
+    for name, a, b in zip(names, before, after, strict=True):
+        if _changed(a, b):
             return name
     return ""
+
+
+def _changed(before, after):
+    if isinstance(before, Tensor):
+        return difference(after, before, within=0, equal_nan=True) is not None
+    if isinstance(before, dict):
+        return list(before) != list(after) or any(
+            _changed(before[k], after[k]) for k in before
+        )
+    if isinstance(before, (list, tuple)):
+        return len(before) != len(after) or any(map(_changed, before, after))
+    if isinstance(before, (set, int, float, str)):
+        return before != after and before == before  # NaN is no change
+    return False
 
 
 def _names(fn, count):
@@ -332,11 +416,67 @@ def _sizes_of(case: Case) -> str:
     return sizes((*case.args, *case.kwargs.values()))
 
 
-def _say(name, within, tried, gradients):
-    what = "agrees, gradients too, with" if gradients else "agrees with"
-    tried = "; ".join(dict.fromkeys(tried))
-    line = f"{what} {name}: |Δ| ≤ {within:g} at {tried}"
-    print(textwrap.fill(line, 79, subsequent_indent="  "))
+def _what(reference, within):
+    """What was compared, in words: ``6×3 numbers, |Δ| ≤ 1e-12``."""
+    kinds = set()
+    for leaf in tree_leaves(reference):
+        try:
+            kinds.add(_kind(_as_tensor(leaf)))
+        except (TypeError, ValueError, RuntimeError):
+            kinds.add("value")
+    kind = kinds.pop() if len(kinds) == 1 else "number"
+    bound = f", |Δ| ≤ {within:g}" if kind in ("float", "number") else ""
+    size = sizes((_as_array(reference),)) or "one"
+    kind = "number" if kind in ("float", "integer") else kind
+    if size in ("scalar", "one"):
+        return f"one {kind}{bound}"
+    return f"{size} {kind}s{bound}"
+
+
+def listed(words: Iterable[str], most: int = 3) -> str:
+    """Words in a row: ``one, two, three and 5 more``, or ``one and two``."""
+    words = list(words)
+    if len(words) > most + 1:
+        return f"{', '.join(words[:most])} and {len(words) - most} more"
+    *front, last = words
+    return f"{', '.join(front)} and {last}" if front else last
+
+
+#: Words for where not every sign can be printed.
+_ASCII = str.maketrans(
+    {
+        "Δ": "D",
+        "≤": "<=",
+        "×": "x",
+        "∞": "inf",
+        "−": "-",
+        "→": "->",
+        "√": "root ",
+    }
+)
+
+
+def fill(text: str, indent: str = "") -> str:
+    """Text wrapped at 79 columns, later lines two columns further in."""
+    return textwrap.fill(
+        text,
+        79,
+        initial_indent=indent,
+        subsequent_indent=indent + "  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def say(text: str) -> None:
+    """Print a text wrapped, on a terminal of ASCII too."""
+    text = "\n".join(map(fill, text.splitlines()))
+    try:
+        print(text)
+    except UnicodeEncodeError:
+        code = sys.stdout.encoding or "ascii"
+        text = text.translate(_ASCII)
+        print(text.encode(code, "backslashreplace").decode(code))
 
 
 def _as_tensor(x):
@@ -382,4 +522,14 @@ def _describe(x) -> str:
         return f"a {type(x).__name__} of {len(x)}"
     if isinstance(x, Mapping):
         return f"a dictionary with keys {sorted(map(str, x))}"
-    return f"{type(x).__name__} {x!r}"[:60]
+    if isinstance(x, Tensor):
+        return f"a tensor of {x.dtype}, {x.layout}"
+    return f"{type(x).__name__} {plain_repr(x)}"[:60]
+
+
+def plain_repr(x: Any) -> str:
+    """What `repr` says, or where it raises the type's name."""
+    try:
+        return repr(x)
+    except Exception:
+        return f"a {type(x).__name__}"

@@ -1,28 +1,28 @@
 """What a reader is told: right, not yet, known mistake, wrong, error."""
 
+import contextlib
+import io
+import random
 from dataclasses import replace
 
 import pytest
 import torch
+from attnbook.attention import softmax
+from attnbook.teach.catalogue import all_mistakes, all_tasks
 from attnbook.teach.exercises import check
-from attnbook.teach.mistakes import all_mistakes
-from attnbook.teach.proof import Case
-from attnbook.teach.tasks import Task, brief, judge
+from attnbook.teach.proof import Disagreement
+from attnbook.teach.tasks import brief, judge, task
+
+X = torch.arange(3, dtype=torch.float64)
 
 
-def _cases():
-    x = torch.arange(3, dtype=torch.float64)
-    return [Case("one number", (x[:1],)), Case("three", (x,))]
+@task({"one number": (X[:1],), "three": (X,)}, against="x", gradients=True)
+def double(x):
+    """twice x"""
+    return x * 2
 
 
-DOUBLE = Task(
-    name="double",
-    chapter=1,
-    wanted="twice x",
-    right=lambda x: x * 2,
-    cases=_cases,
-    gradients=True,
-)
+DOUBLE = double
 
 
 def test_right():
@@ -112,18 +112,23 @@ def test_the_line_of_a_callable_object_is_named():
 
 def test_a_known_mistake_that_breaks_off_keeps_its_error():
     """Else the reader's exception would vanish."""
-    wrong = all_mistakes()["divides_by_n_again"]
 
     def breaks(x):
+        """It breaks off.
+
+        cause: There is no x.
+        fix: Add one.
+        """
         raise KeyError("x")
 
     def breaks_otherwise(x):
         raise IndexError("x")
 
-    known = {"breaks": replace(wrong, wrong=breaks)}
-    verdict = judge(breaks, DOUBLE, known)
+    mine = replace(DOUBLE, known={})
+    mine.mistake()(breaks)
+    verdict = judge(breaks, mine)
     assert verdict.mistake == "breaks" and isinstance(verdict.error, KeyError)
-    assert judge(breaks_otherwise, DOUBLE, known).mistake == ""
+    assert judge(breaks_otherwise, mine).mistake == ""
 
 
 def test_not_implemented_after_a_start_is_an_error():
@@ -156,20 +161,211 @@ def test_check_prints_and_raises_the_readers_error(capsys):
 
 
 def test_check_returns_nothing_and_names_the_mistake(capsys):
-    mistake = all_mistakes()["divides_by_n_again"]
-    assert check.weighted_average(mistake.wrong) is None
+    mistake = all_mistakes()["keeps_its_own_value"]
+    assert check.leave_one_out(mistake.wrong) is None
     out = capsys.readouterr().out
-    assert "a known mistake, divides_by_n_again" in out
+    assert "a known mistake, keeps_its_own_value" in out
     assert "hint:" in out
 
 
 def test_a_misspelt_check_suggests_the_right_one():
     with pytest.raises(AttributeError, match="did you mean weighted_average"):
-        check.wieghted_average
+        check.wieghted_average  # noqa: B018
 
 
 def test_the_checks_can_be_listed():
     assert "weighted_average" in dir(check)
+
+
+def test_one_sentence_says_what_was_tried(capsys):
+    check(softmax)
+    out = capsys.readouterr().out
+    labels = [c.label for c in all_tasks()["softmax"].cases()]
+    wanted = (
+        f"softmax agrees with torch.softmax on {', '.join(labels[:3])} "
+        f"and {len(labels) - 3} more; gradients too"
+    )
+    assert " ".join(out.split()) == wanted
+    assert max(map(len, out.splitlines())) <= 79
+
+
+def test_a_wrong_function_of_the_page_stops_it():
+    def softmax(scores, dim=-1):
+        return scores
+
+    with pytest.raises(Disagreement, match="softmax: not right yet"):
+        check(softmax)
+    with pytest.raises(Disagreement, match="not right yet"):
+        check(lambda scores, dim=-1: scores, "softmax")
+
+
+def test_a_known_mistake_stops_the_page_under_its_own_name():
+    wrong = all_mistakes()["divides_by_n_again"].wrong
+    with pytest.raises(Disagreement, match="mistake, divides_by_n_again"):
+        check(wrong)
+
+
+def test_an_error_or_a_stub_stops_the_page():
+    def softmax(scores, dim=-1):
+        raise KeyError("here")
+
+    with pytest.raises(Disagreement, match="KeyError") as caught:
+        check(softmax)
+    assert isinstance(caught.value.__cause__, KeyError)
+
+    def stub(*args):
+        raise NotImplementedError
+
+    with pytest.raises(Disagreement, match="not attempted"):
+        check(stub, "softmax")
+
+
+def test_a_function_without_a_task_is_refused():
+    with pytest.raises(AttributeError, match="no check named 'len'"):
+        check(len)
+
+
+def test_check_equal_compares_two_things_on_the_page(capsys):
+    check.equal(X, X.clone(), name="its copy")
+    assert "equal to its copy: 3 numbers" in capsys.readouterr().out
+    with pytest.raises(Disagreement, match="the two differ"):
+        check.equal(X, X + 1)
+
+
+@task(
+    {
+        "three lists": ([[1, 2], [3], []],),
+        "a dictionary": ({"a": [X.clone()]},),
+    },
+    against="len",
+)
+def how_many(things):
+    """the number of things"""
+    return len(things)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda things: things.clear(),
+        lambda things: [
+            t.clear() for t in getattr(things, "values", things.copy)()
+        ],
+    ],
+)
+def test_what_an_answer_does_to_lists_is_seen_and_harms_nobody(spoil):
+    """Else the reference would solve the spoilt case."""
+
+    def mine(things):
+        n = len(things)
+        spoil(things)
+        return n
+
+    verdict = judge(mine, how_many)
+    assert "the argument things was changed in place" in verdict.message
+    assert (
+        judge(lambda things: (spoil(things), 0)[1], how_many).kind == "wrong"
+    )
+    assert judge(len, how_many).kind == "right"
+
+
+@pytest.mark.parametrize("name", ["pad_left", "goes_on", "what_differs"])
+def test_no_answer_gets_away_with_emptying_its_arguments(name):
+    found = all_tasks()[name]
+
+    def mine(*args, **kwargs):
+        for a in args:
+            a.clear() if hasattr(a, "clear") else None
+        with contextlib.suppress(Exception):
+            return found.right(*args, **kwargs)
+
+    assert judge(mine, found).kind != "right"
+
+
+def test_a_tensor_in_a_list_is_copied_too():
+    def mine(things):
+        for t in things:
+            if things is not t and "a" in things:
+                things[t][0].zero_()
+        return len(things)
+
+    assert "changed in place" in judge(mine, how_many).message
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [
+        torch.no_grad,
+        torch.inference_mode,
+        lambda: torch.set_grad_enabled(False),
+    ],
+)
+def test_gradients_are_compared_in_whatever_mode(mode):
+    def detached(x):
+        return (x * 2).detach()
+
+    with mode():
+        assert "gradient" in judge(detached, DOUBLE).message
+        assert judge(lambda x: x + x, DOUBLE).kind == "right"
+
+
+def test_an_answer_that_switches_gradients_off_is_no_right_one():
+    def mine(x):
+        torch.set_grad_enabled(False)
+        return x * 2
+
+    assert "gradient" in judge(mine, DOUBLE).message
+    assert torch.is_grad_enabled()
+
+
+class _Mute:
+    def __repr__(self):
+        raise RuntimeError("no repr")
+
+    def __eq__(self, other):
+        raise RuntimeError("no comparison")
+
+
+class _MuteError(Exception):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda x: (x * 2).to_sparse(),
+        lambda x: torch.quantize_per_tensor(x.float(), 0.1, 0, torch.quint8),
+        lambda x: x.to("meta"),
+        lambda x: x.sum().expand(500_000_000, 500_000_000),
+        lambda x: _Mute(),
+        lambda x: [_Mute()],
+        lambda x: {_Mute: x},
+        lambda x: random,
+        lambda x: lambda: x,
+        lambda x: torch.nested.nested_tensor([x, x]),
+    ],
+)
+def test_the_judge_survives_whatever_is_returned(answer):
+    verdict = judge(answer, DOUBLE)
+    assert verdict.kind == "wrong"
+    assert "the case: one number" in verdict.message
+
+
+def test_the_judge_survives_an_error_without_a_text():
+    def mine(x):
+        raise _MuteError
+
+    assert "your code raised _MuteError" in judge(mine, DOUBLE).message
+
+
+def test_where_only_ascii_can_be_printed_the_words_are_ascii():
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    with contextlib.redirect_stdout(stream):
+        check.equal(X, X)
+        check.softmax(lambda scores, dim=-1: scores * 0)
+    stream.flush()
+    assert b"|D| <= 1e-12" in stream.buffer.getvalue()
 
 
 @pytest.mark.parametrize(

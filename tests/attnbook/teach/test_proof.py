@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 import torch
-from attnbook.teach.proof import Case, Disagreement, agrees, difference, run
+from attnbook.teach.proof import (
+    Case,
+    Disagreement,
+    agrees,
+    call,
+    difference,
+    run,
+)
 
 X = torch.arange(6, dtype=torch.float64).reshape(2, 3)
 
@@ -18,24 +25,32 @@ def test_the_line_names_reference_bound_and_sizes(capsys):
     )
     assert (
         capsys.readouterr().out
-        == "agrees with torch.exp: |Δ| ≤ 1e-09 at 2×3; 3\n"
+        == "equal to torch.exp on 2×3 and 3: |Δ| ≤ 1e-09\n"
     )
 
 
-def test_values_without_cases(capsys):
-    agrees(X, X.numpy(), name="numpy")
+@pytest.mark.parametrize(
+    "value, words",
+    [
+        (X, "2×3 numbers, |Δ| ≤ 1e-12"),
+        (X[0, 1], "one number, |Δ| ≤ 1e-12"),
+        (X > 1, "2×3 booleans"),
+        (X.long(), "2×3 numbers"),
+        ((X, X[0]), "2×3, 3 numbers, |Δ| ≤ 1e-12"),
+        ("left", "one value"),
+    ],
+)
+def test_the_sentence_says_what_was_compared(value, words, capsys):
+    agrees(value, value, name="it")
+    assert capsys.readouterr().out == f"equal to it: {words}\n"
+
+
+def test_the_labels_of_the_cases_stand_in_the_sentence(capsys):
+    cases = {n: (X,) for n in "abcdef"} | {"g": call(X)}
+    agrees(torch.sin, torch.sin, cases=cases, gradients=True)
     assert capsys.readouterr().out == (
-        "agrees with numpy: |Δ| ≤ 1e-12 at 2×3\n"
+        "equal on a, b, c and 4 more: |Δ| ≤ 1e-12; gradients too\n"
     )
-    agrees(X[0, 1], 1.0, name="one")
-    assert capsys.readouterr().out == (
-        "agrees with one: |Δ| ≤ 1e-12 at scalar\n"
-    )
-
-
-def test_gradients_are_named_in_the_line(capsys):
-    agrees(torch.sin, torch.sin, name="sin", cases=[(X,)], gradients=True)
-    assert "agrees, gradients too, with sin" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

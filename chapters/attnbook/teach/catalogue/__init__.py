@@ -1,19 +1,37 @@
 """The tasks and known mistakes of the book, one module a chapter."""
 
-from attnbook.teach.catalogue import c01_averages as c01_averages
-from attnbook.teach.catalogue import c02_self_attention as c02_self_attention
-from attnbook.teach.catalogue import (
-    c03_queries_keys_values as c03_queries_keys_values,
-)
-from attnbook.teach.catalogue import c04_scaling as c04_scaling
-from attnbook.teach.catalogue import c05_masking as c05_masking
-from attnbook.teach.catalogue import c06_multi_head as c06_multi_head
-from attnbook.teach.catalogue import c07_norms as c07_norms
-from attnbook.teach.catalogue import c08_feed_forward as c08_feed_forward
-from attnbook.teach.catalogue import c09_positions as c09_positions
-from attnbook.teach.catalogue import c10_block as c10_block
-from attnbook.teach.catalogue import c11_language_model as c11_language_model
-from attnbook.teach.catalogue import c12_encoder_decoder as c12_encoder_decoder
-from attnbook.teach.catalogue import c13_cache as c13_cache
-from attnbook.teach.catalogue import c14_generating as c14_generating
-from attnbook.teach.catalogue import c15_real_model as c15_real_model
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+from attnbook.teach.tasks import Mistake, Task
+
+
+def all_tasks() -> dict[str, Task]:
+    """Every task of the book by name, in the order of the chapters."""
+    found: dict[str, Task] = {}
+    for name in sorted(m.name for m in pkgutil.iter_modules(__path__)):
+        module = importlib.import_module(f"{__name__}.{name}")
+        for task in vars(module).values():
+            # Not what the module has from another.
+            if (
+                isinstance(task, Task)
+                and task.right.__module__ == module.__name__
+            ):
+                if task.name in found:
+                    raise ValueError(f"two tasks are named {task.name}")
+                found[task.name] = task
+    return found
+
+
+def all_mistakes(
+    *, chapter: int | None = None, task: str | None = None
+) -> dict[str, Mistake]:
+    """The known mistakes by name: all, of a chapter, or of a task."""
+    return {
+        name: mistake
+        for each in all_tasks().values()
+        if chapter in (None, each.chapter) and task in (None, each.name)
+        for name, mistake in each.known.items()
+    }

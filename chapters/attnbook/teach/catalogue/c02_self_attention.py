@@ -4,8 +4,7 @@ import numpy as np
 import scipy.special
 import torch
 
-from attnbook.teach.mistakes import mistake
-from attnbook.teach.proof import Case
+from attnbook.teach.proof import Case, call
 from attnbook.teach.seeded import randn
 from attnbook.teach.tasks import task
 
@@ -16,177 +15,148 @@ def _tensor(*numbers):
     return torch.tensor(numbers, dtype=torch.float64)
 
 
-def _random_cases():
-    return [
-        Case("one word, one number", (1, 1, 0)),
-        Case("two words", (2, 2, 0)),
-        Case("five words in four dimensions", (5, 4, 3)),
-        Case("more dimensions than words", (3, 20, 7)),
-    ]
-
-
 @task(
-    chapter=2,
-    wanted="one standard normal float64 vector of width d a word, all of "
-    "them drawn in one call of torch.randn from one seeded generator",
-    cases=_random_cases,
+    against="torch.randn from the same seed",
+    cases={
+        "one word, one number": (1, 1, 0),
+        "two words": (2, 2, 0),
+        "five words in four dimensions": (5, 4, 3),
+        "more dimensions than words": (3, 20, 7),
+    },
 )
 def random_embeddings(n_words, d, seed):
+    """one standard normal float64 vector of width d a word, all of them drawn
+    in one call of torch.randn from one seeded generator"""
     return randn(n_words, d, seed=seed)
 
 
-@mistake(
-    task=random_embeddings,
-    symptom="The table has rank 1. Any two words point the same way or "
-    "opposite ways, and every context vector lies on one line.",
-    cause="One vector is drawn and the others are made from it by "
-    "multiplication. They look like different rows of numbers.",
-    fix="Draw the whole table in one call: torch.randn((n_words, d), "
-    "generator=generator).",
-    hint="How many random numbers does your table need, and how many do you "
-    "draw? What is its rank?",
-    seen="S2.5",
-)
+@random_embeddings.mistake()
 def multiples_of_one_vector(n_words, d, seed):
+    """The table has rank 1. Any two words point the same way or opposite ways,
+    and every context vector lies on one line.
+
+    cause: One vector is drawn and the others are made from it by
+    multiplication. They look like different rows of numbers.
+    fix: Draw the whole table in one call: torch.randn((n_words, d),
+    generator=generator).
+    """
     generator = torch.Generator().manual_seed(seed)
     vector = torch.randn(d, generator=generator, dtype=torch.float64)
     rows = [vector * (word + 1) for word in range(n_words)]
     return torch.stack(rows)  # (n_words, d)
 
 
-def _softmax_cases():
-    return [
-        Case("one score", (_tensor(2.0),)),
-        Case("three scores", (_tensor(1.0, 2.0, 3.0),)),
-        Case("scores that sum to zero", (_tensor(1.0, 2.0, -3.0),)),
-        Case("scores past the overflow of exp", (_tensor(1000.0, 999.0),)),
-        Case("scores far below zero", (_tensor(-1000.0, -999.0),)),
-        Case("a score of −∞", (_tensor(0.0, -INF, 1.0),)),
-        Case("two rows far apart", (_tensor([1000.0, 999.0], [0.0, 1.0]),)),
-        Case("nothing but −∞ in a row", (_tensor([-INF, -INF], [0.0, 1.0]),)),
-        Case("along the first axis", (randn(3, 5, seed=1),), {"dim": 0}),
-        Case("a batch", (randn(2, 3, 4, seed=2),)),
-    ]
-
-
 @task(
-    chapter=2,
-    wanted="exp(s) / Σ exp(s) along dim (by default the last), finite for "
-    "any finite scores; where all scores are −∞ the weights are 0",
-    cases=_softmax_cases,
-    gradients=True,
+    against="torch.softmax",
     home="attention.softmax",
+    gradients=True,
+    cases={
+        "one score": (_tensor(2.0),),
+        "three scores": (_tensor(1.0, 2.0, 3.0),),
+        "scores that sum to zero": (_tensor(1.0, 2.0, -3.0),),
+        "scores past the overflow of exp": (_tensor(1000.0, 999.0),),
+        "scores far below zero": (_tensor(-1000.0, -999.0),),
+        "a score of −∞": (_tensor(0.0, -INF, 1.0),),
+        "two rows far apart": (_tensor([1000.0, 999.0], [0.0, 1.0]),),
+        "nothing but −∞ in a row": (_tensor([-INF, -INF], [0.0, 1.0]),),
+        "along the first axis": call(randn(3, 5, seed=1), dim=0),
+        "a batch": (randn(2, 3, 4, seed=2),),
+    },
 )
 def softmax(scores, dim=-1):
+    """exp(s) / Σ exp(s) along dim (by default the last), finite for any finite
+    scores; where all scores are −∞ the weights are 0"""
     lost = (scores == -INF).all(dim, keepdim=True)
     weights = torch.softmax(scores.masked_fill(lost, 0), dim)
     return weights.masked_fill(lost, 0)
 
 
-@mistake(
-    task=softmax,
-    symptom="NaN as soon as one score is large: above 88.72 in float32, "
-    "above 11.09 in float16.",
-    cause="exp overflows to infinity, and infinity divided by infinity is "
-    "not a number.",
-    fix="Subtract the largest score along the same axis before exp; the "
-    "weights stay the same.",
-    hint="What is exp of your largest score? Which number can you subtract "
-    "from all scores without changing any weight?",
-    seen="S2.6; pyg-team/pytorch_geometric #53",
-)
+@softmax.mistake("pyg-team/pytorch_geometric #53")
 def exp_overflows(scores, dim=-1):
+    """NaN as soon as one score is large: above 88.72 in float32, above 11.09
+    in float16.
+
+    cause: exp overflows to infinity, and infinity divided by infinity is not a
+    number.
+    fix: Subtract the largest score along the same axis before exp; the weights
+    stay the same.
+    """
     exp = scores.exp()
     return exp / exp.sum(dim, keepdim=True)
 
 
-@mistake(
-    task=softmax,
-    symptom="Some weights are negative or above one, and the average leaves "
-    "the range of its values; scores that sum to zero give infinities.",
-    cause="Scores are divided by their sum as if they were counts, but a "
-    "dot product may be negative.",
-    fix="Make the scores positive first, by exp; then divide by the sum.",
-    hint="Try scores (1, 2, -3). What is their sum?",
-    seen="S2.6",
-)
+@softmax.mistake()
 def divides_by_the_sum(scores, dim=-1):
+    """Some weights are negative or above one, and the average leaves the range
+    of its values; scores that sum to zero give infinities.
+
+    cause: Scores are divided by their sum as if they were counts, but a dot
+    product may be negative.
+    fix: Make the scores positive first, by exp; then divide by the sum.
+    """
     return scores / scores.sum(dim, keepdim=True)
 
 
-@mistake(
-    task=softmax,
-    symptom="Right for all scores around zero and above; NaN for a row in "
-    "which every score is far below zero.",
-    cause="The search for the largest score starts at 0, so the largest of a "
-    "row of negative scores comes out as 0; far below zero every exp is then "
-    "0.",
-    fix="Start the search at −∞ or at the first score; amax does.",
-    hint="Which number do you subtract when all scores are negative?",
-    seen="FluxML/NNlib.jl #43",
-)
+@softmax.mistake("FluxML/NNlib.jl #43")
 def maximum_starts_at_zero(scores, dim=-1):
+    """Right for all scores around zero and above; NaN for a row in which every
+    score is far below zero.
+
+    cause: The search for the largest score starts at 0, so the largest of a
+    row of negative scores comes out as 0; far below zero every exp is then 0.
+    fix: Start the search at −∞ or at the first score; amax does.
+    """
     peak = scores.amax(dim, keepdim=True).clamp(min=0)
     exp = (scores - peak).exp()
     return exp / exp.sum(dim, keepdim=True)
 
 
-@mistake(
-    task=softmax,
-    symptom="Right as long as the rows are of one size; a row far below "
-    "the largest score of another row becomes NaN.",
-    cause="The largest score of the whole tensor is subtracted, not that of "
-    "each row; in a low row every exp is then 0, and so is their sum.",
-    fix="Take the maximum along the axis that is summed: "
-    "scores.amax(dim, keepdim=True).",
-    hint="How many maxima does your function subtract, and how many rows "
-    "are there?",
-    seen="JuliaGraphs/GraphNeuralNetworks.jl #244",
-)
+@softmax.mistake("JuliaGraphs/GraphNeuralNetworks.jl #244")
 def maximum_of_the_whole_tensor(scores, dim=-1):
+    """Right as long as the rows are of one size; a row far below the largest
+    score of another row becomes NaN.
+
+    cause: The largest score of the whole tensor is subtracted, not that of
+    each row; in a low row every exp is then 0, and so is their sum.
+    fix: Take the maximum along the axis that is summed: scores.amax(dim,
+    keepdim=True).
+    """
     exp = (scores - scores.max()).exp()
     return exp / exp.sum(dim, keepdim=True)
 
 
-def _group_cases():
-    return [
-        Case("one sentence", (_tensor(1.0, 2.0), torch.tensor([0, 0]))),
-        Case(
-            "two sentences",
-            (_tensor(1.0, 2.0, 3.0), torch.tensor([0, 0, 1])),
-        ),
-        Case(
-            "any numbers in any order",
-            (_tensor(1.0, 2.0, 3.0, 1.0), torch.tensor([7, -2, 7, -2])),
-        ),
-        Case(
-            "past the overflow of exp",
-            (_tensor(1000.0, 999.0, 1.0), torch.tensor([0, 0, 1])),
-        ),
-        Case(
-            "two sentences far apart",
-            (_tensor(1000.0, 999.0, 0.0, 1.0), torch.tensor([0, 0, 1, 1])),
-        ),
-        Case("a score of −∞", (_tensor(0.0, -INF), torch.tensor([3, 3]))),
-        Case(
-            "a sentence of nothing but −∞",
-            (_tensor(-INF, -INF, 0.0, 1.0), torch.tensor([0, 0, 1, 1])),
-        ),
-        Case(
-            "three sentences of nine words",
-            (randn(9, seed=10), torch.tensor([0, 0, 0, 0, 1, 2, 2, 2, 2])),
-        ),
-    ]
-
-
 @task(
-    chapter=2,
-    wanted="weights that sum to one within each group of equal numbers in "
-    "`groups`: the softmax of its scores; 0 where all its scores are −∞",
-    cases=_group_cases,
+    against="torch.softmax, group by group",
     gradients=True,
+    cases={
+        "one sentence": (_tensor(1.0, 2.0), torch.tensor([0, 0])),
+        "two sentences": (_tensor(1.0, 2.0, 3.0), torch.tensor([0, 0, 1])),
+        "any numbers in any order": (
+            _tensor(1.0, 2.0, 3.0, 1.0),
+            torch.tensor([7, -2, 7, -2]),
+        ),
+        "past the overflow of exp": (
+            _tensor(1000.0, 999.0, 1.0),
+            torch.tensor([0, 0, 1]),
+        ),
+        "two sentences far apart": (
+            _tensor(1000.0, 999.0, 0.0, 1.0),
+            torch.tensor([0, 0, 1, 1]),
+        ),
+        "a score of −∞": (_tensor(0.0, -INF), torch.tensor([3, 3])),
+        "a sentence of nothing but −∞": (
+            _tensor(-INF, -INF, 0.0, 1.0),
+            torch.tensor([0, 0, 1, 1]),
+        ),
+        "three sentences of nine words": (
+            randn(9, seed=10),
+            torch.tensor([0, 0, 0, 0, 1, 2, 2, 2, 2]),
+        ),
+    },
 )
 def softmax_by_group(scores, groups):
+    """weights that sum to one within each group of equal numbers in `groups`:
+    the softmax of its scores; 0 where all its scores are −∞"""
     weights = torch.zeros_like(scores)
     for group in groups.unique():
         (members,) = torch.where((groups == group) & (scores > -INF))
@@ -195,46 +165,43 @@ def softmax_by_group(scores, groups):
     return weights
 
 
-@mistake(
-    task=softmax_by_group,
-    symptom="Right as long as the sentences have scores of one size; a "
-    "sentence far below the largest score of another becomes NaN.",
-    cause="The largest score of all sentences is subtracted. In a low "
-    "sentence every exp is then 0, and so is their sum.",
-    fix="Subtract from each score the largest score of its own sentence.",
-    hint="How many maxima does your function subtract, and how many "
-    "sentences are there?",
-    seen="JuliaGraphs/GraphNeuralNetworks.jl #244 (there with the neighbours "
-    "of a node)",
+@softmax_by_group.mistake(
+    "JuliaGraphs/GraphNeuralNetworks.jl #244 (there with the neighbours of "
+    "a node)"
 )
 def one_maximum_for_all_groups(scores, groups):
+    """Right as long as the sentences have scores of one size; a sentence far
+    below the largest score of another becomes NaN.
+
+    cause: The largest score of all sentences is subtracted. In a low sentence
+    every exp is then 0, and so is their sum.
+    fix: Subtract from each score the largest score of its own sentence.
+    hint: How many maxima does your function subtract, and how many sentences
+    are there?
+    """
     exp = (scores - scores.max()).exp()  # (N,)
     same = (groups[:, None] == groups).to(scores.dtype)  # (N, N)
     return exp / (same @ exp)
 
 
-def _temperature_cases():
-    return [
-        Case("temperature 1", (_tensor(1.0, 2.0), 1.0)),
-        Case("temperature 2", (_tensor(1.0, 2.0), 2.0)),
-        Case("temperature 0: the largest wins", (_tensor(1.0, 2.0), 0.0)),
-        Case("temperature 0, a tie", (_tensor(2.0, 0.0, 2.0), 0.0)),
-        Case("temperature 0, a tie of three", (_tensor(2.0, 2.0, 2.0), 0.0)),
-        Case("temperature 0, nearly a tie", (_tensor(2.0, 2.0005), 0.0)),
-        Case("temperature 0, 1e-12 from a tie", (_tensor(0.0, 1e-12), 0.0)),
-        Case("nearly 0: scores of ±1000", (_tensor(1.0, 2.0, -1.0), 0.001)),
-        Case("a batch", (randn(2, 3, 5, seed=3), 2.5)),
-        Case("a batch at temperature 0", (randn(2, 3, 5, seed=4), 0.0)),
-    ]
-
-
 @task(
-    chapter=2,
-    wanted="softmax of scores / temperature along the last axis; at "
-    "temperature 0 the largest score has weight 1, shared by equals",
-    cases=_temperature_cases,
+    against="scipy's softmax",
+    cases={
+        "temperature 1": (_tensor(1.0, 2.0), 1.0),
+        "temperature 2": (_tensor(1.0, 2.0), 2.0),
+        "temperature 0: the largest wins": (_tensor(1.0, 2.0), 0.0),
+        "temperature 0, a tie": (_tensor(2.0, 0.0, 2.0), 0.0),
+        "temperature 0, a tie of three": (_tensor(2.0, 2.0, 2.0), 0.0),
+        "temperature 0, nearly a tie": (_tensor(2.0, 2.0005), 0.0),
+        "temperature 0, 1e-12 from a tie": (_tensor(0.0, 1e-12), 0.0),
+        "nearly 0: scores of ±1000": (_tensor(1.0, 2.0, -1.0), 0.001),
+        "a batch": (randn(2, 3, 5, seed=3), 2.5),
+        "a batch at temperature 0": (randn(2, 3, 5, seed=4), 0.0),
+    },
 )
 def tempered_softmax(scores, temperature):
+    """softmax of scores / temperature along the last axis; at temperature 0
+    the largest score has weight 1, shared by equals"""
     if temperature > 0:
         weights = scipy.special.softmax(scores.numpy() / temperature, axis=-1)
     else:
@@ -243,30 +210,28 @@ def tempered_softmax(scores, temperature):
     return torch.from_numpy(weights)
 
 
-@mistake(
-    task=tempered_softmax,
-    symptom="A low temperature makes the weights even, a high one sharp: "
-    "the knob turns the wrong way. At temperature 1 nothing is amiss.",
-    cause="The scores are multiplied by the temperature.",
-    fix="Divide by it: softmax(scores / temperature).",
-    hint="Which way do your weights move when the temperature falls?",
-    seen="bowang-lab/BLEEP #5",
-)
+@tempered_softmax.mistake("bowang-lab/BLEEP #5")
 def multiplies_by_temperature(scores, temperature):
+    """A low temperature makes the weights even, a high one sharp: the knob
+    turns the wrong way. At temperature 1 nothing is amiss.
+
+    cause: The scores are multiplied by the temperature.
+    fix: Divide by it: softmax(scores / temperature).
+    hint: Which way do your weights move when the temperature falls?
+    """
     return torch.softmax(scores * temperature, -1)
 
 
-@mistake(
-    task=tempered_softmax,
-    symptom="The ratios of the weights are right, but they no longer sum to "
-    "one. At temperature 1 nothing is amiss.",
-    cause="The temperature is applied to the logarithms of finished weights; "
-    "the sum that they were divided by belongs to temperature 1.",
-    fix="Divide the scores by the temperature, then take the softmax.",
-    hint="What do your weights sum to at temperature 2?",
-    seen="MoonshotAI/Kimi-Audio #161",
-)
+@tempered_softmax.mistake("MoonshotAI/Kimi-Audio #161")
 def temperature_after_softmax(scores, temperature):
+    """The ratios of the weights are right, but they no longer sum to one. At
+    temperature 1 nothing is amiss.
+
+    cause: The temperature is applied to the logarithms of finished weights;
+    the sum that they were divided by belongs to temperature 1.
+    fix: Divide the scores by the temperature, then take the softmax.
+    hint: What do your weights sum to at temperature 2?
+    """
     log_weights = torch.log_softmax(scores, -1)
     return (log_weights / temperature).exp()
 
@@ -283,12 +248,12 @@ def _attention_cases():
 
 
 @task(
-    chapter=2,
-    wanted="(context, weights): weights = softmax of x xᵀ along the last "
-    "axis, context = weights x",
+    against="numpy.einsum and scipy's softmax",
     cases=_attention_cases,
 )
 def simple_attention(x):
+    """(context, weights): weights = softmax of x xᵀ along the last axis,
+    context = weights x"""
     x = x.numpy()
     scores = np.einsum("...id,...jd->...ij", x, x)
     weights = scipy.special.softmax(scores, axis=-1)
@@ -296,78 +261,72 @@ def simple_attention(x):
     return torch.from_numpy(context), torch.from_numpy(weights)
 
 
-@mistake(
-    task=simple_attention,
-    symptom="The columns of the weights sum to one, not the rows. Every "
-    "shape is right, and a context vector is no average any more.",
-    cause="The softmax runs over the queries. With a batch axis in front, "
-    "dim=1 does that; it was the right axis before.",
-    fix="softmax(scores, dim=-1): counted from the end, the axis of the keys "
-    "stays the same with any axes in front.",
-    hint="Which sums of your weights are one: those of the rows or those of "
-    "the columns?",
-    seen="labmlai/annotated_deep_learning_paper_implementations #146",
+@simple_attention.mistake(
+    "labmlai/annotated_deep_learning_paper_implementations #146"
 )
 def softmax_over_queries(x):
+    """The columns of the weights sum to one, not the rows. Every shape is
+    right, and a context vector is no average any more.
+
+    cause: The softmax runs over the queries. With a batch axis in front, dim=1
+    does that; it was the right axis before.
+    fix: softmax(scores, dim=-1): counted from the end, the axis of the keys
+    stays the same with any axes in front.
+    """
     scores = x @ x.transpose(-2, -1)  # (..., T, T)
     weights = torch.softmax(scores, dim=-2)  # (..., T, T)
     return weights @ x, weights  # (..., T, d)
 
 
-@mistake(
-    task=simple_attention,
-    symptom="The weights are nearly even whatever the scores, no weight more "
-    "than e = 2.718 times another, and each row sums to one.",
-    cause="A function that returns weights already gets another softmax. "
-    "Weights lie between 0 and 1, so to the second softmax they all "
-    "look alike.",
-    fix="Softmax once, on the raw scores.",
-    hint="Give it scores such as 0 and 100. How large is the top weight?",
-    seen="Lightning-Universe/lightning-bolts #654 (there before a loss)",
+@simple_attention.mistake(
+    "Lightning-Universe/lightning-bolts #654 (there before a loss)"
 )
 def softmax_twice(x):
+    """The weights are nearly even whatever the scores, no weight more than e =
+    2.718 times another, and each row sums to one.
+
+    cause: A function that returns weights already gets another softmax.
+    Weights lie between 0 and 1, so to the second softmax they all look alike.
+    fix: Softmax once, on the raw scores.
+    """
     scores = x @ x.transpose(-2, -1)  # (..., T, T)
     weights = torch.softmax(scores, dim=-1)  # (..., T, T)
     weights = torch.softmax(weights, dim=-1)
     return weights @ x, weights  # (..., T, d)
 
 
-@mistake(
-    task=simple_attention,
-    symptom="All shapes are right, but scores that should be symmetric are "
-    "not: a token is compared with pieces of several others.",
-    cause="reshape keeps the numbers in their order in memory and cuts them "
-    "elsewhere; only transpose exchanges axes.",
-    fix="x.transpose(-2, -1), or x.mT.",
-    hint="Compare your score of tokens 0 and 1 with that of 1 and 0.",
-    seen="zhouhaoyi/Informer2020 #59 (there with the axis of the heads)",
+@simple_attention.mistake(
+    "zhouhaoyi/Informer2020 #59 (there with the axis of the heads)"
 )
 def reshape_for_transpose(x):
+    """All shapes are right, but scores that should be symmetric are not: a
+    token is compared with pieces of several others.
+
+    cause: reshape keeps the numbers in their order in memory and cuts them
+    elsewhere; only transpose exchanges axes.
+    fix: x.transpose(-2, -1), or x.mT.
+    """
     n_tokens, d = x.shape[-2:]
     keys = x.reshape(*x.shape[:-2], d, n_tokens)  # (..., d, T)
     weights = torch.softmax(x @ keys, dim=-1)  # (..., T, T)
     return weights @ x, weights  # (..., T, d)
 
 
-def _log_sum_exp_cases():
-    return [
-        Case("one score", (_tensor(2.0),)),
-        Case("two equal scores", (_tensor(0.0, 0.0),)),
-        Case("scores past the overflow of exp", (_tensor(1000.0, 1000.0),)),
-        Case("scores far below zero", (_tensor(-1000.0, -1001.0),)),
-        Case("two rows far apart", (_tensor([1000.0, 999.0], [0.0, 1.0]),)),
-        Case("a score of −∞", (_tensor(0.0, -INF),)),
-        Case("a batch", (randn(2, 3, 4, seed=9),)),
-    ]
-
-
 @task(
-    chapter=2,
-    wanted="log Σ exp(s) along the last axis, finite for any finite scores",
-    cases=_log_sum_exp_cases,
+    against="torch.logsumexp",
     gradients=True,
+    cases={
+        "one score": (_tensor(2.0),),
+        "two equal scores": (_tensor(0.0, 0.0),),
+        "scores past the overflow of exp": (_tensor(1000.0, 1000.0),),
+        "scores far below zero": (_tensor(-1000.0, -1001.0),),
+        "two rows far apart": (_tensor([1000.0, 999.0], [0.0, 1.0]),),
+        "a score of −∞": (_tensor(0.0, -INF),),
+        "a batch": (randn(2, 3, 4, seed=9),),
+    },
 )
 def log_sum_exp(scores):
+    """log Σ exp(s) along the last axis, finite for any finite scores"""
     return torch.logsumexp(scores, -1)
 
 
@@ -381,12 +340,12 @@ def _neighbour_cases():
 
 
 @task(
-    chapter=2,
-    wanted="(context, weights) as simple_attention, but no token has any "
-    "weight on itself; a token that is alone has weight 0 and context 0",
+    against="numpy.einsum and scipy's softmax",
     cases=_neighbour_cases,
 )
 def neighbours_only(x):
+    """(context, weights) as simple_attention, but no token has any weight on
+    itself; a token that is alone has weight 0 and context 0"""
     x = x.numpy()
     scores = np.einsum("...id,...jd->...ij", x, x)
     others = ~np.eye(x.shape[-2], dtype=bool)
@@ -400,36 +359,35 @@ def neighbours_only(x):
     return torch.from_numpy(context), torch.from_numpy(weights)
 
 
-@mistake(
-    task=neighbours_only,
-    symptom="Each token still has a weight on itself, and a large one where "
-    "the scores of its neighbours are negative. All rows sum to one.",
-    cause="The diagonal of the scores is set to 0, and 0 is a score like any "
-    "other: exp(0) = 1.",
-    fix="Set it to −∞: exp(−∞) = 0.",
-    hint="Look at the diagonal of your weights. What does a score of 0 become "
-    "in the softmax?",
-    seen="HKUST-KnowComp/MnemonicReader #7",
-)
+@neighbours_only.mistake("HKUST-KnowComp/MnemonicReader #7")
 def scores_itself_zero(x):
+    """Each token still has a weight on itself, and a large one where the
+    scores of its neighbours are negative. All rows sum to one.
+
+    cause: The diagonal of the scores is set to 0, and 0 is a score like any
+    other: exp(0) = 1.
+    fix: Set it to −∞: exp(−∞) = 0.
+    hint: Look at the diagonal of your weights. What does a score of 0 become
+    in the softmax?
+    """
     scores = x @ x.transpose(-2, -1)  # (..., T, T)
     itself = torch.eye(x.shape[-2], dtype=torch.bool)
     weights = torch.softmax(scores.masked_fill(itself, 0), dim=-1)
     return weights @ x, weights  # (..., T, d)
 
 
-@mistake(
-    task=neighbours_only,
-    symptom="The rows no longer sum to one; the louder a token is to itself, "
-    "the less its neighbours get.",
-    cause="The weight on itself is removed after the softmax, which has "
-    "shared the whole weight out before.",
-    fix="Forbid it in the scores, before the softmax.",
-    hint="What does each row of your weights sum to?",
-    seen="lucidrains/memory-compressed-attention #2 (there with a causal "
-    "mask)",
+@neighbours_only.mistake(
+    "lucidrains/memory-compressed-attention #2 (there with a causal mask)"
 )
 def removes_itself_after_softmax(x):
+    """The rows no longer sum to one; the louder a token is to itself, the less
+    its neighbours get.
+
+    cause: The weight on itself is removed after the softmax, which has shared
+    the whole weight out before.
+    fix: Forbid it in the scores, before the softmax.
+    hint: What does each row of your weights sum to?
+    """
     scores = x @ x.transpose(-2, -1)  # (..., T, T)
     itself = torch.eye(x.shape[-2], dtype=torch.bool)
     weights = torch.softmax(scores, dim=-1).masked_fill(itself, 0)

@@ -7,7 +7,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from attnbook.teach.mistakes import mistake
 from attnbook.teach.proof import Case
 from attnbook.teach.seeded import randn
 from attnbook.teach.tasks import task
@@ -38,53 +37,41 @@ def _whole(*rows):
     return torch.tensor(rows, dtype=torch.float64)
 
 
-# Scores
-
-
-def _score_cases():
-    return [
-        Case("two tokens", (_whole([1, 0], [2, 1]), _whole([1, 3], [0, 1]))),
-        Case(
-            "one query, three keys", (randn(1, 2, seed=1), randn(3, 2, seed=2))
-        ),
-        Case(
-            "five queries, four keys",
-            (randn(5, 3, seed=3), randn(4, 3, seed=4)),
-        ),
-        Case(
-            "a batch of sequences",
-            (randn(2, 5, 3, seed=5), randn(2, 4, 3, seed=6)),
-        ),
-        Case(
-            "two leading axes",
-            (randn(2, 3, 4, 5, seed=7), randn(2, 3, 6, 5, seed=8)),
-        ),
-    ]
-
-
 @task(
-    chapter=3,
-    wanted="scores (..., T, S): in row i, column j the dot product of query "
-    "i with key j, not scaled",
-    cases=_score_cases,
+    against="torch.einsum",
     gradients=True,
+    cases={
+        "two tokens": (_whole([1, 0], [2, 1]), _whole([1, 3], [0, 1])),
+        "one query, three keys": (randn(1, 2, seed=1), randn(3, 2, seed=2)),
+        "five queries, four keys": (randn(5, 3, seed=3), randn(4, 3, seed=4)),
+        "a batch of sequences": (
+            randn(2, 5, 3, seed=5),
+            randn(2, 4, 3, seed=6),
+        ),
+        "two leading axes": (
+            randn(2, 3, 4, 5, seed=7),
+            randn(2, 3, 6, 5, seed=8),
+        ),
+    },
 )
 def attention_scores(q, k):
+    """scores (..., T, S): in row i, column j the dot product of query i with
+    key j, not scaled"""
     return torch.einsum("...id,...jd->...ij", q, k)
 
 
-@mistake(
-    task=attention_scores,
-    symptom="Row i holds the scores that token i gets as a key, not those "
-    "that it gives as a query; with as many keys as queries the shape is "
-    "right, and the softmax then runs along the wrong axis.",
-    cause="k times q transposed is the transpose of q times k transposed.",
-    fix="Queries on the left, one row each; keys on the right, one column "
-    "each.",
-    hint="Which token does row 0 of your scores belong to: query 0 or key 0?",
-    seen="nntile/nntile #382 (there between a reference and its kernel)",
+@attention_scores.mistake(
+    "nntile/nntile #382 (there between a reference and its kernel)"
 )
 def query_and_key_swapped(q, k):
+    """Row i holds the scores that token i gets as a key, not those that it
+    gives as a query; with as many keys as queries the shape is right, and the
+    softmax then runs along the wrong axis.
+
+    cause: k times q transposed is the transpose of q times k transposed.
+    fix: Queries on the left, one row each; keys on the right, one column each.
+    hint: Which token does row 0 of your scores belong to: query 0 or key 0?
+    """
     return k @ q.transpose(-2, -1)
 
 
@@ -114,13 +101,13 @@ def _head_cases():
 
 
 @task(
-    chapter=3,
-    wanted="the context softmax(q kᵀ / √d_k) v of q = x w_query, "
-    "k = x w_key, v = x w_value",
-    cases=_head_cases,
+    against="torch's scaled_dot_product_attention",
     gradients=True,
+    cases=_head_cases,
 )
 def self_attention(x, w_query, w_key, w_value):
+    """the context softmax(q kᵀ / √d_k) v of q = x w_query, k = x w_key, v = x
+    w_value"""
     return F.scaled_dot_product_attention(x @ w_query, x @ w_key, x @ w_value)
 
 
@@ -134,81 +121,82 @@ def _weights_of_the_running_example():
 attention_weights = _weights_of_the_running_example()
 
 
-@mistake(
-    task=self_attention,
-    symptom="Right on the running example, to the last digit. Any other six "
-    "tokens are averaged with the running example's weights, five tokens "
-    "raise an error, and w_query and w_key get no gradient: they never learn.",
-    cause="The last line uses attention_weights, a variable of an earlier "
-    "cell, in place of the local weights.",
-    fix="Use the local name; restart the kernel and try a second input.",
-    hint="Does every name in your function come from its arguments or from "
-    "a line above?",
-    seen="S3.6; jaygala24/pytorch-implementations #1 (there sizes instead of "
-    "weights)",
+@self_attention.mistake(
+    "jaygala24/pytorch-implementations #1 (there sizes instead of weights)"
 )
 def leans_on_a_global(x, w_query, w_key, w_value):
+    """Right on the running example, to the last digit. Any other six tokens
+    are averaged with the running example's weights, five tokens raise an
+    error, and w_query and w_key get no gradient: they never learn.
+
+    cause: The last line uses attention_weights, a variable of an earlier cell,
+    in place of the local weights.
+    fix: Use the local name; restart the kernel and try a second input.
+    hint: Does every name in your function come from its arguments or from a
+    line above?
+    """
     q, k, v = x @ w_query, x @ w_key, x @ w_value
     scores = q @ k.transpose(-2, -1) / k.shape[-1] ** 0.5
     weights = torch.softmax(scores, dim=-1)
     return attention_weights @ v
 
 
-@mistake(
-    task=self_attention,
-    symptom="Each row of weights sums to 1/√d_k instead of one, so that the "
-    "context is no average any more, and the softmax is as sharp as without "
-    "any scale.",
-    cause="√d_k divides what the softmax returns; it belongs to what goes in.",
-    fix="Divide the scores, then take the softmax.",
-    hint="What does each row of the weights that multiply v sum to?",
-    seen="S0.1",
-)
+@self_attention.mistake()
 def scale_outside_the_softmax(x, w_query, w_key, w_value):
+    """Each row of weights sums to 1/√d_k instead of one, so that the context
+    is no average any more, and the softmax is as sharp as without any scale.
+
+    cause: √d_k divides what the softmax returns; it belongs to what goes in.
+    fix: Divide the scores, then take the softmax.
+    hint: What does each row of the weights that multiply v sum to?
+    """
     q, k, v = x @ w_query, x @ w_key, x @ w_value
     weights = torch.softmax(q @ k.transpose(-2, -1), dim=-1)
     return weights / k.shape[-1] ** 0.5 @ v
 
 
-@mistake(
-    task=self_attention,
-    symptom="All shapes are right and the model trains, but its scores are "
-    "symmetric, and w_key gets no gradient.",
-    cause="A line was copied and one name in it was not changed.",
-    fix="Multiply each of the three by its own matrix.",
-    hint="Which of your arguments is never used?",
-    seen="stevezheng23/reading_comprehension_tf #284 (there reported)",
+@self_attention.mistake(
+    "stevezheng23/reading_comprehension_tf #284 (there reported)"
 )
 def keys_from_the_query_matrix(x, w_query, w_key, w_value):
+    """All shapes are right and the model trains, but its scores are symmetric,
+    and w_key gets no gradient.
+
+    cause: A line was copied and one name in it was not changed.
+    fix: Multiply each of the three by its own matrix.
+    hint: Which of your arguments is never used?
+    """
     q, k, v = x @ w_query, x @ w_query, x @ w_value
     scores = q @ k.transpose(-2, -1) / k.shape[-1] ** 0.5
     return torch.softmax(scores, dim=-1) @ v
 
 
-@mistake(
-    task=self_attention,
-    symptom="The rows of weights sum to one, but they are too sharp, the more "
-    "so the wider queries and keys are.",
-    cause="The scores go into the softmax as they are, not divided by √d_k.",
-    fix="Divide the scores by the root of the width of a key.",
-    hint="What does your code do between the scores and the softmax?",
-    seen="mlc-ai/mlc-llm #3426, PAIR-code/tiny-transformers #71",
+@self_attention.mistake(
+    "mlc-ai/mlc-llm #3426, PAIR-code/tiny-transformers #71"
 )
 def leaves_the_scale_out(x, w_query, w_key, w_value):
+    """The rows of weights sum to one, but they are too sharp, the more so the
+    wider queries and keys are.
+
+    cause: The scores go into the softmax as they are, not divided by √d_k.
+    fix: Divide the scores by the root of the width of a key.
+    hint: What does your code do between the scores and the softmax?
+    """
     q, k, v = x @ w_query, x @ w_key, x @ w_value
     return torch.softmax(q @ k.transpose(-2, -1), dim=-1) @ v
 
 
-@mistake(
-    task=self_attention,
-    symptom="The columns of the weights sum to one, the rows do not: the "
-    "queries share out each key, and the context is no average.",
-    cause="The softmax runs along dim=-2, the axis of the queries.",
-    fix="Take it along dim=-1, the axis of the keys.",
-    hint="What does each row of the weights that multiply v sum to?",
-    seen="labmlai/annotated_deep_learning_paper_implementations #146",
+@self_attention.mistake(
+    "labmlai/annotated_deep_learning_paper_implementations #146"
 )
 def softmax_down_the_columns(x, w_query, w_key, w_value):
+    """The columns of the weights sum to one, the rows do not: the queries
+    share out each key, and the context is no average.
+
+    cause: The softmax runs along dim=-2, the axis of the queries.
+    fix: Take it along dim=-1, the axis of the keys.
+    hint: What does each row of the weights that multiply v sum to?
+    """
     q, k, v = x @ w_query, x @ w_key, x @ w_value
     scores = q @ k.transpose(-2, -1) / k.shape[-1] ** 0.5
     return torch.softmax(scores, dim=-2) @ v
@@ -217,37 +205,30 @@ def softmax_down_the_columns(x, w_query, w_key, w_value):
 # What nn.Linear does
 
 
-def _linear_cases():
-    return [
-        Case("square", (_whole([1, 2], [0, 1]), _whole([1, 2], [3, 4]))),
-        Case("three to two", (randn(6, 3, seed=50), randn(2, 3, seed=51))),
-        Case("two to five", (randn(4, 2, seed=52), randn(5, 2, seed=53))),
-        Case("a batch", (randn(2, 4, 3, seed=54), randn(5, 3, seed=55))),
-    ]
-
-
 @task(
-    chapter=3,
-    wanted="x (..., d_in) projected by a weight that is stored as nn.Linear "
-    "stores it, (d_out, d_in)",
-    cases=_linear_cases,
+    against="torch's F.linear",
     gradients=True,
+    cases={
+        "square": (_whole([1, 2], [0, 1]), _whole([1, 2], [3, 4])),
+        "three to two": (randn(6, 3, seed=50), randn(2, 3, seed=51)),
+        "two to five": (randn(4, 2, seed=52), randn(5, 2, seed=53)),
+        "a batch": (randn(2, 4, 3, seed=54), randn(5, 3, seed=55)),
+    },
 )
 def linear(x, weight):
+    """x (..., d_in) projected by a weight that is stored as nn.Linear stores
+    it, (d_out, d_in)"""
     return F.linear(x, weight)
 
 
-@mistake(
-    task=linear,
-    symptom="With d_in = d_out the shape is right and the numbers are wrong; "
-    "with any other sizes it fails.",
-    cause="The weight has shape (d_out, d_in), the product needs "
-    "(d_in, d_out).",
-    fix="Transpose the weight; and try the function where d_in is not d_out.",
-    hint="Which axis of the weight has to meet the last axis of x?",
-    seen="rasbt/LLMs-from-scratch #857, #893",
-)
+@linear.mistake("rasbt/LLMs-from-scratch #857, #893")
 def transpose_hidden_by_a_square(x, weight):
+    """With d_in = d_out the shape is right and the numbers are wrong; with any
+    other sizes it fails.
+
+    cause: The weight has shape (d_out, d_in), the product needs (d_in, d_out).
+    fix: Transpose the weight; and try the function where d_in is not d_out.
+    """
     return x @ weight
 
 
@@ -263,27 +244,24 @@ def _matrices(d_in, d_k, d_v, seed):
 
 
 def _matrix_cases():
-    return [
-        Case(
-            "square",
-            (
-                _whole([1, 2], [3, 4]),
-                _whole([5, 6], [7, 8]),
-                _whole([9, 10], [11, 12]),
-            ),
+    return {
+        "square": (
+            _whole([1, 2], [3, 4]),
+            _whole([5, 6], [7, 8]),
+            _whole([9, 10], [11, 12]),
         ),
-        Case("the running example", _published_weights()),
-        Case("d_model=4, d_k=3, d_v=5", _matrices(4, 3, 5, seed=60)),
-    ]
+        "the running example": _published_weights(),
+        "d_model=4, d_k=3, d_v=5": _matrices(4, 3, 5, seed=60),
+    }
 
 
 @task(
-    chapter=3,
-    wanted="a dictionary of query.weight, key.weight and value.weight, each "
-    "of shape (d_out, d_in), from matrices of shape (d_in, d_out)",
+    against="torch.einsum",
     cases=_matrix_cases,
 )
 def copy_weights(w_query, w_key, w_value):
+    """a dictionary of query.weight, key.weight and value.weight, each of shape
+    (d_out, d_in), from matrices of shape (d_in, d_out)"""
     given = {"query": w_query, "key": w_key, "value": w_value}
     return {
         f"{name}.weight": torch.einsum("io->oi", w)
@@ -291,16 +269,14 @@ def copy_weights(w_query, w_key, w_value):
     }
 
 
-@mistake(
-    task=copy_weights,
-    symptom="Square matrices load without complaint and give other numbers "
-    "than before; others are refused with a size mismatch.",
-    cause="nn.Linear stores its weight as (d_out, d_in).",
-    fix="Transpose each matrix on the way.",
-    hint="What is the shape of nn.Linear(3, 2).weight?",
-    seen="AutoGPTQ/AutoGPTQ #139",
-)
+@copy_weights.mistake("AutoGPTQ/AutoGPTQ #139")
 def copied_without_transposing(w_query, w_key, w_value):
+    """Square matrices load without complaint and give other numbers than
+    before; others are refused with a size mismatch.
+
+    cause: nn.Linear stores its weight as (d_out, d_in).
+    fix: Transpose each matrix on the way.
+    """
     return {
         "query.weight": w_query,
         "key.weight": w_key,
@@ -309,12 +285,12 @@ def copied_without_transposing(w_query, w_key, w_value):
 
 
 @task(
-    chapter=3,
-    wanted="the weight (2 d_k + d_v, d_in) of one nn.Linear whose output is "
-    "query, key and value side by side, in this order",
+    against="numpy.concatenate",
     cases=_matrix_cases,
 )
 def qkv_weight(w_query, w_key, w_value):
+    """the weight (2 d_k + d_v, d_in) of one nn.Linear whose output is query,
+    key and value side by side, in this order"""
     joined = np.concatenate(
         [w.numpy().T for w in (w_query, w_key, w_value)], axis=0
     )
@@ -344,27 +320,24 @@ def _residual_cases():
 
 
 @task(
-    chapter=3,
-    wanted="x plus the context, brought back to d_model by w_out (d_v, "
-    "d_model)",
-    cases=_residual_cases,
+    against="torch.einsum",
     gradients=True,
+    cases=_residual_cases,
 )
 def add_to_tokens(x, context, w_out):
+    """x plus the context, brought back to d_model by w_out (d_v, d_model)"""
     return x + torch.einsum("...v,vm->...m", context, w_out)
 
 
-@mistake(
-    task=add_to_tokens,
-    symptom="An error for most widths. With d_v = d_model, or if one of the "
-    "two is 1, no error: numbers of two different spaces are added, and "
-    "w_out gets no gradient.",
-    cause="The context lives in value space; it has to be projected first.",
-    fix="Add context @ w_out, not the context.",
-    hint="In which space does each of the two things that you add live?",
-    seen="S0.2, S2.14",
-)
+@add_to_tokens.mistake()
 def adds_the_context_itself(x, context, w_out):
+    """An error for most widths. With d_v = d_model, or if one of the two is 1,
+    no error: numbers of two different spaces are added, and w_out gets no
+    gradient.
+
+    cause: The context lives in value space; it has to be projected first.
+    fix: Add context @ w_out, not the context.
+    """
     return x + context
 
 
@@ -407,70 +380,64 @@ def _test_cases():
     x = _whole([0.1, 0.2, 0.3], [0.4, 0.5, 0.6])
     same = _whole([2, 2, 2])
     left, right = SumOfThree("left"), SumOfThree("right")
-    return [
-        Case("one function, twice", (Times(3), Times(3), x)),
-        Case("the second is larger", (Times(3), Times(4), x)),
-        Case("the second is smaller", (Times(4), Times(3), x)),
-        Case("a sum in another order", (left, right, x)),
-        Case("off by 5e-7", (Times(1), Times(1, 5e-7), x)),
-        Case("off by 5e-6", (Times(1), Times(1, 5e-6), x)),
-        Case("off by 5e-6, allowed", (Times(1), Times(1, 5e-6), x, 1e-5)),
-        Case("a shape that broadcasts", (Times(1), FirstColumn(), same)),
-        Case("NaN on both sides", (Times(torch.nan), Times(torch.nan), x)),
-    ]
+    return {
+        "one function, twice": (Times(3), Times(3), x),
+        "the second is larger": (Times(3), Times(4), x),
+        "the second is smaller": (Times(4), Times(3), x),
+        "a sum in another order": (left, right, x),
+        "off by 5e-7": (Times(1), Times(1, 5e-7), x),
+        "off by 5e-6": (Times(1), Times(1, 5e-6), x),
+        "off by 5e-6, allowed": (Times(1), Times(1, 5e-6), x, 1e-5),
+        "a shape that broadcasts": (Times(1), FirstColumn(), same),
+        "NaN on both sides": (Times(torch.nan), Times(torch.nan), x),
+    }
 
 
 @task(
-    chapter=3,
-    wanted="True if a(x) and b(x) have one shape and differ by at most "
-    "`within` everywhere, else False",
+    against="numpy.allclose",
     cases=_test_cases,
 )
 def same_outputs(a, b, x, within=1e-6):
+    """True if a(x) and b(x) have one shape and differ by at most `within`
+    everywhere, else False"""
     ours, theirs = a(x).numpy(), b(x).numpy()
     return ours.shape == theirs.shape and np.allclose(
         ours, theirs, rtol=0, atol=within
     )
 
 
-@mistake(
-    task=same_outputs,
-    symptom="True whatever the second function does: the test cannot fail.",
-    cause="The first function is called twice; b is never called.",
-    fix="Call each of the two once, under two names.",
-    hint="What would your test say if b returned zeros?",
-    seen="S3.6",
-)
+@same_outputs.mistake()
 def compares_with_itself(a, b, x, within=1e-6):
+    """True whatever the second function does: the test cannot fail.
+
+    cause: The first function is called twice; b is never called.
+    fix: Call each of the two once, under two names.
+    """
     ours, theirs = a(x), a(x)
     if ours.shape != theirs.shape:
         return False
     return bool((ours - theirs).abs().max() <= within)
 
 
-@mistake(
-    task=same_outputs,
-    symptom="False for two functions that are equal in mathematics and differ "
-    "by rounding in the last digit.",
-    cause="Each operation on floats rounds, so that the order of operations "
-    "shows; == asks for every bit.",
-    fix="Ask for a difference of at most a stated bound.",
-    hint="Is 0.1 + 0.2 == 0.3?",
-    seen="S3.2",
-)
+@same_outputs.mistake()
 def compares_with_equals(a, b, x, within=1e-6):
+    """False for two functions that are equal in mathematics and differ by
+    rounding in the last digit.
+
+    cause: Each operation on floats rounds, so that the order of operations
+    shows; == asks for every bit.
+    fix: Ask for a difference of at most a stated bound.
+    """
     return torch.equal(a(x), b(x))
 
 
-@mistake(
-    task=same_outputs,
-    symptom="True for any two functions whose results have the same shape.",
-    cause="Only shapes are compared; wrong numbers have right shapes too.",
-    fix="Compare the shapes, then the values.",
-    hint="Which numbers does your test look at?",
-    seen="S4.3",
-)
+@same_outputs.mistake()
 def compares_only_the_shapes(a, b, x, within=1e-6):
+    """True for any two functions whose results have the same shape.
+
+    cause: Only shapes are compared; wrong numbers have right shapes too.
+    fix: Compare the shapes, then the values.
+    """
     return a(x).shape == b(x).shape
 
 
@@ -547,18 +514,18 @@ def _candidate_cases():
         "an_axis_too_many": _an_axis_too_many,
         "epsilon_in_the_sum": _epsilon_in_the_sum,
     }
-    return [
-        Case(name.replace("_", " "), (Candidate(name, fn),))
+    return {
+        name.replace("_", " "): (Candidate(name, fn),)
         for name, fn in candidates.items()
-    ]
+    }
 
 
 @task(
-    chapter=3,
-    wanted="True if fn is a right self_attention, False if it is a wrong one",
+    against="torch's scaled_dot_product_attention",
     cases=_candidate_cases,
 )
 def is_self_attention(fn):
+    """True if fn is a right self_attention, False if it is a wrong one"""
     *_, unequal, _ = _head_cases()  # T=20, d_model=4, d_k=3, d_v=5
     try:
         ours = fn(*unequal.args)

@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from torch.autograd.functional import jacobian
 
 from attnbook.attention import Attention, softmax
-from attnbook.teach.mistakes import mistake
 from attnbook.teach.proof import Case, difference
 from attnbook.teach.seeded import randn
 from attnbook.teach.tasks import task
@@ -36,47 +35,36 @@ def _watched(*tensors):
     return tuple(tensor.as_subclass(Watched) for tensor in tensors)
 
 
-# ---- the variance of a score
-
-
-def _variance_cases():
-    return [
-        Case("one component, mean 0, variance 1", (1, 0.0, 1.0)),
-        Case("three components, mean 0, variance 1", (3, 0.0, 1.0)),
-        Case("two components, uniform on [0, 1)", (2, 1 / 2, 1 / 12)),
-        Case("four components, mean -1, variance 0.5", (4, -1.0, 0.5)),
-    ]
-
-
 @task(
-    chapter=4,
-    wanted="the variance of q·k for d_k independent components, each with "
-    "this mean and variance",
-    cases=_variance_cases,
-    within=1e-6,  # so that an answer in float32 is right too
+    against="the moments of a product",
+    within=1e-6,
+    cases={
+        "one component, mean 0, variance 1": (1, 0.0, 1.0),
+        "three components, mean 0, variance 1": (3, 0.0, 1.0),
+        "two components, uniform on [0, 1)": (2, 1 / 2, 1 / 12),
+        "four components, mean -1, variance 0.5": (4, -1.0, 0.5),
+    },
 )
 def score_variance(d_k, mean=0.0, variance=1.0):
+    """the variance of q·k for d_k independent components, each with this mean
+    and variance"""
     mean_square = variance + mean**2
     variance = d_k * (mean_square**2 - mean**4)
     return torch.tensor(variance, dtype=torch.float64)
 
 
-@mistake(
-    task=score_variance,
-    symptom="It predicts variances of 5 and 20 for components drawn "
-    "uniformly from [0, 1) at widths 5 and 20; measured are 0.24 and 0.97.",
-    cause="Var(q·k) = d_k holds for components with mean 0 and variance 1. "
-    "torch.rand has mean 1/2 and variance 1/12.",
-    fix="Draw from torch.randn where the rule is to be shown, or work out "
-    "E[q²]E[k²] − E[q]²E[k]² for the inputs at hand.",
-    hint="Does your result depend on the mean and the variance at all?",
-    seen="S3.4",
-)
+@score_variance.mistake()
 def takes_d_k_for_any_inputs(d_k, mean=0.0, variance=1.0):
+    """It predicts variances of 5 and 20 for components drawn uniformly from
+    [0, 1) at widths 5 and 20; measured are 0.24 and 0.97.
+
+    cause: Var(q·k) = d_k holds for components with mean 0 and variance 1.
+    torch.rand has mean 1/2 and variance 1/12.
+    fix: Draw from torch.randn where the rule is to be shown, or work out
+    E[q²]E[k²] − E[q]²E[k]² for the inputs at hand.
+    hint: Does your result depend on the mean and the variance at all?
+    """
     return float(d_k)
-
-
-# ---- entropy and the Jacobian of softmax
 
 
 def _weight_cases():
@@ -96,26 +84,24 @@ def _weights(*size, seed):
 
 
 @task(
-    chapter=4,
-    wanted="−Σ a log a over the last axis, in nats; a weight of 0 adds 0",
+    against="torch.special.entr",
     cases=_weight_cases,
 )
 def entropy(weights):
+    """−Σ a log a over the last axis, in nats; a weight of 0 adds 0"""
     return torch.special.entr(weights).sum(-1)
 
 
-@mistake(
-    task=entropy,
-    symptom="The entropy of any row with a weight of exactly 0, and so of "
-    "every masked row, is NaN.",
-    cause="0 · log 0 is computed as 0 · (−∞), which is NaN; its limit is 0.",
-    fix="Put a 1 in the place of a zero weight before the logarithm is "
-    "taken. torch.special.entr and torch.xlogy have the right value too, "
-    "but through a softmax their gradient at a weight of 0 is NaN.",
-    hint="What does your code give for a row such as (0, 1, 0)?",
-    seen="huggingface/trl #7221",
-)
+@entropy.mistake("huggingface/trl #7221")
 def takes_the_log_of_zero(weights):
+    """The entropy of any row with a weight of exactly 0, and so of every
+    masked row, is NaN.
+
+    cause: 0 · log 0 is computed as 0 · (−∞), which is NaN; its limit is 0.
+    fix: Put a 1 in the place of a zero weight before the logarithm is taken.
+    torch.special.entr and torch.xlogy have the right value too, but through a
+    softmax their gradient at a weight of 0 is NaN.
+    """
     return -(weights * weights.log()).sum(-1)
 
 
@@ -124,11 +110,11 @@ def _jacobian_cases():
 
 
 @task(
-    chapter=4,
-    wanted="the matrix of ∂aᵢ/∂sⱼ for weights a = softmax(s): (..., S, S)",
+    against="torch's jacobian of softmax",
     cases=_jacobian_cases,
 )
 def softmax_jacobian(weights):
+    """the matrix of ∂aᵢ/∂sⱼ for weights a = softmax(s): (..., S, S)"""
     total = weights.sum(-1, keepdim=True)
     rows = (weights / total).reshape(-1, weights.shape[-1])
     found = [
@@ -137,18 +123,15 @@ def softmax_jacobian(weights):
     return torch.stack(found).reshape(*weights.shape, weights.shape[-1])
 
 
-@mistake(
-    task=softmax_jacobian,
-    symptom="Gradients have the right shape and the wrong values: raising "
-    "one score seems to change that score's weight alone.",
-    cause="The derivative of the sigmoid, a(1 − a), is used for the "
-    "softmax. There every weight depends on every score.",
-    fix="diag(a) − a aᵀ: the off-diagonal entries are −aᵢaⱼ.",
-    hint="The weights sum to one whatever the scores are. What must each "
-    "column of the matrix sum to, then?",
-    seen="deeplearning4j/libnd4j #440",
-)
+@softmax_jacobian.mistake("deeplearning4j/libnd4j #440")
 def keeps_only_the_diagonal(weights):
+    """Gradients have the right shape and the wrong values: raising one score
+    seems to change that score's weight alone.
+
+    cause: The derivative of the sigmoid, a(1 − a), is used for the softmax.
+    There every weight depends on every score.
+    fix: diag(a) − a aᵀ: the off-diagonal entries are −aᵢaⱼ.
+    """
     return torch.diag_embed(weights * (1 - weights))
 
 
@@ -166,18 +149,15 @@ def _backward_cases():
 
 
 @task(
-    chapter=4,
-    wanted="the gradient with respect to the scores, given the weights and "
-    "the gradient with respect to the weights",
+    against="torch's autograd",
     cases=_backward_cases,
 )
 def softmax_backward(weights, gradient):
+    """the gradient with respect to the scores, given the weights and the
+    gradient with respect to the weights"""
     scores = weights.log().requires_grad_()
     again = torch.softmax(scores, -1)
     return torch.autograd.grad(again, scores, gradient)[0]
-
-
-# ---- the whole function
 
 
 def masked(scores, mask):
@@ -248,14 +228,14 @@ def _qkv(leading, n_queries, n_keys, d_k, d_v, *, seed, by=1):
 
 
 @task(
-    chapter=4,
-    wanted="the context softmax(q kᵀ/√d_k + mask) v and the weights; a "
-    "fully masked query gets zeros, in the gradient too",
-    cases=_attention_cases,
-    gradients=True,
+    against="torch's scaled_dot_product_attention",
     home="attention.scaled_dot_product_attention",
+    gradients=True,
+    cases=_attention_cases,
 )
 def scaled_dot_product_attention(q, k, v, *, mask=None, scale=None):
+    """the context softmax(q kᵀ/√d_k + mask) v and the weights; a fully masked
+    query gets zeros, in the gradient too"""
     # Averaging the rows of the identity gives the weights themselves.
     identity = torch.eye(k.shape[-2], dtype=k.dtype, device=k.device)
     identity = identity.expand(*k.shape[:-2], -1, -1)
@@ -274,52 +254,55 @@ def scaled_dot_product_attention(q, k, v, *, mask=None, scale=None):
     return context, weights
 
 
-@mistake(
-    task=scaled_dot_product_attention,
-    symptom="The weights are far too sharp, the more so the wider the head; "
-    "most queries listen to one key, and many get hardly any gradient.",
-    cause="The scores go into the softmax with a standard deviation of √d_k "
-    "instead of 1.",
-    fix="Divide the scores (or q) by √d_k before the softmax.",
-    hint="How large are your scores when d_k is large?",
-    seen="mlc-ai/mlc-llm #3426, PAIR-code/tiny-transformers #71",
+@scaled_dot_product_attention.mistake(
+    "mlc-ai/mlc-llm #3426, PAIR-code/tiny-transformers #71"
 )
 def forgets_the_scale(q, k, v, *, mask=None, scale=None):
+    """The weights are far too sharp, the more so the wider the head; most
+    queries listen to one key, and many get hardly any gradient.
+
+    cause: The scores go into the softmax with a standard deviation of √d_k
+    instead of 1.
+    fix: Divide the scores (or q) by √d_k before the softmax.
+    hint: How large are your scores when d_k is large?
+    """
     scale = 1.0 if scale is None else scale
     scores = masked(q @ k.transpose(-2, -1) * scale, mask)
     weights = softmax(scores)
     return Attention(weights @ v, weights)
 
 
-@mistake(
-    task=scaled_dot_product_attention,
-    symptom="The weights are nearly uniform, the more so the wider the "
-    "head: each context is close to the plain mean of the values.",
-    cause="The variance of a score is d_k, so its standard deviation, which "
-    "is what a division acts on, is √d_k.",
-    fix="Divide by the square root of d_k.",
-    hint="Dividing by c divides the variance by which power of c?",
-    seen="YutaroOgawa/pytorch_advanced #174 (there asked about)",
+@scaled_dot_product_attention.mistake(
+    "YutaroOgawa/pytorch_advanced #174 (there asked about)"
 )
 def divides_by_d_k(q, k, v, *, mask=None, scale=None):
+    """The weights are nearly uniform, the more so the wider the head: each
+    context is close to the plain mean of the values.
+
+    cause: The variance of a score is d_k, so its standard deviation, which is
+    what a division acts on, is √d_k.
+    fix: Divide by the square root of d_k.
+    hint: Dividing by c divides the variance by which power of c?
+    """
     scale = 1 / q.shape[-1] if scale is None else scale
     scores = masked(q @ k.transpose(-2, -1) * scale, mask)
     weights = softmax(scores)
     return Attention(weights @ v, weights)
 
 
-@mistake(
-    task=scaled_dot_product_attention,
-    symptom="With one head all is well; with H heads the scores are √H "
-    "times too small, and the weights too even.",
-    cause="The root is taken of the model's full width. A head's dot "
-    "product has only d_model / H terms.",
-    fix="Divide by the root of the width that the sum runs over, "
-    "q.shape[-1] after the heads are split.",
-    hint="Over how many terms does the dot product of one head sum?",
-    seen="karpathy/ng-video-lecture #6, lucidrains/vit-pytorch #65",
+@scaled_dot_product_attention.mistake(
+    "karpathy/ng-video-lecture #6, lucidrains/vit-pytorch #65"
 )
 def scales_by_the_full_width(q, k, v, *, mask=None, scale=None):
+    """With one head all is well; with H heads the scores are √H times too
+    small, and the weights too even.
+
+    cause: The root is taken of the model's full width. A head's dot product
+    has only d_model / H terms.
+    fix: Divide by the root of the width that the sum runs over, q.shape[-1]
+    after the heads are split.
+    hint: Over how many terms does the dot product of one head sum?
+    """
     n_heads = q.shape[-3] if q.ndim == 4 else 1  # (B, H, T, d_k)
     d_model = n_heads * q.shape[-1]
     scale = 1 / math.sqrt(d_model) if scale is None else scale
@@ -328,18 +311,19 @@ def scales_by_the_full_width(q, k, v, *, mask=None, scale=None):
     return Attention(weights @ v, weights)
 
 
-@mistake(
-    task=scaled_dot_product_attention,
-    symptom="Nothing is masked: forbidden keys keep their weight but for a "
-    "factor of e, and no error is raised.",
-    cause="A boolean mask is added to the scores. True counts as 1 and "
-    "False as 0, so allowed scores grow by 1 and forbidden ones stay.",
-    fix="Fill with −∞ where the mask is False; add only a mask that holds "
-    "0 and −∞.",
-    hint="What does a masked key's weight come out as? It should be 0.",
-    seen="vllm-project/speculators #691, huggingface/diffusers #14342",
+@scaled_dot_product_attention.mistake(
+    "vllm-project/speculators #691, huggingface/diffusers #14342"
 )
 def adds_a_boolean_mask(q, k, v, *, mask=None, scale=None):
+    """Nothing is masked: forbidden keys keep their weight but for a factor of
+    e, and no error is raised.
+
+    cause: A boolean mask is added to the scores. True counts as 1 and False as
+    0, so allowed scores grow by 1 and forbidden ones stay.
+    fix: Fill with −∞ where the mask is False; add only a mask that holds 0 and
+    −∞.
+    hint: What does a masked key's weight come out as? It should be 0.
+    """
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     scores = q @ k.transpose(-2, -1) * scale
     if mask is not None:
@@ -348,134 +332,119 @@ def adds_a_boolean_mask(q, k, v, *, mask=None, scale=None):
     return Attention(weights @ v, weights)
 
 
-@mistake(
-    task=scaled_dot_product_attention,
-    symptom="A mask of 0 and −∞ works; a bias comes out √d_k times too weak.",
-    cause="The mask is added before the scores are divided, and so is "
-    "divided with them. −∞ divided by anything is still −∞.",
-    fix="Scale first, then add: q kᵀ/√d_k + M.",
-    hint="Try a mask with finite numbers in it. What reaches the softmax?",
-    seen="tenstorrent/tt-metal #56406, NVIDIA/OpenSeq2Seq #76",
+@scaled_dot_product_attention.mistake(
+    "tenstorrent/tt-metal #56406, NVIDIA/OpenSeq2Seq #76"
 )
 def scales_the_mask_too(q, k, v, *, mask=None, scale=None):
+    """A mask of 0 and −∞ works; a bias comes out √d_k times too weak.
+
+    cause: The mask is added before the scores are divided, and so is divided
+    with them. −∞ divided by anything is still −∞.
+    fix: Scale first, then add: q kᵀ/√d_k + M.
+    hint: Try a mask with finite numbers in it. What reaches the softmax?
+    """
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     scores = masked(q @ k.transpose(-2, -1), mask) * scale
     weights = softmax(scores)
     return Attention(weights @ v, weights)
 
 
-# ---- a mask that is added
-
-
-def _allowed_cases():
-    return [
-        Case("one of two keys allowed", (torch.tensor([True, False]),)),
-        Case("every key allowed", (torch.tensor([True, True, True]),)),
-        Case("three queries, five keys", (randn(3, 5, seed=40) > 0,)),
-        Case("a batch", (randn(2, 1, 4, seed=41) > 0,)),
-    ]
-
-
 @task(
-    chapter=4,
-    wanted="a floating-point mask, 0 where allowed is True and −inf where "
-    "it is False",
-    cases=_allowed_cases,
+    against="torch's masked_fill",
+    cases={
+        "one of two keys allowed": (torch.tensor([True, False]),),
+        "every key allowed": (torch.tensor([True, True, True]),),
+        "three queries, five keys": (randn(3, 5, seed=40) > 0,),
+        "a batch": (randn(2, 1, 4, seed=41) > 0,),
+    },
 )
 def additive_mask(allowed):
+    """a floating-point mask, 0 where allowed is True and −inf where it is
+    False"""
     zeros = torch.zeros(
         allowed.shape, dtype=torch.float64, device=allowed.device
     )
     return zeros.masked_fill(~allowed, -torch.inf)
 
 
-@mistake(
-    task=additive_mask,
-    symptom="Every output is NaN, also where nothing is masked.",
-    cause="At an allowed place the product is 0 · (−∞), which is NaN, not 0.",
-    fix="Choose instead of multiplying: torch.where or masked_fill.",
-    hint="What is 0 times infinity?",
-    seen="cerebroai/reformers #3",
-)
+@additive_mask.mistake("cerebroai/reformers #3")
 def multiplies_by_infinity(allowed):
+    """Every output is NaN, also where nothing is masked.
+
+    cause: At an allowed place the product is 0 · (−∞), which is NaN, not 0.
+    fix: Choose instead of multiplying: torch.where or masked_fill.
+    """
     return (1 - allowed.double()) * -torch.inf
-
-
-# ---- heads
 
 
 def _heads_cases():
     numbers = torch.arange(8, dtype=torch.float64).reshape(2, 4)
-    return [
-        Case("two tokens of width four, two heads", (numbers, 2)),
-        Case("one head", (randn(3, 4, seed=50), 1)),
-        Case("(2, 10, 64), eight heads", (randn(2, 10, 64, seed=51), 8)),
-        Case("two leading axes", (randn(2, 3, 5, 6, seed=52), 3)),
-    ]
+    return {
+        "two tokens of width four, two heads": (numbers, 2),
+        "one head": (randn(3, 4, seed=50), 1),
+        "(2, 10, 64), eight heads": (randn(2, 10, 64, seed=51), 8),
+        "two leading axes": (randn(2, 3, 5, 6, seed=52), 3),
+    }
 
 
 @task(
-    chapter=4,
-    wanted="(..., T, H·d) → (..., H, T, d): head h of a token holds its "
-    "components h·d to (h+1)·d",
-    cases=_heads_cases,
+    against="torch.chunk",
     home="attention.split_heads",
+    cases=_heads_cases,
 )
 def split_heads(x, n_heads):
+    """(..., T, H·d) → (..., H, T, d): head h of a token holds its components
+    h·d to (h+1)·d"""
     return torch.stack(x.chunk(n_heads, -1), -3)
 
 
-@mistake(
-    task=split_heads,
-    symptom="The shape (..., H, T, d) is right, but a row of a head holds "
-    "pieces of several tokens, or several pieces of one.",
-    cause="The tensor is reshaped straight to (H, T, d). Reshaping never "
-    "moves a number: it only cuts the same row of numbers at other places.",
-    fix="Cut the last axis in two, (T, H, d), then transpose T and H.",
-    hint="Number the components 0, 1, 2, … and look at what the first head "
-    "gets.",
-    seen="zhouhaoyi/Informer2020 #59; asked about in "
-    "hyunwoongko/transformer #15, bentrevett/pytorch-seq2seq #148",
+@split_heads.mistake(
+    "zhouhaoyi/Informer2020 #59; asked about in hyunwoongko/transformer "
+    "#15, bentrevett/pytorch-seq2seq #148"
 )
 def cuts_across_tokens(x, n_heads):
+    """The shape (..., H, T, d) is right, but a row of a head holds pieces of
+    several tokens, or several pieces of one.
+
+    cause: The tensor is reshaped straight to (H, T, d). Reshaping never moves
+    a number: it only cuts the same row of numbers at other places.
+    fix: Cut the last axis in two, (T, H, d), then transpose T and H.
+    """
     *leading, length, width = x.shape
     return x.reshape(*leading, n_heads, length, width // n_heads)
 
 
-# ---- peak and total of the softmax in one pass
-
-
 def _score_cases():
     rising = torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64)
-    return [
-        Case("one score", (rising[:1],)),
-        Case("two rising scores", (rising[:2],)),
-        Case("falling scores", (rising.flip(0),)),
-        Case("scores in the thousands", (randn(3, 6, seed=60) * 1000,)),
-        Case("a batch", (randn(2, 3, 5, seed=61),)),
-    ]
+    return {
+        "one score": (rising[:1],),
+        "two rising scores": (rising[:2],),
+        "falling scores": (rising.flip(0),),
+        "scores in the thousands": (randn(3, 6, seed=60) * 1000,),
+        "a batch": (randn(2, 3, 5, seed=61),),
+    }
 
 
 @task(
-    chapter=4,
-    wanted="softmax over the last axis",
+    against="torch.softmax",
     cases=_score_cases,
 )
 def online_softmax(scores):
+    """softmax over the last axis"""
     return torch.softmax(scores, -1)
 
 
-@mistake(
-    task=online_softmax,
-    symptom="Right as long as the first score is the largest; where a later "
-    "one exceeds it, the weights no longer sum to one.",
-    cause="The factor that carries the old total over to the new peak is "
-    "turned round: exp(new − old) instead of exp(old − new).",
-    fix="Multiply the old total by exp(old − new), which is at most 1.",
-    hint="When the peak rises, must the old total shrink or grow?",
-    seen="deepseek-ai/FlashMLA #177 (there in the documentation)",
+@online_softmax.mistake(
+    "deepseek-ai/FlashMLA #177 (there in the documentation)"
 )
 def rescales_the_wrong_way(scores):
+    """Right as long as the first score is the largest; where a later one
+    exceeds it, the weights no longer sum to one.
+
+    cause: The factor that carries the old total over to the new peak is turned
+    round: exp(new − old) instead of exp(old − new).
+    fix: Multiply the old total by exp(old − new), which is at most 1.
+    """
     peak, total = scores[..., :1], torch.ones_like(scores[..., :1])
     for score in scores[..., None].unbind(-2)[1:]:  # (..., 1) each
         higher = torch.maximum(peak, score)
@@ -484,32 +453,25 @@ def rescales_the_wrong_way(scores):
     return (scores - peak).exp() / total
 
 
-def _block_cases():
-    return [
-        Case("two keys, one a block", (*_qkv((), 1, 2, 2, 1, seed=70), 1)),
-        Case("five keys, two a block", (*_qkv((), 3, 5, 4, 2, seed=73), 2)),
-        Case("one block for all", (*_qkv((2,), 3, 4, 4, 2, seed=76), 9)),
-        Case(
-            "scores in the thousands",
-            (*_qkv((2, 3), 2, 7, 4, 5, seed=79, by=1000), 3),
-        ),
-        Case(
-            "fifty queries, five hundred keys, ten a block",
-            (*_watched(*_qkv((), 50, 500, 4, 3, seed=82)), 10),
-        ),
-    ]
-
-
 @task(
-    chapter=4,
-    wanted="the context of attention, the keys and values read in blocks",
-    cases=_block_cases,
+    against="torch's scaled_dot_product_attention",
+    cases={
+        "two keys, one a block": (*_qkv((), 1, 2, 2, 1, seed=70), 1),
+        "five keys, two a block": (*_qkv((), 3, 5, 4, 2, seed=73), 2),
+        "one block for all": (*_qkv((2,), 3, 4, 4, 2, seed=76), 9),
+        "scores in the thousands": (
+            *_qkv((2, 3), 2, 7, 4, 5, seed=79, by=1000),
+            3,
+        ),
+        "fifty queries, five hundred keys, ten a block": (
+            *_watched(*_qkv((), 50, 500, 4, 3, seed=82)),
+            10,
+        ),
+    },
 )
 def attention_in_blocks(q, k, v, block):
+    """the context of attention, the keys and values read in blocks"""
     return F.scaled_dot_product_attention(q, k, v)
-
-
-# ---- a test of attention
 
 
 @dataclass(frozen=True, repr=False)
@@ -544,27 +506,25 @@ def _candidates():
 
 
 @task(
-    chapter=4,
-    wanted="True for a function that computes scaled dot-product attention, "
-    "False for any other",
+    against="torch's scaled_dot_product_attention",
     cases=_candidates,
 )
 def is_attention(attention):
+    """True for a function that computes scaled dot-product attention, False
+    for any other"""
     q, k, v = _qkv((2,), 3, 5, 4, 6, seed=90)
     right = F.scaled_dot_product_attention(q, k, v)
     return difference(attention(q, k, v), right, within=1e-9) is None
 
 
-@mistake(
-    task=is_attention,
-    symptom="The test passes for any function that keeps the shape, also "
-    "one that returns nothing but NaN.",
-    cause="The input is uninitialised memory, so no value could be expected "
-    "of the output, and only its shape is looked at.",
-    fix="Draw the input, and compare values with an independent result.",
-    hint="Which values does your test compare, and with what?",
-    seen="S1.1",
-)
+@is_attention.mistake()
 def passes_on_uninitialised_memory(attention):
+    """The test passes for any function that keeps the shape, also one that
+    returns nothing but NaN.
+
+    cause: The input is uninitialised memory, so no value could be expected of
+    the output, and only its shape is looked at.
+    fix: Draw the input, and compare values with an independent result.
+    """
     x = torch.empty(30, 50, 64)  # whatever lay in this memory before
     return attention(x, x, x).shape == (30, 50, 64)

@@ -7,55 +7,48 @@ import torch.nn.functional as F
 from torch import nn
 
 from attnbook.attention import softmax
-from attnbook.teach.mistakes import mistake
-from attnbook.teach.proof import Case
 from attnbook.teach.seeded import randn
 from attnbook.teach.tasks import task
-
-# ---- heads side by side again
 
 
 def _merge_cases():
     numbers = torch.arange(8, dtype=torch.float64).reshape(2, 2, 2)
-    return [
-        Case("two heads of two tokens, numbered", (numbers,)),
-        Case("one head", (randn(1, 3, 2, seed=1),)),
-        Case("eight heads of width 8", (randn(2, 8, 10, 8, seed=2),)),
-        Case("two leading axes", (randn(2, 3, 2, 5, 4, seed=3),)),
-    ]
+    return {
+        "two heads of two tokens, numbered": (numbers,),
+        "one head": (randn(1, 3, 2, seed=1),),
+        "eight heads of width 8": (randn(2, 8, 10, 8, seed=2),),
+        "two leading axes": (randn(2, 3, 2, 5, 4, seed=3),),
+    }
 
 
 @task(
-    chapter=6,
-    wanted="(..., H, T, d) → (..., T, H·d): in each token's row head 0 "
-    "comes first, then head 1, and so on",
-    cases=_merge_cases,
-    gradients=True,
+    against="torch.cat",
     home="attention.merge_heads",
+    gradients=True,
+    cases=_merge_cases,
 )
 def merge_heads(x):
+    """(..., H, T, d) → (..., T, H·d): in each token's row head 0 comes first,
+    then head 1, and so on"""
     return torch.cat(x.unbind(-3), -1)
 
 
-@mistake(
-    task=merge_heads,
-    symptom="The shape (..., T, H·d) is right, but a token's row holds one "
-    "head's results for several tokens instead of all heads' results for "
-    "this one. On an easy task training can succeed all the same.",
-    cause="The tensor is reshaped while the heads still stand before the "
-    "tokens. Reshaping moves no number.",
-    fix="Transpose back to (..., T, H, d) first, then flatten the last two "
-    "axes.",
-    hint="Which axis stands before the last one when you join the two?",
-    seen="jsbaan/transformer-from-scratch #6, "
-    "ajhalthor/Transformer-Neural-Network #4",
+@merge_heads.mistake(
+    "jsbaan/transformer-from-scratch #6, ajhalthor/Transformer-Neural- "
+    "Network #4"
 )
 def merges_without_transposing(x):
+    """The shape (..., T, H·d) is right, but a token's row holds one head's
+    results for several tokens instead of all heads' results for this one. On
+    an easy task training can succeed all the same.
+
+    cause: The tensor is reshaped while the heads still stand before the
+    tokens. Reshaping moves no number.
+    fix: Transpose back to (..., T, H, d) first, then flatten the last two
+    axes.
+    """
     *leading, n_heads, length, width = x.shape
     return x.reshape(*leading, length, n_heads * width)
-
-
-# ---- the whole function
 
 
 def _sizes(leading, T, S, d_in, d_memory, d_model, *, seed):
@@ -77,35 +70,26 @@ def _itself(leading, T, d_in, d_model, *, seed):
     return x, x, *weights
 
 
-def _attention_cases():
-    return [
-        Case(
-            "two tokens, a memory of two, two heads",
-            (*_sizes((), 2, 2, 2, 2, 2, seed=10), 2),
-        ),
-        Case("one head", (*_itself((), 3, 2, 4, seed=20), 1)),
-        Case(
-            "a batch, d_in ≠ d_model",
-            (*_itself((2,), 5, 3, 6, seed=30), 3),
-        ),
-        Case(
-            "as many heads as tokens", (*_itself((2,), 3, 4, 12, seed=40), 3)
-        ),
-        Case(
-            "cross-attention, T ≠ S, three widths",
-            (*_sizes((2,), 4, 7, 5, 3, 8, seed=50), 4),
-        ),
-    ]
-
-
 @task(
-    chapter=6,
-    wanted="each head attends from x to the memory by itself; their contexts "
-    "side by side, (..., T, d_model), times w_out",
-    cases=_attention_cases,
+    against="torch's attention, head by head",
     gradients=True,
+    cases=lambda: {
+        "two tokens, a memory of two, two heads": (
+            *_sizes((), 2, 2, 2, 2, 2, seed=10),
+            2,
+        ),
+        "one head": (*_itself((), 3, 2, 4, seed=20), 1),
+        "a batch, d_in ≠ d_model": (*_itself((2,), 5, 3, 6, seed=30), 3),
+        "as many heads as tokens": (*_itself((2,), 3, 4, 12, seed=40), 3),
+        "cross-attention, T ≠ S, three widths": (
+            *_sizes((2,), 4, 7, 5, 3, 8, seed=50),
+            4,
+        ),
+    },
 )
 def multi_head_attention(x, memory, w_query, w_key, w_value, w_out, n_heads):
+    """each head attends from x to the memory by itself; their contexts side by
+    side, (..., T, d_model), times w_out"""
     heads = zip(*(w.chunk(n_heads, -1) for w in (w_query, w_key, w_value)))
     contexts = [
         F.scaled_dot_product_attention(x @ w_q, memory @ w_k, memory @ w_v)
@@ -118,18 +102,17 @@ def _split(x, n_heads):
     return x.unflatten(-1, (n_heads, -1)).transpose(-3, -2)
 
 
-@mistake(
-    task=multi_head_attention,
-    symptom="In self-attention every shape is right and training runs, yet no "
-    "token ever hears of another.",
-    cause="The heads are split, (..., T, H, d_k), but not moved before the "
-    "tokens, so that the product compares the heads of one token with each "
-    "other.",
-    fix="Transpose to (..., H, T, d_k) before the product, and back after.",
-    hint="Print the shape of your weights. What do its last two axes count?",
-    seen="S2.11",
-)
+@multi_head_attention.mistake()
 def attends_across_heads(x, memory, w_query, w_key, w_value, w_out, n_heads):
+    """In self-attention every shape is right and training runs, yet no token
+    ever hears of another.
+
+    cause: The heads are split, (..., T, H, d_k), but not moved before the
+    tokens, so that the product compares the heads of one token with each
+    other.
+    fix: Transpose to (..., H, T, d_k) before the product, and back after.
+    hint: Print the shape of your weights. What do its last two axes count?
+    """
     q = (x @ w_query).unflatten(-1, (n_heads, -1))  # (..., T, H, d_k)
     k = (memory @ w_key).unflatten(-1, (n_heads, -1))
     v = (memory @ w_value).unflatten(-1, (n_heads, -1))
@@ -137,21 +120,22 @@ def attends_across_heads(x, memory, w_query, w_key, w_value, w_out, n_heads):
     return (softmax(scores) @ v).flatten(-2) @ w_out
 
 
-@mistake(
-    task=multi_head_attention,
-    symptom="Splitting and merging undo each other, and with one head all "
-    "is right. With more, each head gets a stretch of the sentence instead "
-    "of a part of every token, and the stretches never hear of each other.",
-    cause="view is used to get to (..., H, T, d_k), and view to get back. "
-    "It cuts the row of numbers at other places and moves none.",
-    fix="Cut the last axis in two, (..., T, H, d_k), then transpose.",
-    hint="What is in the first row of the second head, before attention?",
-    seen="reczoo/FuxiCTR #30, "
-    "649453932/Chinese-Text-Classification-Pytorch #10",
+@multi_head_attention.mistake(
+    "reczoo/FuxiCTR #30, 649453932/Chinese-Text-Classification-Pytorch #10"
 )
 def views_instead_of_transposing(
     x, memory, w_query, w_key, w_value, w_out, n_heads
 ):
+    """Splitting and merging undo each other, and with one head all is right.
+    With more, each head gets a stretch of the sentence instead of a part of
+    every token, and the stretches never hear of each other.
+
+    cause: view is used to get to (..., H, T, d_k), and view to get back. It
+    cuts the row of numbers at other places and moves none.
+    fix: Cut the last axis in two, (..., T, H, d_k), then transpose.
+    hint: What is in the first row of the second head, before attention?
+    """
+
     def split(a):
         *leading, length, _ = a.shape
         return a.reshape(*leading, n_heads, length, -1)
@@ -164,18 +148,18 @@ def views_instead_of_transposing(
     return context.reshape(*x.shape[:-1], -1) @ w_out
 
 
-@mistake(
-    task=multi_head_attention,
-    symptom="With one head all is well; with H heads the scores are √H "
-    "times too small, and the weights too even.",
-    cause="The scores are divided by the root of d_model, the width that "
-    "the projection has before the heads are split.",
-    fix="Divide by the root of d_k = d_model / H.",
-    hint="Over how many products does the score of one head sum?",
-    seen="FareedKhan-dev/train-llm-from-scratch #3, "
-    "karpathy/ng-video-lecture #6",
+@multi_head_attention.mistake(
+    "FareedKhan-dev/train-llm-from-scratch #3, karpathy/ng-video-lecture #6"
 )
 def scales_by_d_model(x, memory, w_query, w_key, w_value, w_out, n_heads):
+    """With one head all is well; with H heads the scores are √H times too
+    small, and the weights too even.
+
+    cause: The scores are divided by the root of d_model, the width that the
+    projection has before the heads are split.
+    fix: Divide by the root of d_k = d_model / H.
+    hint: Over how many products does the score of one head sum?
+    """
     q, k, v = (
         _split(a, n_heads)
         for a in (x @ w_query, memory @ w_key, memory @ w_value)
@@ -185,25 +169,18 @@ def scales_by_d_model(x, memory, w_query, w_key, w_value, w_out, n_heads):
     return context.transpose(-3, -2).flatten(-2) @ w_out
 
 
-# ---- how large the matrices are
-
-
-def _shape_cases():
-    return [
-        Case("width 4, two heads", (4, 4, 2)),
-        Case("one head", (6, 6, 1)),
-        Case("512 and eight heads", (512, 512, 8)),
-        Case("d_in ≠ d_model", (3, 4, 2)),
-    ]
-
-
 @task(
-    chapter=6,
-    wanted='a dictionary: under "query", "key", "value" the shape of one '
-    'head\'s matrix, under "out" that of W_O; all as in x @ W',
-    cases=_shape_cases,
+    against="torch's MultiheadAttention",
+    cases=lambda: {
+        "width 4, two heads": (4, 4, 2),
+        "one head": (6, 6, 1),
+        "512 and eight heads": (512, 512, 8),
+        "d_in ≠ d_model": (3, 4, 2),
+    },
 )
 def weight_shapes(d_in, d_model, n_heads):
+    """a dictionary: under "query", "key", "value" the shape of one head's
+    matrix, under "out" that of W_O; all as in x @ W"""
     with torch.device("meta"):
         layer = nn.MultiheadAttention(d_model, n_heads, kdim=d_in, vdim=d_in)
         key = nn.Linear(d_in, d_model).weight.chunk(n_heads)[0].T
@@ -215,18 +192,15 @@ def weight_shapes(d_in, d_model, n_heads):
     }
 
 
-@mistake(
-    task=weight_shapes,
-    symptom="Everything fits and trains. The layer has H times the "
-    "parameters, and takes H times the multiplications, of a usual one.",
-    cause="Every head keeps the full width of the model, and W_O brings "
-    "H · d_model numbers back to d_model.",
-    fix="Give each head a width of d_model / H.",
-    hint="How many parameters has your layer with one head, and how many "
-    "with eight?",
-    seen="S1.3, pbloem/former #8",
-)
+@weight_shapes.mistake("pbloem/former #8")
 def keeps_the_full_width(d_in, d_model, n_heads):
+    """Everything fits and trains. The layer has H times the parameters, and
+    takes H times the multiplications, of a usual one.
+
+    cause: Every head keeps the full width of the model, and W_O brings H ·
+    d_model numbers back to d_model.
+    fix: Give each head a width of d_model / H.
+    """
     return {
         "query": (d_in, d_model),
         "key": (d_in, d_model),
@@ -235,20 +209,16 @@ def keeps_the_full_width(d_in, d_model, n_heads):
     }
 
 
-@mistake(
-    task=weight_shapes,
-    symptom="The layer's result has the width of one head. It cannot be "
-    "added to its input, or worse: broadcasting adds it all the same where "
-    "that width is 1.",
-    cause="The last projection goes to d_model / H, the width of a head, "
-    "instead of d_model.",
-    fix="W_O maps the contexts of all heads side by side, d_model numbers, "
-    "to d_model numbers.",
-    hint="What has to be added to the layer's result later, and how wide is "
-    "that?",
-    seen="S2.11",
-)
+@weight_shapes.mistake()
 def projects_to_one_head(d_in, d_model, n_heads):
+    """The layer's result has the width of one head. It cannot be added to its
+    input, or worse: broadcasting adds it all the same where that width is 1.
+
+    cause: The last projection goes to d_model / H, the width of a head,
+    instead of d_model.
+    fix: W_O maps the contexts of all heads side by side, d_model numbers, to
+    d_model numbers.
+    """
     d_k = d_model // n_heads
     return {
         "query": (d_in, d_k),
@@ -258,48 +228,42 @@ def projects_to_one_head(d_in, d_model, n_heads):
     }
 
 
-# ---- one matrix for a list of heads
-
-
 def _list_cases():
     numbers = torch.arange(12, dtype=torch.float64).reshape(2, 3, 2)
-    return [
-        Case("two heads from 3 to 2, numbered", (numbers,)),
-        Case("four numbers in, four out", (randn(2, 4, 2, seed=60),)),
-        Case("one head", (randn(1, 3, 5, seed=61),)),
-        Case("eight heads from 64 to 8", (randn(8, 64, 8, seed=62),)),
-    ]
+    return {
+        "two heads from 3 to 2, numbered": (numbers,),
+        "four numbers in, four out": (randn(2, 4, 2, seed=60),),
+        "one head": (randn(1, 3, 5, seed=61),),
+        "eight heads from 64 to 8": (randn(8, 64, 8, seed=62),),
+    }
 
 
 @task(
-    chapter=6,
-    wanted="the weight of one nn.Linear that gives the results of all heads "
-    "side by side: (H, d_in, d_k) → (H·d_k, d_in)",
-    cases=_list_cases,
+    against="what the heads make of the identity",
     gradients=True,
+    cases=_list_cases,
 )
 def linear_weight(heads):
+    """the weight of one nn.Linear that gives the results of all heads side by
+    side: (H, d_in, d_k) → (H·d_k, d_in)"""
     # What each of the heads makes of the rows of the identity.
     rows = torch.eye(heads.shape[1], dtype=heads.dtype, device=heads.device)
     return torch.cat([rows @ head for head in heads], -1).mT
 
 
-@mistake(
-    task=linear_weight,
-    symptom="Where d_in = d_model it fits, and every number that comes out "
-    "is wrong; where they differ, an error says so.",
-    cause="nn.Linear stores its weight as (out, in) and computes x Wᵀ; it "
-    "is given the matrix of x W.",
-    fix="Transpose when copying a matrix of x W into an nn.Linear.",
-    hint="Which shape has nn.Linear(3, 4).weight?",
-    seen="skyzh/tiny-llm #60 (there in the text); reported in "
-    "rasbt/LLMs-from-scratch #857, #893",
+@linear_weight.mistake(
+    "skyzh/tiny-llm #60 (there in the text); reported in rasbt/LLMs-from- "
+    "scratch #857, #893"
 )
 def copies_without_transposing(heads):
+    """Where d_in = d_model it fits, and every number that comes out is wrong;
+    where they differ, an error says so.
+
+    cause: nn.Linear stores its weight as (out, in) and computes x Wᵀ; it is
+    given the matrix of x W.
+    fix: Transpose when copying a matrix of x W into an nn.Linear.
+    """
     return torch.cat(tuple(heads), -1)
-
-
-# ---- dropout
 
 
 def _dropout_cases():
@@ -308,73 +272,58 @@ def _dropout_cases():
     quarter, half = nn.Dropout(0.25), nn.Dropout(0.5)
     many = randn(2, 3, 5, 5, seed=70)
     kept = randn(2, 3, 5, 5, seed=71) > -0.6
-    return [
-        Case("training, a quarter is dropped", (x, keep, quarter.train())),
-        Case("evaluation", (x, keep, nn.Dropout(0.25).eval())),
-        Case("training, a half is dropped", (x, keep, half.train())),
-        Case("the weights of a batch of heads", (many, kept, quarter)),
-        Case("nothing is dropped", (x, keep | True, nn.Dropout(0.0))),
-    ]
+    return {
+        "training, a quarter is dropped": (x, keep, quarter.train()),
+        "evaluation": (x, keep, nn.Dropout(0.25).eval()),
+        "training, a half is dropped": (x, keep, half.train()),
+        "the weights of a batch of heads": (many, kept, quarter),
+        "nothing is dropped": (x, keep | True, nn.Dropout(0.0)),
+    }
 
 
 @task(
-    chapter=6,
-    wanted="in training, x where `keep` is True, grown so that the mean "
-    "stays as it was, and 0 elsewhere; in evaluation, x",
-    cases=_dropout_cases,
+    against="torch.where",
     gradients=True,
+    cases=_dropout_cases,
 )
 def drop(x, keep, layer):
+    """in training, x where `keep` is True, grown so that the mean stays as it
+    was, and 0 elsewhere; in evaluation, x"""
     kept = torch.where(keep, x, 0.0)
     return torch.lerp(x, kept / (1 - layer.p), float(layer.training))
 
 
-@mistake(
-    task=drop,
-    symptom="A model in evaluation mode gives another answer each time it "
-    "is asked, and worse ones than it could.",
-    cause="layer.train is a method, and a method counts as true; the flag "
-    "that eval() clears is layer.training.",
-    fix="Ask layer.training; F.dropout has to be told, as its own default is "
-    "training=True.",
-    hint="What is the value of bool(layer.train) after layer.eval()?",
-    seen="S2.11; the same symptom from F.dropout without training=: "
-    "delip/PyTorchNLPBook #28",
+@drop.mistake(
+    "the same symptom from F.dropout without training=: "
+    "delip/PyTorchNLPBook #28"
 )
 def asks_the_method_train(x, keep, layer):
+    """A model in evaluation mode gives another answer each time it is asked,
+    and worse ones than it could.
+
+    cause: layer.train is a method, and a method counts as true; the flag that
+    eval() clears is layer.training.
+    fix: Ask layer.training; F.dropout has to be told, as its own default is
+    training=True.
+    """
     if not layer.train:
         return x
     return x * keep / (1 - layer.p)
 
 
-@mistake(
-    task=drop,
-    symptom="Right for p = 0.5. For p = 0.1, what is kept grows tenfold.",
-    cause="What is kept is divided by p, the share that is dropped, instead "
-    "of 1 − p, the share that stays.",
-    fix="Divide by 1 − p, the share that stays.",
-    hint="Does your code change anything at p = 0? It should not.",
-    seen="lmjohns3/theanets #123, rasbt/LLMs-from-scratch #431 (there in "
-    "the text)",
+@drop.mistake(
+    "lmjohns3/theanets #123, rasbt/LLMs-from-scratch #431 (there in the text)"
 )
 def divides_by_the_dropped_share(x, keep, layer):
+    """Right for p = 0.5. For p = 0.1, what is kept grows tenfold.
+
+    cause: What is kept is divided by p, the share that is dropped, instead of
+    1 − p, the share that stays.
+    fix: Divide by 1 − p, the share that stays.
+    """
     if not layer.training or layer.p == 0:
         return x
     return x * keep / layer.p
-
-
-# ---- a head taken out
-
-
-def _removal_cases():
-    return [
-        Case(
-            "the first of two",
-            (*_removable(2, 3, 4, seed=80), 2, 0),
-        ),
-        Case("the last of three", (*_removable(3, 5, 6, seed=90), 3, 2)),
-        Case("one in the middle", (*_removable(4, 3, 12, seed=95), 4, 1)),
-    ]
 
 
 def _removable(T, d_in, d_model, *, seed):
@@ -382,12 +331,16 @@ def _removable(T, d_in, d_model, *, seed):
 
 
 @task(
-    chapter=6,
-    wanted="(w_query, w_key, w_value, w_out) of the layer without this head; "
-    "the others do as before",
-    cases=_removal_cases,
+    against="the other heads, chunk by chunk",
+    cases={
+        "the first of two": (*_removable(2, 3, 4, seed=80), 2, 0),
+        "the last of three": (*_removable(3, 5, 6, seed=90), 3, 2),
+        "one in the middle": (*_removable(4, 3, 12, seed=95), 4, 1),
+    },
 )
 def remove_head(w_query, w_key, w_value, w_out, n_heads, head):
+    """(w_query, w_key, w_value, w_out) of the layer without this head; the
+    others do as before"""
     keep = [h for h in range(n_heads) if h != head]
     columns = [
         torch.cat([w.chunk(n_heads, -1)[h] for h in keep], -1)
@@ -397,25 +350,18 @@ def remove_head(w_query, w_key, w_value, w_out, n_heads, head):
     return *columns, rows
 
 
-# ---- exercises alone
-
-
-def _count_cases():
-    return [
-        Case("width 2, one head", (2, 2, 2, 1)),
-        Case("width 4, two heads", (4, 4, 4, 2)),
-        Case("a memory of another width", (8, 3, 8, 4)),
-        Case("d_in ≠ d_model", (5, 3, 6, 3)),
-        Case("GPT-2 small", (768, 768, 768, 12)),
-    ]
-
-
 @task(
-    chapter=6,
-    wanted="how many numbers the four projections hold, biases included",
-    cases=_count_cases,
+    against="torch's Linear layers, counted",
+    cases=lambda: {
+        "width 2, one head": (2, 2, 2, 1),
+        "width 4, two heads": (4, 4, 4, 2),
+        "a memory of another width": (8, 3, 8, 4),
+        "d_in ≠ d_model": (5, 3, 6, 3),
+        "GPT-2 small": (768, 768, 768, 12),
+    },
 )
 def n_parameters(d_in, d_memory, d_model, n_heads):
+    """how many numbers the four projections hold, biases included"""
     with torch.device("meta"):
         layers = nn.ModuleList(
             [
@@ -428,14 +374,6 @@ def n_parameters(d_in, d_memory, d_model, n_heads):
     return sum(p.numel() for p in layers.parameters())
 
 
-def _product_cases():
-    return [
-        Case("two heads of width 1", (*_value_and_out(2, 2, seed=100), 2)),
-        Case("one head", (*_value_and_out(3, 4, seed=102), 1)),
-        Case("d_memory ≠ d_model", (*_value_and_out(5, 12, seed=104), 3)),
-    ]
-
-
 def _value_and_out(d_memory, d_model, *, seed):
     return (
         randn(d_memory, d_model, seed=seed),
@@ -444,12 +382,16 @@ def _value_and_out(d_memory, d_model, *, seed):
 
 
 @task(
-    chapter=6,
-    wanted="for each head the one matrix, value times output, that takes a "
-    "memory token to what the head adds: (H, d_memory, d_model)",
-    cases=_product_cases,
+    against="a product a head",
+    cases=lambda: {
+        "two heads of width 1": (*_value_and_out(2, 2, seed=100), 2),
+        "one head": (*_value_and_out(3, 4, seed=102), 1),
+        "d_memory ≠ d_model": (*_value_and_out(5, 12, seed=104), 3),
+    },
 )
 def value_output(w_value, w_out, n_heads):
+    """for each head the one matrix, value times output, that takes a memory
+    token to what the head adds: (H, d_memory, d_model)"""
     d_v = w_value.shape[-1] // n_heads
     parts = [slice(h * d_v, (h + 1) * d_v) for h in range(n_heads)]
     return torch.stack([w_value[:, p] @ w_out[p] for p in parts])

@@ -6,88 +6,73 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
-from attnbook.teach.mistakes import mistake
-from attnbook.teach.proof import Case, difference
+from attnbook.teach.proof import Case, call, difference
 from attnbook.teach.seeded import randn
 from attnbook.teach.tasks import task
-
-# ---- the variance of one token
 
 
 def _row(*numbers):
     return torch.tensor([numbers], dtype=torch.float64)
 
 
-def _variance_cases():
-    return [
-        Case("one token", (_row(1, 0, 0, 0),)),
-        Case("a constant token", (_row(0.5, 0.5, 0.5),)),
-        Case("a batch", (randn(2, 3, 5, seed=1),)),
-        Case("far from zero", (randn(2, 6, seed=2) + 100_000,)),
-    ]
-
-
 @task(
-    chapter=7,
-    wanted="the mean squared distance from the mean over the last axis, "
-    "which stays, with size one",
-    cases=_variance_cases,
+    against="torch.var",
+    cases={
+        "one token": (_row(1, 0, 0, 0),),
+        "a constant token": (_row(0.5, 0.5, 0.5),),
+        "a batch": (randn(2, 3, 5, seed=1),),
+        "far from zero": (randn(2, 6, seed=2) + 100_000,),
+    },
 )
 def variance(x):
+    """the mean squared distance from the mean over the last axis, which stays,
+    with size one"""
     return x.var(-1, correction=0, keepdim=True)
 
 
-@mistake(
-    task=variance,
-    symptom="Right near zero. For a token far from zero it is far off, it "
-    "may be negative, and its root is then NaN; sooner in float32.",
-    cause="E[x²] − E[x]² subtracts two large numbers that agree in nearly "
-    "all their digits. What is left is their rounding error.",
-    fix="Subtract the mean first, then square: E[(x − mean)²].",
-    hint="Add 100000 to every component. Should the variance change?",
-    seen="apache/tvm #19643, tracel-ai/burn #5607; the NaN reported in "
-    "microsoft/onnxruntime #28463",
+@variance.mistake(
+    "apache/tvm #19643, tracel-ai/burn #5607; the NaN reported in "
+    "microsoft/onnxruntime #28463"
 )
 def subtracts_two_large_squares(x):
+    """Right near zero. For a token far from zero it is far off, it may be
+    negative, and its root is then NaN; sooner in float32.
+
+    cause: E[x²] − E[x]² subtracts two large numbers that agree in nearly all
+    their digits. What is left is their rounding error.
+    fix: Subtract the mean first, then square: E[(x − mean)²].
+    """
     mean = x.mean(-1, keepdim=True)
     return x.square().mean(-1, keepdim=True) - mean.square()
 
 
-# ---- layer norm
-
-
-def _norm_cases():
-    return [
-        Case("one token", (_row(1, 0, 0, 0),)),
-        Case("two tokens", (randn(2, 3, seed=3) + 0.5,)),
-        Case("a constant token", (_row(0.5, 0.5, 0.5),)),
-        Case("small components", (randn(2, 5, seed=4) * 1e-3,)),
-        Case(
-            "a batch, with weight and bias",
-            (randn(2, 3, 8, seed=5), randn(8, seed=6), randn(8, seed=7)),
-        ),
-        Case(
-            "with a weight, without a bias",
-            (randn(4, 6, seed=8), randn(6, seed=9)),
-        ),
-        Case(
-            "with a bias, without a weight",
-            (randn(4, 6, seed=11),),
-            {"bias": randn(6, seed=12)},
-        ),
-        Case("another eps", (randn(3, 4, seed=10),), {"eps": 0.1}),
-    ]
-
-
 @task(
-    chapter=7,
-    wanted="each token minus its mean, over the root of its biased variance "
-    "plus eps; then times the weight and plus the bias, where given",
-    cases=_norm_cases,
-    gradients=True,
+    against="torch's F.layer_norm",
     home="norms.layer_norm",
+    gradients=True,
+    cases={
+        "one token": (_row(1, 0, 0, 0),),
+        "two tokens": (randn(2, 3, seed=3) + 0.5,),
+        "a constant token": (_row(0.5, 0.5, 0.5),),
+        "small components": (randn(2, 5, seed=4) * 1e-3,),
+        "a batch, with weight and bias": (
+            randn(2, 3, 8, seed=5),
+            randn(8, seed=6),
+            randn(8, seed=7),
+        ),
+        "with a weight, without a bias": (
+            randn(4, 6, seed=8),
+            randn(6, seed=9),
+        ),
+        "with a bias, without a weight": call(
+            randn(4, 6, seed=11), bias=randn(6, seed=12)
+        ),
+        "another eps": call(randn(3, 4, seed=10), eps=0.1),
+    },
 )
 def layer_norm(x, weight=None, bias=None, *, eps=1e-5):
+    """each token minus its mean, over the root of its biased variance plus
+    eps; then times the weight and plus the bias, where given"""
     return F.layer_norm(x, x.shape[-1:], weight, bias, eps)
 
 
@@ -97,250 +82,220 @@ def affine(x, weight, bias=None):
     return x if bias is None else x + bias
 
 
-@mistake(
-    task=layer_norm,
-    symptom="All numbers are too small by √((d − 1)/d): 1.500 where 1.732 "
-    "is right for [1, 0, 0, 0], and hardly to be seen at width 768.",
-    cause="torch.var divides by d − 1 unless it is told otherwise. That is "
-    "for a sample of something larger; a token is all there is.",
-    fix="x.var(-1, correction=0, keepdim=True).",
-    hint="What is the mean of the squares of your output, to all digits?",
-    seen="S2.12, LBANN/lbann #2024",
-)
+@layer_norm.mistake("LBANN/lbann #2024")
 def takes_the_unbiased_variance(x, weight=None, bias=None, *, eps=1e-5):
+    """All numbers are too small by √((d − 1)/d): 1.500 where 1.732 is right
+    for [1, 0, 0, 0], and hardly to be seen at width 768.
+
+    cause: torch.var divides by d − 1 unless it is told otherwise. That is for
+    a sample of something larger; a token is all there is.
+    fix: x.var(-1, correction=0, keepdim=True).
+    hint: What is the mean of the squares of your output, to all digits?
+    """
     variance = x.var(-1, keepdim=True)
     centred = x - x.mean(-1, keepdim=True)
     return affine(centred * torch.rsqrt(variance + eps), weight, bias)
 
 
-@mistake(
-    task=layer_norm,
-    symptom="Nearly right for tokens of usual size. Small tokens are blown "
-    "up, and a token without variance gives 0 and the gradient NaN.",
-    cause="eps is added to the standard deviation. The root below it still "
-    "meets 0, where its slope is infinite.",
-    fix="Add eps to the variance, under the root.",
-    hint="What is the gradient for a token whose components are all equal?",
-    seen="pyg-team/pytorch_geometric #2917, microsoft/CNTK #3816",
-)
+@layer_norm.mistake("pyg-team/pytorch_geometric #2917, microsoft/CNTK #3816")
 def adds_eps_outside_the_root(x, weight=None, bias=None, *, eps=1e-5):
+    """Nearly right for tokens of usual size. Small tokens are blown up, and a
+    token without variance gives 0 and the gradient NaN.
+
+    cause: eps is added to the standard deviation. The root below it still
+    meets 0, where its slope is infinite.
+    fix: Add eps to the variance, under the root.
+    hint: What is the gradient for a token whose components are all equal?
+    """
     centred = x - x.mean(-1, keepdim=True)
     std = centred.square().mean(-1, keepdim=True).sqrt()
     return affine(centred / (std + eps), weight, bias)
 
 
-@mistake(
-    task=layer_norm,
-    symptom="[1, 0, 0, 0] gives 1.500 where torch gives 1.732, and a token "
-    "without variance has the gradient NaN.",
-    cause="Both at once: torch.std divides by d − 1, and eps is added to it "
-    "instead of to the variance.",
-    fix="Take the biased variance, add eps to it, then the root.",
-    hint="There are two things in the denominator to be looked at.",
-    seen="harvardnlp/annotated-transformer #119, codertimo/BERT-pytorch "
-    "#30, hyunwoongko/transformer #7",
+@layer_norm.mistake(
+    "harvardnlp/annotated-transformer #119, codertimo/BERT-pytorch #30, "
+    "hyunwoongko/transformer #7"
 )
 def divides_by_torchs_std(x, weight=None, bias=None, *, eps=1e-5):
+    """[1, 0, 0, 0] gives 1.500 where torch gives 1.732, and a token without
+    variance has the gradient NaN.
+
+    cause: Both at once: torch.std divides by d − 1, and eps is added to it
+    instead of to the variance.
+    fix: Take the biased variance, add eps to it, then the root.
+    hint: There are two things in the denominator to be looked at.
+    """
     mean = x.mean(-1, keepdim=True)
     std = x.std(-1, keepdim=True)
     return affine((x - mean) / (std + eps), weight, bias)
 
 
-@mistake(
-    task=layer_norm,
-    symptom="A sequence of one token becomes zero, and each token's result "
-    "depends on the others of its sequence, the later ones too.",
-    cause="Mean and variance run over the tokens of one component, instead "
-    "of over the components of one token.",
-    fix="Take both over the last axis.",
-    hint="Change one token. Which rows of your result change?",
-    seen="jadore801120/attention-is-all-you-need-pytorch #17",
-)
+@layer_norm.mistake("jadore801120/attention-is-all-you-need-pytorch #17")
 def normalises_over_tokens(x, weight=None, bias=None, *, eps=1e-5):
+    """A sequence of one token becomes zero, and each token's result depends on
+    the others of its sequence, the later ones too.
+
+    cause: Mean and variance run over the tokens of one component, instead of
+    over the components of one token.
+    fix: Take both over the last axis.
+    hint: Change one token. Which rows of your result change?
+    """
     centred = x - x.mean(-2, keepdim=True)
     variance = centred.square().mean(-2, keepdim=True)
     return affine(centred * torch.rsqrt(variance + eps), weight, bias)
 
 
-@mistake(
-    task=layer_norm,
-    symptom="Right for a single token. In a sequence a token's result "
-    "depends on all others, the later ones and the padding too.",
-    cause="Mean and variance run over the tokens and the width together, as "
-    "if the sequence were an image.",
-    fix="Take both over the last axis alone.",
-    hint="Change the last token. May the first row of your result change?",
-    seen="Qualcomm-AI-research/geometric-algebra-transformer #8; asked "
-    "about in karpathy/minGPT #113",
+@layer_norm.mistake(
+    "Qualcomm-AI-research/geometric-algebra-transformer #8; asked about in "
+    "karpathy/minGPT #113"
 )
 def normalises_tokens_and_width(x, weight=None, bias=None, *, eps=1e-5):
+    """Right for a single token. In a sequence a token's result depends on all
+    others, the later ones and the padding too.
+
+    cause: Mean and variance run over the tokens and the width together, as if
+    the sequence were an image.
+    fix: Take both over the last axis alone.
+    hint: Change the last token. May the first row of your result change?
+    """
     centred = x - x.mean((-2, -1), keepdim=True)
     variance = centred.square().mean((-2, -1), keepdim=True)
     return affine(centred * torch.rsqrt(variance + eps), weight, bias)
 
 
-@mistake(
-    task=layer_norm,
-    symptom="Every value is right, and the gradient is wrong: it pushes in "
-    "directions in which the result cannot move.",
-    cause="Mean and variance are cut off from the gradient, as if they did "
-    "not depend on the token.",
-    fix="Let the gradient flow through both.",
-    hint="Your values are right. Look at the gradient of x.",
-    seen="tinygrad/tinygrad #4904",
-)
+@layer_norm.mistake("tinygrad/tinygrad #4904")
 def detaches_the_statistics(x, weight=None, bias=None, *, eps=1e-5):
+    """Every value is right, and the gradient is wrong: it pushes in directions
+    in which the result cannot move.
+
+    cause: Mean and variance are cut off from the gradient, as if they did not
+    depend on the token.
+    fix: Let the gradient flow through both.
+    hint: Your values are right. Look at the gradient of x.
+    """
     mean = x.mean(-1, keepdim=True).detach()
     variance = x.var(-1, correction=0, keepdim=True).detach()
     return affine((x - mean) * torch.rsqrt(variance + eps), weight, bias)
 
 
-# ---- its gradient
-
-
 def _backward_cases():
-    return [
-        Case("one token", (_row(1, 0, 0, 0), _row(1, 0, 0, 0))),
-        Case("a gradient of ones", (_row(1, 2, 4), _row(1, 1, 1))),
-        Case("a batch", (randn(2, 3, 5, seed=20), randn(2, 3, 5, seed=21))),
-        Case(
-            "another eps",
-            (randn(4, 6, seed=22), randn(4, 6, seed=23)),
-            {"eps": 0.1},
+    return {
+        "one token": (_row(1, 0, 0, 0), _row(1, 0, 0, 0)),
+        "a gradient of ones": (_row(1, 2, 4), _row(1, 1, 1)),
+        "a batch": (randn(2, 3, 5, seed=20), randn(2, 3, 5, seed=21)),
+        "another eps": call(
+            randn(4, 6, seed=22), randn(4, 6, seed=23), eps=0.1
         ),
-    ]
+    }
 
 
 @task(
-    chapter=7,
-    wanted="the gradient with respect to x, given the gradient with respect "
-    "to the normalised x (without weight and bias)",
+    against="torch's autograd",
     cases=_backward_cases,
 )
 def layer_norm_backward(x, gradient, *, eps=1e-5):
+    """the gradient with respect to x, given the gradient with respect to the
+    normalised x (without weight and bias)"""
     x = x.detach().requires_grad_()
     out = F.layer_norm(x, x.shape[-1:], eps=eps)
     return torch.autograd.grad(out, x, gradient)[0]
 
 
-@mistake(
-    task=layer_norm_backward,
-    symptom="The gradient is not zero for a gradient of ones, although a "
-    "shift of the token changes nothing.",
-    cause="The mean and the root are taken for constants.",
-    fix="Differentiate them too: subtract the mean of g, and x̂ times the "
-    "mean of g x̂.",
-    hint="Adding 1 to every component changes nothing. What does your "
-    "gradient say?",
-    seen="tinygrad/tinygrad #4904",
-)
+@layer_norm_backward.mistake("tinygrad/tinygrad #4904")
 def takes_the_statistics_for_constants(x, gradient, *, eps=1e-5):
+    """The gradient is not zero for a gradient of ones, although a shift of the
+    token changes nothing.
+
+    cause: The mean and the root are taken for constants.
+    fix: Differentiate them too: subtract the mean of g, and x̂ times the mean
+    of g x̂.
+    """
     variance = x.var(-1, correction=0, keepdim=True)
     return gradient * torch.rsqrt(variance + eps)
 
 
-@mistake(
-    task=layer_norm_backward,
-    symptom="The gradient sums to zero, as it should, but pushes along the "
-    "token itself, although a longer token has the same result.",
-    cause="The path through the variance is forgotten.",
-    fix="Subtract x̂ times the mean of g x̂ as well.",
-    hint="Twice the token has nearly the same norm. What does your gradient "
-    "say about that direction?",
-    seen="abhiskk/ladder #2 (there in a batch norm)",
-)
+@layer_norm_backward.mistake("abhiskk/ladder #2 (there in a batch norm)")
 def forgets_the_path_through_the_variance(x, gradient, *, eps=1e-5):
+    """The gradient sums to zero, as it should, but pushes along the token
+    itself, although a longer token has the same result.
+
+    cause: The path through the variance is forgotten.
+    fix: Subtract x̂ times the mean of g x̂ as well.
+    """
     variance = x.var(-1, correction=0, keepdim=True)
     centred = gradient - gradient.mean(-1, keepdim=True)
     return centred * torch.rsqrt(variance + eps)
 
 
-# ---- RMS norm
-
-
-def _rms_cases():
-    return [
-        Case("one token", (_row(1, 0, 0, 0),)),
-        Case("two tokens", (randn(2, 3, seed=30) + 0.5,)),
-        Case("a token of zeros", (_row(0, 0, 0),)),
-        Case("small components", (randn(2, 5, seed=31) * 1e-3,)),
-        Case(
-            "a batch, with a weight",
-            (randn(2, 3, 8, seed=32), randn(8, seed=33)),
-        ),
-        Case("another eps", (randn(3, 4, seed=34),), {"eps": 0.1}),
-    ]
-
-
 @task(
-    chapter=7,
-    wanted="each token over the root of its mean square plus eps, times the "
-    "weight where given",
-    cases=_rms_cases,
-    gradients=True,
+    against="torch's F.rms_norm",
     home="norms.rms_norm",
+    gradients=True,
+    cases={
+        "one token": (_row(1, 0, 0, 0),),
+        "two tokens": (randn(2, 3, seed=30) + 0.5,),
+        "a token of zeros": (_row(0, 0, 0),),
+        "small components": (randn(2, 5, seed=31) * 1e-3,),
+        "a batch, with a weight": (randn(2, 3, 8, seed=32), randn(8, seed=33)),
+        "another eps": call(randn(3, 4, seed=34), eps=0.1),
+    },
 )
 def rms_norm(x, weight=None, *, eps=1e-5):
+    """each token over the root of its mean square plus eps, times the weight
+    where given"""
     return F.rms_norm(x, x.shape[-1:], weight, eps)
 
 
-@mistake(
-    task=rms_norm,
-    symptom="Right for tokens of mean 0. Others come out too large, the "
-    "more so the further their mean is from 0.",
-    cause="The variance is taken in place of the mean square. It has the "
-    "mean subtracted, while the token has not.",
-    fix="x.square().mean(-1, keepdim=True).",
-    hint="What is the mean of the squares of your output?",
-    seen="huggingface/pytorch-image-models #2380, keras-team/keras #22393",
+@rms_norm.mistake(
+    "huggingface/pytorch-image-models #2380, keras-team/keras #22393"
 )
 def takes_the_variance(x, weight=None, *, eps=1e-5):
+    """Right for tokens of mean 0. Others come out too large, the more so the
+    further their mean is from 0.
+
+    cause: The variance is taken in place of the mean square. It has the mean
+    subtracted, while the token has not.
+    fix: x.square().mean(-1, keepdim=True).
+    """
     variance = x.var(-1, correction=0, keepdim=True)
     return affine(x * torch.rsqrt(variance + eps), weight)
 
 
-@mistake(
-    task=rms_norm,
-    symptom="Nearly right for tokens of usual size; a token of zeros has "
-    "the gradient NaN.",
-    cause="eps is added to the root instead of under it.",
-    fix="Add eps to the mean square, then take the root.",
-    hint="What is the gradient for a token of zeros?",
-    seen="allenai/OLMo #281",
-)
+@rms_norm.mistake("allenai/OLMo #281")
 def adds_eps_to_the_root_mean_square(x, weight=None, *, eps=1e-5):
+    """Nearly right for tokens of usual size; a token of zeros has the gradient
+    NaN.
+
+    cause: eps is added to the root instead of under it.
+    fix: Add eps to the mean square, then take the root.
+    """
     root = x.square().mean(-1, keepdim=True).sqrt()
     return affine(x / (root + eps), weight)
 
 
-@mistake(
-    task=rms_norm,
-    symptom="Large tokens grow larger and small ones smaller; a model "
-    "trained with it diverges.",
-    cause="rsqrt is one over the root already. Dividing by it multiplies by "
-    "the root.",
-    fix="Multiply by rsqrt, or divide by sqrt.",
-    hint="Double the token. What should happen to the result?",
-    seen="mosaicml/llm-foundry #371",
-)
+@rms_norm.mistake("mosaicml/llm-foundry #371")
 def divides_by_the_reciprocal(x, weight=None, *, eps=1e-5):
+    """Large tokens grow larger and small ones smaller; a model trained with it
+    diverges.
+
+    cause: rsqrt is one over the root already. Dividing by it multiplies by the
+    root.
+    fix: Multiply by rsqrt, or divide by sqrt.
+    """
     mean_square = x.square().mean(-1, keepdim=True)
     return affine(x / torch.rsqrt(mean_square + eps), weight)
 
 
 @task(
-    chapter=7,
-    wanted="the gradient with respect to x of RMS norm without a weight, "
-    "given the gradient with respect to its result",
+    against="torch's autograd",
     cases=_backward_cases,
 )
 def rms_norm_backward(x, gradient, *, eps=1e-5):
+    """the gradient with respect to x of RMS norm without a weight, given the
+    gradient with respect to its result"""
     x = x.detach().requires_grad_()
     out = F.rms_norm(x, x.shape[-1:], eps=eps)
     return torch.autograd.grad(out, x, gradient)[0]
-
-
-# ---- a test of layer norm
 
 
 @dataclass(frozen=True, repr=False)
@@ -390,28 +345,27 @@ def _candidates():
 
 
 @task(
-    chapter=7,
-    wanted="True for a function that computes layer norm without weight and "
-    "bias, with eps = 1e-5; False for any other",
+    against="torch's F.layer_norm",
     cases=_candidates,
 )
 def is_layer_norm(norm):
+    """True for a function that computes layer norm without weight and bias,
+    with eps = 1e-5; False for any other"""
     x = randn(2, 3, 5, seed=40)
     return difference(norm(x), layer_norm(x), within=1e-9) is None
 
 
-@mistake(
-    task=is_layer_norm,
-    symptom="The test passes for a norm with the unbiased variance, and "
-    "for one with eps in the wrong place.",
-    cause="Mean and standard deviation of the result are rounded to two "
-    "decimals, and at width 768 the wrong ones round to 0 and 1 too.",
-    fix="Compare the values with an independent result, to all digits.",
-    hint="How far from 1 would the standard deviation be if the variance "
-    "were the unbiased one?",
-    seen="S2.12",
-)
+@is_layer_norm.mistake()
 def rounds_until_it_looks_right(norm):
+    """The test passes for a norm with the unbiased variance, and for one with
+    eps in the wrong place.
+
+    cause: Mean and standard deviation of the result are rounded to two
+    decimals, and at width 768 the wrong ones round to 0 and 1 too.
+    fix: Compare the values with an independent result, to all digits.
+    hint: How far from 1 would the standard deviation be if the variance were
+    the unbiased one?
+    """
     x = randn(4, 5, 768, seed=41)
     out = norm(x)
     mean = out.mean(-1).round(decimals=2)
@@ -419,17 +373,14 @@ def rounds_until_it_looks_right(norm):
     return bool((mean == 0).all() and (std == 1).all())
 
 
-# ---- weight and bias in the next layer
-
-
 def _fold_cases():
     weight, bias, b = _row(2, 3)[0], _row(1, -1)[0], _row(0.5, 0)[0]
     W = _row(1, 2, 3, 4).view(2, 2)
-    return [
-        Case("two components to two", (weight, bias, W, b)),
-        Case("five components to three", _layers(5, 3, seed=50)),
-        Case("two components to seven", _layers(2, 7, seed=54)),
-    ]
+    return {
+        "two components to two": (weight, bias, W, b),
+        "five components to three": _layers(5, 3, seed=50),
+        "two components to seven": _layers(2, 7, seed=54),
+    }
 
 
 def _layers(d, d_out, *, seed):
@@ -442,24 +393,23 @@ def _layers(d, d_out, *, seed):
 
 
 @task(
-    chapter=7,
-    wanted="(W', b') with which F.linear(x, W', b') equals "
-    "F.linear(x * weight + bias, W, b) for every x",
+    against="torch's F.linear",
     cases=_fold_cases,
 )
 def fold_affine(weight, bias, W, b):
+    """(W', b') with which F.linear(x, W', b') equals F.linear(x * weight +
+    bias, W, b) for every x"""
     return F.linear(weight.diag(), W).T, F.linear(bias, W, b)
 
 
-@mistake(
-    task=fold_affine,
-    symptom="An error about sizes where the layer is not square; where it "
-    "is, silently wrong numbers.",
-    cause="The formulas are those for a matrix of shape (d, d_out). "
-    "nn.Linear keeps (d_out, d), so its columns belong to the components.",
-    fix="W * weight, which scales the columns, and b + W @ bias.",
-    hint="Which axis of W belongs to the components that were normalised?",
-    seen="TransformerLensOrg/TransformerLens #1580",
-)
+@fold_affine.mistake("TransformerLensOrg/TransformerLens #1580")
 def scales_the_rows(weight, bias, W, b):
+    """An error about sizes where the layer is not square; where it is,
+    silently wrong numbers.
+
+    cause: The formulas are those for a matrix of shape (d, d_out). nn.Linear
+    keeps (d_out, d), so its columns belong to the components.
+    fix: W * weight, which scales the columns, and b + W @ bias.
+    hint: Which axis of W belongs to the components that were normalised?
+    """
     return W * weight[:, None], b + bias @ W

@@ -7,63 +7,42 @@ import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from attnbook.teach.catalogue.c04_scaling import Watched
-from attnbook.teach.mistakes import mistake
-from attnbook.teach.proof import Case
 from attnbook.teach.seeded import randn
 from attnbook.teach.tasks import task
 
-# ---- the activation
-
-
-def _number_cases():
-    return [
-        Case("one number", (torch.tensor([2.0], dtype=torch.float64),)),
-        Case("zero", (torch.zeros(1, dtype=torch.float64),)),
-        Case("from −40 to 40", (randn(9, seed=800).sort().values * 20,)),
-        Case("a batch", (randn(2, 3, 5, seed=801),)),
-    ]
-
 
 @task(
-    chapter=8,
-    wanted="x Φ(x), exactly, for each number; Φ is the distribution "
-    "function of the standard normal",
-    cases=_number_cases,
+    against="torch's F.gelu",
     gradients=True,
+    cases={
+        "one number": (torch.tensor([2.0], dtype=torch.float64),),
+        "zero": (torch.zeros(1, dtype=torch.float64),),
+        "from −40 to 40": (randn(9, seed=800).sort().values * 20,),
+        "a batch": (randn(2, 3, 5, seed=801),),
+    },
 )
 def gelu(x):
+    """x Φ(x), exactly, for each number; Φ is the distribution function of the
+    standard normal"""
     return F.gelu(x)
 
 
-@mistake(
-    task=gelu,
-    symptom="Every number is within 0.0005 of the right one. A model that "
-    "was trained with the other formula answers slightly differently, and "
-    "now and then with another word.",
-    cause="GELU has two formulas, one with the distribution function and "
-    "one with a tanh in its place; they differ by up to 4.7e-4.",
-    fix="Use the formula that the weights were trained with (GPT-2: the one "
-    "with tanh). torch's F.gelu is exact unless it is told "
-    'approximate="tanh".',
-    hint="How closely did you compare, and near which x?",
-    seen="tinygrad/tinygrad #16162; the other way round in "
-    "kyutai-labs/pocket-tts #278 and m87-labs/kestrel #162",
+@gelu.mistake(
+    "tinygrad/tinygrad #16162; the other way round in kyutai-labs/pocket- "
+    "tts #278 and m87-labs/kestrel #162"
 )
 def takes_the_tanh_formula(x):
+    """Every number is within 0.0005 of the right one. A model that was trained
+    with the other formula answers slightly differently, and now and then with
+    another word.
+
+    cause: GELU has two formulas, one with the distribution function and one
+    with a tanh in its place; they differ by up to 4.7e-4.
+    fix: Use the formula that the weights were trained with (GPT-2: the one
+    with tanh). torch's F.gelu is exact unless it is told approximate="tanh".
+    """
     inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
     return 0.5 * x * (1 + torch.tanh(inner))
-
-
-# ---- the layer
-
-
-def _layer_cases():
-    return [
-        Case("one token of width 1, one unit", _one_unit()),
-        Case("one token, 2 to 3 units", _layer((1,), 2, 3, seed=815)),
-        Case("six tokens, 3 to 12", _layer((6,), 3, 12, seed=820)),
-        Case("a batch, 5 to 7", _layer((2, 4), 5, 7, seed=825)),
-    ]
 
 
 def _one_unit():
@@ -90,86 +69,71 @@ def _by_torch(x, w_up, b_up, w_down, b_down):
 
 
 @task(
-    chapter=8,
-    wanted="gelu(x w_up + b_up) w_down + b_down, with the exact GELU",
-    cases=_layer_cases,
+    against="torch's Linear layers",
     gradients=True,
+    cases={
+        "one token of width 1, one unit": _one_unit(),
+        "one token, 2 to 3 units": _layer((1,), 2, 3, seed=815),
+        "six tokens, 3 to 12": _layer((6,), 3, 12, seed=820),
+        "a batch, 5 to 7": _layer((2, 4), 5, 7, seed=825),
+    },
 )
 def feed_forward(x, w_up, b_up, w_down, b_down):
+    """gelu(x w_up + b_up) w_down + b_down, with the exact GELU"""
     return _by_torch(x, w_up, b_up, w_down, b_down)
 
 
-@mistake(
-    task=feed_forward,
-    symptom="It trains, and the loss falls, but the layer can do no more "
-    "than a single matrix of size d_model × d_model.",
-    cause="Nothing bends between the two matrices, and a product of two "
-    "matrices is a matrix.",
-    fix="Apply the activation to x w_up + b_up, before the second matrix.",
-    hint="Double the distance from 0 of an input. Does your result do more "
-    "than follow on a straight line?",
-    seen="spring-media/TransformerTTS #102, somepago/saint #23",
-)
+@feed_forward.mistake("spring-media/TransformerTTS #102, somepago/saint #23")
 def forgets_the_activation(x, w_up, b_up, w_down, b_down):
+    """It trains, and the loss falls, but the layer can do no more than a
+    single matrix of size d_model × d_model.
+
+    cause: Nothing bends between the two matrices, and a product of two
+    matrices is a matrix.
+    fix: Apply the activation to x w_up + b_up, before the second matrix.
+    """
     inner = x @ w_up + b_up  # (..., d_ff)
     return inner @ w_down + b_down  # (..., d_model)
 
 
-@mistake(
-    task=feed_forward,
-    symptom="No component of the result is ever below −0.17: the layer can "
-    "add to its input, but hardly take away.",
-    cause="The activation stands after the second matrix. Between the two "
-    "nothing bends, so they act as one, and what comes out is cut off "
-    "below.",
-    fix="Apply the activation in the middle, where the vector is wide; the "
-    "second matrix has the last word.",
-    hint="What is the smallest number that your layer can return?",
-    seen="goruck/nilm #1",
-)
+@feed_forward.mistake("goruck/nilm #1")
 def bends_after_the_second_matrix(x, w_up, b_up, w_down, b_down):
+    """No component of the result is ever below −0.17: the layer can add to its
+    input, but hardly take away.
+
+    cause: The activation stands after the second matrix. Between the two
+    nothing bends, so they act as one, and what comes out is cut off below.
+    fix: Apply the activation in the middle, where the vector is wide; the
+    second matrix has the last word.
+    """
     inner = x @ w_up + b_up  # (..., d_ff)
     return F.gelu(inner @ w_down + b_down)  # (..., d_model)
 
 
 @task(
-    chapter=8,
-    wanted="the shapes of w_up and w_down as a pair, each (in, out); inside "
-    "the layer the width is four times d_model",
-    cases=lambda: [Case(f"width {d}", (d,)) for d in (1, 3, 768)],
+    against="torch's Linear layers",
+    cases={f"width {d}": (d,) for d in (1, 3, 768)},
 )
 def feed_forward_shapes(d_model):
+    """the shapes of w_up and w_down as a pair, each (in, out); inside the
+    layer the width is four times d_model"""
     up = torch.nn.Linear(d_model, 4 * d_model, device="meta")
     down = torch.nn.Linear(4 * d_model, d_model, device="meta")
     # torch stores the transpose.
     return tuple(up.weight.T.shape), tuple(down.weight.T.shape)
 
 
-@mistake(
-    task=feed_forward_shapes,
-    symptom="All shapes fit and it trains, with a quarter of the weights "
-    "and a quarter of the units that can bend.",
-    cause="Both matrices are d_model × d_model. The layer is drawn as a box "
-    "with the same width on both sides, and its inside is overlooked.",
-    fix="Go up to 4 · d_model, bend there, and come down again.",
-    hint="How wide is the vector at the place where it bends?",
-    seen="S2.13; brightmart/text_classification #86",
-)
+@feed_forward_shapes.mistake("brightmart/text_classification #86")
 def does_not_expand(d_model):
+    """All shapes fit and it trains, with a quarter of the weights and a
+    quarter of the units that can bend.
+
+    cause: Both matrices are d_model × d_model. The layer is drawn as a box
+    with the same width on both sides, and its inside is overlooked.
+    fix: Go up to 4 · d_model, bend there, and come down again.
+    """
     w_up, w_down = (d_model, d_model), (d_model, d_model)
     return w_up, w_down
-
-
-# ---- the gate
-
-
-def _gated_cases():
-    return [
-        Case("gate 2, up −1", _one_gated_unit()),
-        Case("one token, 2 to 3 units", _gated((1,), 2, 3, seed=834)),
-        Case("six tokens, 3 to 8", _gated((6,), 3, 8, seed=838)),
-        Case("a batch, 5 to 7", _gated((2, 4), 5, 7, seed=842)),
-    ]
 
 
 def _one_gated_unit():
@@ -188,52 +152,49 @@ def _gated(leading, d_model, d_ff, *, seed):
 
 
 @task(
-    chapter=8,
-    wanted="(silu(x w_gate) · x w_up) w_down, the product in the bracket "
-    "taken number by number",
-    cases=_gated_cases,
+    against="torch's F.glu",
     gradients=True,
+    cases={
+        "gate 2, up −1": _one_gated_unit(),
+        "one token, 2 to 3 units": _gated((1,), 2, 3, seed=834),
+        "six tokens, 3 to 8": _gated((6,), 3, 8, seed=838),
+        "a batch, 5 to 7": _gated((2, 4), 5, 7, seed=842),
+    },
 )
 def swiglu(x, w_gate, w_up, w_down):
+    """(silu(x w_gate) · x w_up) w_down, the product in the bracket taken
+    number by number"""
     gate, up = F.linear(x, w_gate.mT), F.linear(x, w_up.mT)  # (..., d_ff)
     # torch's glu multiplies its first half by the sigmoid of the second.
     inner = F.glu(torch.cat([gate * up, gate], dim=-1), dim=-1)
     return F.linear(inner, w_down.mT)  # (..., d_model)
 
 
-@mistake(
-    task=swiglu,
-    symptom="Shapes and sizes are right, and a model that is trained like "
-    "this is as good as any. With loaded weights every result is wrong.",
-    cause="The activation bends up instead of gate. The two matrices have "
-    "the same shape, and libraries name and order them differently.",
-    fix="silu(x w_gate) · (x w_up): the one that is bent is the gate.",
-    hint="Let gate be very negative, so that it shuts. What is left of your "
-    "product?",
-    seen="ml-explore/mlx-lm #767",
-)
+@swiglu.mistake("ml-explore/mlx-lm #767")
 def swaps_gate_and_up(x, w_gate, w_up, w_down):
+    """Shapes and sizes are right, and a model that is trained like this is as
+    good as any. With loaded weights every result is wrong.
+
+    cause: The activation bends up instead of gate. The two matrices have the
+    same shape, and libraries name and order them differently.
+    fix: silu(x w_gate) · (x w_up): the one that is bent is the gate.
+    """
     inner = (x @ w_gate) * F.silu(x @ w_up)  # (..., d_ff)
     return inner @ w_down  # (..., d_model)
 
 
-@mistake(
-    task=swiglu,
-    symptom="A positive gate and a negative up, whose product should count "
-    "in full, come out near zero; two negative ones, where the gate should "
-    "shut, come out in full.",
-    cause="A bracket closes too late: the activation is taken of the "
-    "product of the two, not of the gate.",
-    fix="Bend the gate first, then multiply.",
-    hint="What does your layer give for gate = 3 and up = −5?",
-    seen="Nijikadesu/breakdown-minimind #3",
-)
+@swiglu.mistake("Nijikadesu/breakdown-minimind #3")
 def bends_the_product(x, w_gate, w_up, w_down):
+    """A positive gate and a negative up, whose product should count in full,
+    come out near zero; two negative ones, where the gate should shut, come out
+    in full.
+
+    cause: A bracket closes too late: the activation is taken of the product of
+    the two, not of the gate.
+    fix: Bend the gate first, then multiply.
+    """
     inner = F.silu((x @ w_gate) * (x @ w_up))  # (..., d_ff)
     return inner @ w_down  # (..., d_model)
-
-
-# ---- what it costs
 
 
 def _counted(T, S, d_model):
@@ -251,162 +212,148 @@ def _counted(T, S, d_model):
 
 
 @task(
-    chapter=8,
-    wanted="the FLOPs of a block's matrix products for T tokens: attention, "
-    "and a feed-forward of width 4 · d_model; two for a multiply-add",
-    cases=lambda: [
-        Case("one token of width 1", (1, 1)),
-        Case("two tokens of width 1", (2, 1)),
-        Case("three tokens of width 8", (3, 8)),
-        Case("GPT-2 small at its full context", (1024, 768)),
-    ],
+    against="torch's FlopCounterMode",
+    cases={
+        "one token of width 1": (1, 1),
+        "two tokens of width 1": (2, 1),
+        "three tokens of width 8": (3, 8),
+        "GPT-2 small at its full context": (1024, 768),
+    },
 )
 def block_flops(T, d_model):
+    """the FLOPs of a block's matrix products for T tokens: attention, and a
+    feed-forward of width 4 · d_model; two for a multiply-add"""
     return _counted(T, T, d_model)
 
 
-@mistake(
-    task=block_flops,
-    symptom="Of a block of GPT-2 small at T = 1024, 18 % of the work is "
-    "missing, of the whole forward pass 13 %; the longer the text, the more.",
-    cause="Work is attributed to layers that hold weights. The scores q kᵀ "
-    "and the average of the values are products of two activations; they "
-    "belong to no such layer.",
-    fix="Add 2 T² d_model for the scores and as much for the average, or "
-    "count what is executed instead of what is defined.",
-    hint="If the text becomes twice as long, does your count just double?",
-    seen="autoliuweijie/FastBERT #14, allenai/olmoearth_pretrain #605; also "
-    "in a notebook of rasbt/LLMs-from-scratch",
+@block_flops.mistake(
+    "autoliuweijie/FastBERT #14, allenai/olmoearth_pretrain #605; also in a "
+    "notebook of rasbt/LLMs-from-scratch"
 )
 def counts_linear_layers_only(T, d_model):
+    """Of a block of GPT-2 small at T = 1024, 18 % of the work is missing, of
+    the whole forward pass 13 %; the longer the text, the more.
+
+    cause: Work is attributed to layers that hold weights. The scores q kᵀ and
+    the average of the values are products of two activations; they belong to
+    no such layer.
+    fix: Add 2 T² d_model for the scores and as much for the average, or count
+    what is executed instead of what is defined.
+    """
     return 24 * T * d_model**2
 
 
-@mistake(
-    task=block_flops,
-    symptom="The number is exactly half of what others give, and the "
-    "hardware seems to reach half of its peak at best.",
-    cause="A multiplication and an addition are counted as one operation, a "
-    "multiply-accumulate (MAC), and the result is called FLOPs.",
-    fix="Count two for each term of a dot product, and say which of the two "
-    "you count.",
-    hint="How many operations is a · b + c?",
-    seen="facebookresearch/fvcore #69, Lyken17/pytorch-OpCounter #184",
+@block_flops.mistake(
+    "facebookresearch/fvcore #69, Lyken17/pytorch-OpCounter #184"
 )
 def counts_multiply_and_add_as_one(T, d_model):
+    """The number is exactly half of what others give, and the hardware seems
+    to reach half of its peak at best.
+
+    cause: A multiplication and an addition are counted as one operation, a
+    multiply-accumulate (MAC), and the result is called FLOPs.
+    fix: Count two for each term of a dot product, and say which of the two you
+    count.
+    """
     return 12 * T * d_model**2 + 2 * T**2 * d_model
 
 
-# ---- exercises
-
-
 @task(
-    chapter=8,
-    wanted="the smallest multiple of `multiple` that is not below 8/3 of "
-    "d_model, an integer",
-    cases=lambda: [
-        Case("a width that 3 divides", (3, 1)),
-        Case("one that 3 does not divide", (4, 1)),
-        Case("another", (5, 1)),
-        Case("GPT-2 small's width", (768, 1)),
-        Case("LLaMA 7B", (4096, 256)),
-        Case("a multiple that fits at once", (96, 256)),
-    ],
+    against="math.ceil",
+    cases={
+        "a width that 3 divides": (3, 1),
+        "one that 3 does not divide": (4, 1),
+        "another": (5, 1),
+        "GPT-2 small's width": (768, 1),
+        "LLaMA 7B": (4096, 256),
+        "a multiple that fits at once": (96, 256),
+    },
 )
 def gated_width(d_model, multiple):
+    """the smallest multiple of `multiple` that is not below 8/3 of d_model, an
+    integer"""
     return multiple * math.ceil(8 * d_model / 3 / multiple)
 
 
-@mistake(
-    task=gated_width,
-    symptom="The gated layer wins the comparison, and has half as many "
-    "weights again as the layer that it was compared with.",
-    cause="The inner width stayed at four times d_model when a third matrix "
-    "was added.",
-    fix="Take two thirds of it: three matrices of 8/3 hold what two of 4 do.",
-    hint="Multiply out how many weights your three matrices hold.",
-    seen="stas00/ml-engineering #45 (there in the documentation)",
-)
+@gated_width.mistake("stas00/ml-engineering #45 (there in the documentation)")
 def keeps_four_times_the_width(d_model, multiple):
+    """The gated layer wins the comparison, and has half as many weights again
+    as the layer that it was compared with.
+
+    cause: The inner width stayed at four times d_model when a third matrix was
+    added.
+    fix: Take two thirds of it: three matrices of 8/3 hold what two of 4 do.
+    hint: Multiply out how many weights your three matrices hold.
+    """
     return multiple * math.ceil(4 * d_model / multiple)
 
 
 @task(
-    chapter=8,
-    wanted="the FLOPs of a block's matrix products for one new token, the "
-    "last of S, when the keys and values of the others are known",
-    cases=lambda: [
-        Case("the first token, width 1", (1, 1)),
-        Case("the second token, width 1", (2, 1)),
-        Case("the fifth, width 8", (5, 8)),
-        Case("GPT-2 small at its full context", (1024, 768)),
-    ],
+    against="torch's FlopCounterMode",
+    cases={
+        "the first token, width 1": (1, 1),
+        "the second token, width 1": (2, 1),
+        "the fifth, width 8": (5, 8),
+        "GPT-2 small at its full context": (1024, 768),
+    },
 )
 def new_token_flops(S, d_model):
+    """the FLOPs of a block's matrix products for one new token, the last of S,
+    when the keys and values of the others are known"""
     return _counted(1, S, d_model)
 
 
 def _backward_cases():
     one = torch.ones(1, dtype=torch.float64)
-    return [
-        Case("gate 1, up 2", (one, 2 * one, one)),
-        Case("gate −3, up 1, gradient 2", (-3 * one, one, 2 * one)),
-        Case(
-            "a batch", tuple(randn(2, 3, 5, seed=n) for n in (850, 851, 852))
-        ),
-    ]
+    return {
+        "gate 1, up 2": (one, 2 * one, one),
+        "gate −3, up 1, gradient 2": (-3 * one, one, 2 * one),
+        "a batch": tuple(randn(2, 3, 5, seed=n) for n in (850, 851, 852)),
+    }
 
 
 @task(
-    chapter=8,
-    wanted="the gradients with respect to gate and to up, given the one with "
-    "respect to silu(gate) · up",
+    against="torch's autograd",
     cases=_backward_cases,
 )
 def gate_backward(gate, up, gradient):
+    """the gradients with respect to gate and to up, given the one with respect
+    to silu(gate) · up"""
     gate, up = (a.detach().clone().requires_grad_() for a in (gate, up))
     return torch.autograd.grad(F.silu(gate) * up, (gate, up), gradient)
 
 
-def _slice_cases():
-    return [
-        Case("two units, one a slice", (*_layer((1,), 1, 2, seed=860), 1)),
-        Case("twelve units, by fives", (*_layer((6,), 3, 12, seed=865), 5)),
-        Case("one slice for all", (*_layer((2, 4), 5, 7, seed=870), 9)),
-        Case(
-            "fifty tokens, 800 units, 100 a slice",
-            (
-                *(
-                    tensor.as_subclass(Watched)
-                    for tensor in _layer((50,), 8, 800, seed=875)
-                ),
-                100,
-            ),
-        ),
-    ]
-
-
 @task(
-    chapter=8,
-    wanted="feed_forward, with the inner units taken in slices",
-    cases=_slice_cases,
+    against="torch's Linear layers",
+    cases={
+        "two units, one a slice": (*_layer((1,), 1, 2, seed=860), 1),
+        "twelve units, by fives": (*_layer((6,), 3, 12, seed=865), 5),
+        "one slice for all": (*_layer((2, 4), 5, 7, seed=870), 9),
+        "fifty tokens, 800 units, 100 a slice": (
+            *(
+                tensor.as_subclass(Watched)
+                for tensor in _layer((50,), 8, 800, seed=875)
+            ),
+            100,
+        ),
+    },
 )
 def feed_forward_in_slices(x, w_up, b_up, w_down, b_down, size):
+    """feed_forward, with the inner units taken in slices"""
     with torch._C.DisableTorchFunctionSubclass():
         return _by_torch(x, w_up, b_up, w_down, b_down)
 
 
-@mistake(
-    task=feed_forward_in_slices,
-    symptom="With one slice the result is right; with n slices it holds the "
-    "last bias n times.",
-    cause="The bias of the second matrix is added to each partial result, "
-    "before these are summed.",
-    fix="Sum the partial products, and add that bias once.",
-    hint="Set all weights to zero. What should come out, and what does?",
-    seen="Wenyueh/MinivLLM #80, awslabs/slapo #10",
-)
+@feed_forward_in_slices.mistake("Wenyueh/MinivLLM #80, awslabs/slapo #10")
 def adds_the_bias_in_every_slice(x, w_up, b_up, w_down, b_down, size):
+    """With one slice the result is right; with n slices it holds the last bias
+    n times.
+
+    cause: The bias of the second matrix is added to each partial result,
+    before these are summed.
+    fix: Sum the partial products, and add that bias once.
+    hint: Set all weights to zero. What should come out, and what does?
+    """
     total = 0
     for n in range(0, w_up.shape[-1], size):
         part = slice(n, n + size)

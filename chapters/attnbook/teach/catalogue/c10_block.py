@@ -7,23 +7,20 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from attnbook.teach.mistakes import mistake
 from attnbook.teach.proof import Case
 from attnbook.teach.seeded import randn
 from attnbook.teach.tasks import task
-
-# ---- one head added to the stream
 
 
 def _head_cases():
     ones = torch.ones(1, 1, dtype=torch.float64)
     row = torch.tensor([[1.0, 2.0, 3.0]], dtype=torch.float64)
-    return [
-        Case("a head of width one", (row, ones * 10, ones * row)),
-        Case("a head of width two", _head((3,), 3, 2, seed=1)),
-        Case("as wide as the stream", _head((4,), 5, 5, seed=4)),
-        Case("two sequences, 512 and 128", _head((2, 3), 512, 128, seed=7)),
-    ]
+    return {
+        "a head of width one": (row, ones * 10, ones * row),
+        "a head of width two": _head((3,), 3, 2, seed=1),
+        "as wide as the stream": _head((4,), 5, 5, seed=4),
+        "two sequences, 512 and 128": _head((2, 3), 512, 128, seed=7),
+    }
 
 
 def _head(leading, d_model, d_v, *, seed):
@@ -35,34 +32,27 @@ def _head(leading, d_model, d_v, *, seed):
 
 
 @task(
-    chapter=10,
-    wanted="the stream x (..., T, d_model) with a head's context "
-    "(..., T, d_v) added to it, taken to the width of the stream by w_out "
-    "(d_v, d_model)",
-    cases=_head_cases,
+    against="torch's F.linear",
     gradients=True,
+    cases=_head_cases,
 )
 def add_head(x, context, w_out):
+    """the stream x (..., T, d_model) with a head's context (..., T, d_v) added
+    to it, taken to the width of the stream by w_out (d_v, d_model)"""
     return x + F.linear(context, w_out.T)
 
 
-@mistake(
-    task=add_head,
-    symptom="An error about sizes when the head is narrower than the stream; "
-    "but a head of width 1 is added to all components alike without a word, "
-    "and one as wide as the stream as it is.",
-    cause="The context lives in the space of the values, (..., T, d_v), and "
-    "is added to a stream that is (..., T, d_model) without being taken "
-    "there.",
-    fix="Multiply by W_O, (d_v, d_model), before the addition.",
-    hint="Which shape has the context, and in which space are its numbers?",
-    seen="S2.14, datawhalechina/happy-llm #199",
-)
+@add_head.mistake("datawhalechina/happy-llm #199")
 def adds_the_head_itself(x, context, w_out):
+    """An error about sizes when the head is narrower than the stream; but a
+    head of width 1 is added to all components alike without a word, and one as
+    wide as the stream as it is.
+
+    cause: The context lives in the space of the values, (..., T, d_v), and is
+    added to a stream that is (..., T, d_model) without being taken there.
+    fix: Multiply by W_O, (d_v, d_model), before the addition.
+    """
     return x + context
-
-
-# ---- a block; its parts come from torch's own layer, which is the reference
 
 
 @dataclass(frozen=True, repr=False)
@@ -132,163 +122,154 @@ def _block_cases(norm_first):
 
 
 @task(
-    chapter=10,
-    wanted="the stream after attention and then the feed-forward layer, each "
-    "reading the stream through its norm and adding to it",
-    cases=lambda: _block_cases(norm_first=True),
+    against="torch's TransformerEncoderLayer",
     gradients=True,
+    cases=lambda: _block_cases(norm_first=True),
 )
 def pre_norm_block(
     x, attention, feed_forward, attention_norm, feed_forward_norm
 ):
+    """the stream after attention and then the feed-forward layer, each reading
+    the stream through its norm and adding to it"""
     return attention.layer(x)
 
 
-@mistake(
-    task=pre_norm_block,
-    symptom="It runs, trains and keeps every shape. But the stream is "
-    "normalised in each sub-layer: its own size is lost, and with it the "
-    "untouched path from the bottom to the top.",
-    cause="The norm's result is stored under the stream's name, so that the "
-    "branch is added to norm(x) instead of x.",
-    fix="Keep x: x = x + attention(norm(x)).",
-    hint="To what exactly is the branch added?",
-    seen="pytorch/pytorch #61165, tracel-ai/burn #1056, "
-    "Howuhh/faster-trajectory-transformer #3",
+@pre_norm_block.mistake(
+    "pytorch/pytorch #61165, tracel-ai/burn #1056, Howuhh/faster- "
+    "trajectory-transformer #3"
 )
 def keeps_the_normed_input(
     x, attention, feed_forward, attention_norm, feed_forward_norm
 ):
+    """It runs, trains and keeps every shape. But the stream is normalised in
+    each sub-layer: its own size is lost, and with it the untouched path from
+    the bottom to the top.
+
+    cause: The norm's result is stored under the stream's name, so that the
+    branch is added to norm(x) instead of x.
+    fix: Keep x: x = x + attention(norm(x)).
+    """
     x = attention_norm(x)
     x = x + attention(x)
     x = feed_forward_norm(x)
     return x + feed_forward(x)
 
 
-@mistake(
-    task=pre_norm_block,
-    symptom="The stream is gone after the first sub-layer; what goes on is "
-    "twice the branch.",
-    cause="The branch is stored under the stream's name before the two are "
-    "added: x = attention(norm(x)); x = x + x.",
-    fix="Give the branch a name of its own, or add in the same line.",
-    hint="When you add, does x still hold the stream?",
-    seen="kyegomez/BitNet #32, facebookresearch/multimodal #305",
+@pre_norm_block.mistake(
+    "kyegomez/BitNet #32, facebookresearch/multimodal #305"
 )
 def adds_the_branch_to_itself(
     x, attention, feed_forward, attention_norm, feed_forward_norm
 ):
+    """The stream is gone after the first sub-layer; what goes on is twice the
+    branch.
+
+    cause: The branch is stored under the stream's name before the two are
+    added: x = attention(norm(x)); x = x + x.
+    fix: Give the branch a name of its own, or add in the same line.
+    """
     x = attention(attention_norm(x))
     x = x + x
     return x + feed_forward(feed_forward_norm(x))
 
 
-@mistake(
-    task=pre_norm_block,
-    symptom="The feed-forward layer never sees what attention found in this "
-    "block; it lags one block behind.",
-    cause="Both sub-layers are given the block's input. GPT-J does so on "
-    "purpose, with one norm for both; its weights were trained that way.",
-    fix="Let the second sub-layer read the stream after the first.",
-    hint="Does your second sub-layer read anything that the first one wrote?",
-    seen="NVIDIA/FasterTransformer #555 (there asked about; it is GPT-J's "
-    "design)",
+@pre_norm_block.mistake(
+    "NVIDIA/FasterTransformer #555 (there asked about; it is GPT-J's design)"
 )
 def reads_the_blocks_input(
     x, attention, feed_forward, attention_norm, feed_forward_norm
 ):
+    """The feed-forward layer never sees what attention found in this block; it
+    lags one block behind.
+
+    cause: Both sub-layers are given the block's input. GPT-J does so on
+    purpose, with one norm for both; its weights were trained that way.
+    fix: Let the second sub-layer read the stream after the first.
+    """
     found = attention(attention_norm(x))
     return x + found + feed_forward(feed_forward_norm(x))
 
 
-@mistake(
-    task=pre_norm_block,
-    symptom="What attention wrote reaches the output through the "
-    "feed-forward layer only; the stream itself has lost it.",
-    cause="The second branch is added to the block's input, which was kept "
-    "in a variable, instead of to the stream as it is now.",
-    fix="Add to the stream that the second sub-layer read.",
-    hint="Follow attention's contribution: is it still in what you return?",
-    seen="strutive07/transformer-tensorflow2.0 #14",
-)
+@pre_norm_block.mistake("strutive07/transformer-tensorflow2.0 #14")
 def adds_to_the_blocks_input(
     x, attention, feed_forward, attention_norm, feed_forward_norm
 ):
+    """What attention wrote reaches the output through the feed-forward layer
+    only; the stream itself has lost it.
+
+    cause: The second branch is added to the block's input, which was kept in a
+    variable, instead of to the stream as it is now.
+    fix: Add to the stream that the second sub-layer read.
+    """
     residual = x
     x = x + attention(attention_norm(x))
     return residual + feed_forward(feed_forward_norm(x))
 
 
-@mistake(
-    task=pre_norm_block,
-    symptom="Nothing at the start, when every norm's weights are ones and "
-    "its biases zeros; after training, or with weights loaded from "
-    "elsewhere, the outputs are wrong.",
-    cause="One norm serves both sub-layers.",
-    fix="Give each sub-layer a norm of its own.",
-    hint="How many of the parts that you were given do you use?",
-    seen="allenai/OLMo #222, lucidrains/mmdit #4, "
-    "bentrevett/pytorch-seq2seq #100",
+@pre_norm_block.mistake(
+    "allenai/OLMo #222, lucidrains/mmdit #4, bentrevett/pytorch-seq2seq #100"
 )
 def shares_one_norm(
     x, attention, feed_forward, attention_norm, feed_forward_norm
 ):
+    """Nothing at the start, when every norm's weights are ones and its biases
+    zeros; after training, or with weights loaded from elsewhere, the outputs
+    are wrong.
+
+    cause: One norm serves both sub-layers.
+    fix: Give each sub-layer a norm of its own.
+    """
     x = x + attention(attention_norm(x))
     return x + feed_forward(attention_norm(x))
 
 
 @task(
-    chapter=10,
-    wanted="the stream after attention and then the feed-forward layer, each "
-    "reading the stream, adding to it, and the sum normalised",
-    cases=lambda: _block_cases(norm_first=False),
+    against="torch's TransformerEncoderLayer",
     gradients=True,
+    cases=lambda: _block_cases(norm_first=False),
 )
 def post_norm_block(
     x, attention, feed_forward, attention_norm, feed_forward_norm
 ):
+    """the stream after attention and then the feed-forward layer, each reading
+    the stream, adding to it, and the sum normalised"""
     return attention.layer(x)
 
 
-@mistake(
-    task=post_norm_block,
-    symptom="Text and figure say norm(x + f(x)), and the code computes "
-    "another function. It runs and trains; weights trained with the one give "
-    "nonsense in the other.",
-    cause="The two designs have the same parts and the same parameters, and "
-    "a class named after the one is easily given the body of the other.",
-    fix="Decide on one, say which, and compare with a library's layer whose "
-    "norm_first is set accordingly.",
-    hint="What are the mean and the variance of a token that you return?",
-    seen="harvardnlp/annotated-transformer #1, #13, #92",
-)
+@post_norm_block.mistake("harvardnlp/annotated-transformer #1, #13, #92")
 def norms_first_where_the_text_says_last(
     x, attention, feed_forward, attention_norm, feed_forward_norm
 ):
+    """Text and figure say norm(x + f(x)), and the code computes another
+    function. It runs and trains; weights trained with the one give nonsense in
+    the other.
+
+    cause: The two designs have the same parts and the same parameters, and a
+    class named after the one is easily given the body of the other.
+    fix: Decide on one, say which, and compare with a library's layer whose
+    norm_first is set accordingly.
+    """
     x = x + attention(attention_norm(x))
     return x + feed_forward(feed_forward_norm(x))
 
 
-@mistake(
-    task=post_norm_block,
-    symptom="Neither of the two designs: each branch comes out at full size "
-    "whatever it found, and the sum is not normalised.",
-    cause='"The norm comes after the sub-layer" is read as after the '
-    "branch; it is after the addition. OLMo 2 (arXiv:2501.00656) normalises "
-    "the branch on purpose; its weights were trained that way.",
-    fix="Normalise the sum: norm(x + attention(x)).",
-    hint="Is the addition inside your norm or outside?",
-    seen="harvardnlp/annotated-transformer #110, "
-    "intro-llm/intro-llm.github.io #51 (both propose it)",
+@post_norm_block.mistake(
+    "harvardnlp/annotated-transformer #110, intro-llm/intro-llm.github.io "
+    "#51 (both propose it)"
 )
 def norms_the_branch_alone(
     x, attention, feed_forward, attention_norm, feed_forward_norm
 ):
+    """Neither of the two designs: each branch comes out at full size whatever
+    it found, and the sum is not normalised.
+
+    cause: "The norm comes after the sub-layer" is read as after the branch; it
+    is after the addition. OLMo 2 (arXiv:2501.00656) normalises the branch on
+    purpose; its weights were trained that way.
+    fix: Normalise the sum: norm(x + attention(x)).
+    """
     x = x + attention_norm(attention(x))
     return x + feed_forward_norm(feed_forward(x))
-
-
-# ---- a stack of blocks
 
 
 def _stack_cases():
@@ -317,89 +298,70 @@ def _stack_cases():
 
 
 @task(
-    chapter=10,
-    wanted="the stream through every block in turn, and normalised once at "
-    "the end",
-    cases=_stack_cases,
+    against="torch's TransformerEncoder",
     gradients=True,
+    cases=_stack_cases,
 )
 def pre_norm_stack(x, blocks, final_norm):
+    """the stream through every block in turn, and normalised once at the
+    end"""
     return final_norm.layer(x)
 
 
-@mistake(
-    task=pre_norm_stack,
-    symptom="What comes out grows with the depth of the stack; the scores "
-    "made from it are too large, and the gradient is larger the deeper one "
-    "looks.",
-    cause="In a pre-norm block the norm stands on the branch. Nobody has "
-    "normalised the stream itself when it leaves the last block.",
-    fix="One more norm, after the last block.",
-    hint="Which norm has seen the stream that you return?",
-    seen="NVIDIA-NeMo/Speech #2197, brightmart/albert_zh #41",
-)
+@pre_norm_stack.mistake("NVIDIA-NeMo/Speech #2197, brightmart/albert_zh #41")
 def forgets_the_final_norm(x, blocks, final_norm):
+    """What comes out grows with the depth of the stack; the scores made from
+    it are too large, and the gradient is larger the deeper one looks.
+
+    cause: In a pre-norm block the norm stands on the branch. Nobody has
+    normalised the stream itself when it leaves the last block.
+    fix: One more norm, after the last block.
+    """
     for block in blocks:
         x = block(x)
     return x
 
 
-# ---- dropout on the branch
-
-
 def _dropout_cases():
     numbers = torch.tensor([[1.0, 2.0, 3.0, 4.0]], dtype=torch.float64)
     keep = torch.tensor([[True, False, True, False]])
-    return [
-        Case("half the branch kept", (numbers * 10, numbers, keep, 0.5)),
-        Case("all of it kept", (numbers, numbers, keep | True, 0.25)),
-        Case(
-            "a batch",
-            (
-                randn(2, 3, 5, seed=21),
-                randn(2, 3, 5, seed=22),
-                randn(2, 3, 5, seed=23) > -1,
-                0.1,
-            ),
+    return {
+        "half the branch kept": (numbers * 10, numbers, keep, 0.5),
+        "all of it kept": (numbers, numbers, keep | True, 0.25),
+        "a batch": (
+            randn(2, 3, 5, seed=21),
+            randn(2, 3, 5, seed=22),
+            randn(2, 3, 5, seed=23) > -1,
+            0.1,
         ),
-    ]
+    }
 
 
 @task(
-    chapter=10,
-    wanted="the stream x with the branch added, of which only the components "
-    "where keep is True are left, divided by 1 − p",
-    cases=_dropout_cases,
+    against="torch.where",
     gradients=True,
+    cases=_dropout_cases,
 )
 def add_dropped(x, branch, keep, p):
+    """the stream x with the branch added, of which only the components where
+    keep is True are left, divided by 1 − p"""
     return torch.where(keep, torch.add(x, branch, alpha=1 / (1 - p)), x)
 
 
-@mistake(
-    task=add_dropped,
-    symptom="In training, components of the stream itself are set to zero, "
-    "again in each sub-layer, and those that survive are blown up: after "
-    "n of them by (1 − p) to the power −n.",
-    cause="Dropout stands after the addition, so it hits the stream as well "
-    "as the branch.",
-    fix="Drop the branch, then add: x + dropout(f(x)).",
-    hint="Where keep is False, what should be left of the stream?",
-    seen="hyunwoongko/transformer #8, codertimo/BERT-pytorch #85, "
-    "soobinseo/Transformer-TTS #11",
+@add_dropped.mistake(
+    "hyunwoongko/transformer #8, codertimo/BERT-pytorch #85, "
+    "soobinseo/Transformer-TTS #11"
 )
 def drops_the_stream(x, branch, keep, p):
+    """In training, components of the stream itself are set to zero, again in
+    each sub-layer, and those that survive are blown up: after n of them by (1
+    − p) to the power −n.
+
+    cause: Dropout stands after the addition, so it hits the stream as well as
+    the branch.
+    fix: Drop the branch, then add: x + dropout(f(x)).
+    """
     return (x + branch) * keep / (1 - p)
-
-
-# ---- weights from GPT-2's block, and from torch's layer
-
-
-def _gpt2_cases():  # so wide that a check prints shapes, not numbers
-    return [
-        Case("width eighteen", (_gpt2_state(18, seed=31),)),
-        Case("width twenty", (_gpt2_state(20, seed=32),)),
-    ]
 
 
 def _gpt2_state(d, *, seed):
@@ -424,12 +386,15 @@ def _gpt2_state(d, *, seed):
 
 
 @task(
-    chapter=10,
-    wanted="the parameters of transformers' GPT2Block under the names, and "
-    "in the layout, of the book's TransformerBlock",
-    cases=_gpt2_cases,
+    against="what the columns make of the identity",
+    cases={
+        "width eighteen": (_gpt2_state(18, seed=31),),
+        "width twenty": (_gpt2_state(20, seed=32),),
+    },
 )
 def from_gpt2(state):
+    """the parameters of transformers' GPT2Block under the names, and in the
+    layout, of the book's TransformerBlock"""
     d = len(state["ln_1.weight"])
 
     def rows(name, start, stop):
@@ -462,17 +427,15 @@ def from_gpt2(state):
     }
 
 
-@mistake(
-    task=from_gpt2,
-    symptom="The weights load without an error and the outputs are wrong.",
-    cause="GPT-2 stores a matrix as (in, out), nn.Linear as (out, in). "
-    "Loading complains about the oblong ones alone; the square one of "
-    "attention's output fits either way.",
-    fix="Transpose every weight matrix of the old layout, square or not.",
-    hint="Which matrix has the right shape even if it is not transposed?",
-    seen="AutoGPTQ/AutoGPTQ #139 (a transpose forgotten there)",
-)
+@from_gpt2.mistake("AutoGPTQ/AutoGPTQ #139 (a transpose forgotten there)")
 def transposes_only_what_does_not_fit(state):
+    """The weights load without an error and the outputs are wrong.
+
+    cause: GPT-2 stores a matrix as (in, out), nn.Linear as (out, in). Loading
+    complains about the oblong ones alone; the square one of attention's output
+    fits either way.
+    fix: Transpose every weight matrix of the old layout, square or not.
+    """
     d = len(state["ln_1.weight"])
     query, key_value = state["attn.c_attn.weight"].T.split([d, 2 * d])
     query_bias, key_value_bias = state["attn.c_attn.bias"].split([d, 2 * d])
@@ -507,12 +470,12 @@ def _torch_cases():
 
 
 @task(
-    chapter=10,
-    wanted="the parameters of nn.TransformerEncoderLayer under the names of "
-    "the book's TransformerBlock",
+    against="slices of the joint matrix",
     cases=_torch_cases,
 )
 def from_torch(state):
+    """the parameters of nn.TransformerEncoderLayer under the names of the
+    book's TransformerBlock"""
     d = len(state["norm1.weight"])
     renamed = {
         "self_attn.out_proj": "attention.out",
@@ -533,25 +496,18 @@ def from_torch(state):
     return found
 
 
-# ---- exercises
-
-
-def _parameter_cases():
-    return [
-        Case("width one", (1, 1)),
-        Case("width two", (2, 8)),
-        Case("another width inside", (6, 10)),
-        Case("GPT-2 small", (768, 3072)),
-    ]
-
-
 @task(
-    chapter=10,
-    wanted="how many numbers a block learns: four matrices of attention, two "
-    "of the feed-forward layer, two norms, all with biases",
-    cases=_parameter_cases,
+    against="torch's TransformerEncoderLayer, counted",
+    cases=lambda: {
+        "width one": (1, 1),
+        "width two": (2, 8),
+        "another width inside": (6, 10),
+        "GPT-2 small": (768, 3072),
+    },
 )
 def block_parameters(d_model, d_ff):
+    """how many numbers a block learns: four matrices of attention, two of the
+    feed-forward layer, two norms, all with biases"""
     with torch.device("meta"):
         layer = nn.TransformerEncoderLayer(d_model, 1, d_ff)
     return sum(p.numel() for p in layer.parameters())
@@ -607,36 +563,35 @@ def _decoder_cases():
 
 
 @task(
-    chapter=10,
-    wanted="the stream after self-attention, cross-attention to the memory "
-    "and the feed-forward layer, each reading the stream through its norm "
-    "and adding to it",
-    cases=_decoder_cases,
+    against="torch's TransformerDecoderLayer",
     gradients=True,
+    cases=_decoder_cases,
 )
 def decoder_block(x, memory, attention, cross_attention, feed_forward, norms):
+    """the stream after self-attention, cross-attention to the memory and the
+    feed-forward layer, each reading the stream through its norm and adding to
+    it"""
     return attention.layer(x, memory)
 
 
 def _chain_cases():
     half = torch.tensor([[[0.5]]], dtype=torch.float64)
     one = torch.tensor([1.0], dtype=torch.float64)
-    return [
-        Case("one layer of width one", (one, half)),
-        Case("two layers of width one", (one, torch.cat([half, -half]))),
-        Case("width two", (randn(2, seed=61), randn(1, 2, 2, seed=62))),
-        Case("four layers", (randn(3, seed=63), randn(4, 3, 3, seed=64))),
-    ]
+    return {
+        "one layer of width one": (one, half),
+        "two layers of width one": (one, torch.cat([half, -half])),
+        "width two": (randn(2, seed=61), randn(1, 2, 2, seed=62)),
+        "four layers": (randn(3, seed=63), randn(4, 3, 3, seed=64)),
+    }
 
 
 @task(
-    chapter=10,
-    wanted="the gradient at the bottom of the stream, (d,), from the one at "
-    "the top, (d,), and the Jacobians of the branches, (N, d, d), the lowest "
-    "first",
+    against="torch's autograd",
     cases=_chain_cases,
 )
 def stream_gradient(gradient, jacobians):
+    """the gradient at the bottom of the stream, (d,), from the one at the top,
+    (d,), and the Jacobians of the branches, (N, d, d), the lowest first"""
     x = torch.zeros_like(gradient, requires_grad=True)
     stream = x
     for jacobian in jacobians:

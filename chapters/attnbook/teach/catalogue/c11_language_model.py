@@ -6,26 +6,23 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from attnbook.teach.mistakes import mistake
-from attnbook.teach.proof import Case
+from attnbook.teach.proof import call
 from attnbook.teach.seeded import randn
 from attnbook.teach.tasks import task
 
-# ---- tokens and targets
-
 
 @task(
-    chapter=11,
-    wanted="tokens and targets of some texts, (B, T) both, T one less than "
-    "the longest: each text without its last token, padded with pad; and "
-    "without its first, padded with −100",
-    cases=lambda: [
-        Case("three tokens", ([[5, 6, 7]], 0)),
-        Case("two texts, one shorter", ([[1, 2, 3, 4], [5, 6]], 0)),
-        Case("another padding", ([[3, 9], [4, 4, 8, 4, 4], [1, 2, 1]], 7)),
-    ],
+    against="slices of lists",
+    cases={
+        "three tokens": ([[5, 6, 7]], 0),
+        "two texts, one shorter": ([[1, 2, 3, 4], [5, 6]], 0),
+        "another padding": ([[3, 9], [4, 4, 8, 4, 4], [1, 2, 1]], 7),
+    },
 )
 def shifted(texts, pad):
+    """tokens and targets of some texts, (B, T) both, T one less than the
+    longest: each text without its last token, padded with pad; and without its
+    first, padded with −100"""
     T = max(len(text) for text in texts) - 1
     tokens, targets = [], []
     for text in texts:
@@ -35,17 +32,15 @@ def shifted(texts, pad):
     return torch.tensor(tokens), torch.tensor(targets)
 
 
-@mistake(
-    task=shifted,
-    symptom="The loss falls to nearly zero within minutes, and the model "
-    "writes one word for ever: it has learned to repeat its input.",
-    cause="The targets are the tokens themselves, one place too early. The "
-    "mask hides the future, but a token may always see itself.",
-    fix="The target of token t is token t + 1.",
-    hint="Can your model find its answer in the place where it stands?",
-    seen="songlab-cal/tape #32 (there asked about)",
-)
+@shifted.mistake("songlab-cal/tape #32 (there asked about)")
 def asks_for_the_token_itself(texts, pad):
+    """The loss falls to nearly zero within minutes, and the model writes one
+    word for ever: it has learned to repeat its input.
+
+    cause: The targets are the tokens themselves, one place too early. The mask
+    hides the future, but a token may always see itself.
+    fix: The target of token t is token t + 1.
+    """
     T = max(len(text) for text in texts) - 1
     tokens = torch.full((len(texts), T), pad)
     targets = torch.full((len(texts), T), -100)
@@ -55,18 +50,18 @@ def asks_for_the_token_itself(texts, pad):
     return tokens, targets
 
 
-@mistake(
-    task=shifted,
-    symptom="The loss falls, but not far. Asked to write, the model leaves "
-    "out every other word.",
-    cause="The shift is done twice, in the data and again in the loss, so "
-    "that the model is asked for the word after the next.",
-    fix="Shift in one place; know whether your library's loss does it.",
-    hint="How many places lie between a token and what it is asked for?",
-    seen="huggingface/transformers #44642, InternLM/InternLM #318 (there "
-    "asked about)",
+@shifted.mistake(
+    "huggingface/transformers #44642, InternLM/InternLM #318 (there asked "
+    "about)"
 )
 def shifts_twice(texts, pad):
+    """The loss falls, but not far. Asked to write, the model leaves out every
+    other word.
+
+    cause: The shift is done twice, in the data and again in the loss, so that
+    the model is asked for the word after the next.
+    fix: Shift in one place; know whether your library's loss does it.
+    """
     T = max(len(text) for text in texts) - 1
     tokens = torch.full((len(texts), T), pad)
     targets = torch.full((len(texts), T), -100)
@@ -76,17 +71,15 @@ def shifts_twice(texts, pad):
     return tokens, targets
 
 
-@mistake(
-    task=shifted,
-    symptom="The loss looks better the more padding there is, and the model "
-    "is good at one thing: after the end comes padding.",
-    cause="The targets are padded with the number of the padding token, an "
-    "answer like any other, instead of one that the loss leaves out.",
-    fix="Pad the targets with −100, which the loss does not count.",
-    hint="What does the loss do where a text is already over?",
-    seen="lucidrains/DALLE-pytorch #57, EleutherAI/gpt-neo #45",
-)
+@shifted.mistake("lucidrains/DALLE-pytorch #57, EleutherAI/gpt-neo #45")
 def asks_for_the_padding(texts, pad):
+    """The loss looks better the more padding there is, and the model is good
+    at one thing: after the end comes padding.
+
+    cause: The targets are padded with the number of the padding token, an
+    answer like any other, instead of one that the loss leaves out.
+    fix: Pad the targets with −100, which the loss does not count.
+    """
     T = max(len(text) for text in texts) - 1
     tokens = torch.full((len(texts), T), pad)
     targets = torch.full((len(texts), T), pad)
@@ -96,86 +89,80 @@ def asks_for_the_padding(texts, pad):
     return tokens, targets
 
 
-# ---- cross-entropy
-
-
 def _loss_cases():
     one = torch.tensor([[[2.0, 0.0, -1.0]]], dtype=torch.float64)
     first = torch.tensor([[0]])
     uneven = torch.tensor([[2, 0, 4, 1], [3, 1, -100, -100]])
     sparse = torch.tensor([[-100, -100, 1], [0, 2, 2], [-100, 0, -100]])
-    return [
-        Case("one token of three", (one, first)),
-        Case("two texts of four and two", (randn(2, 4, 5, seed=1), uneven)),
-        Case(
-            "large logits, targets here and there",
-            (300 * randn(3, 3, 4, seed=2), sparse),
+    return {
+        "one token of three": (one, first),
+        "two texts of four and two": (randn(2, 4, 5, seed=1), uneven),
+        "large logits, targets here and there": (
+            300 * randn(3, 3, 4, seed=2),
+            sparse,
         ),
-    ]
+    }
 
 
 @task(
-    chapter=11,
-    wanted="the mean of −log p of the targets, in nats, over the targets "
-    "that are not −100: one number from logits (B, T, V) and targets (B, T)",
-    cases=_loss_cases,
+    against="torch's F.cross_entropy",
     gradients=True,
+    cases=_loss_cases,
 )
 def cross_entropy(logits, targets):
+    """the mean of −log p of the targets, in nats, over the targets that are
+    not −100: one number from logits (B, T, V) and targets (B, T)"""
     return F.cross_entropy(logits.transpose(1, 2), targets)
 
 
-@mistake(
-    task=cross_entropy,
-    symptom="Training goes on, slowly. However sure the model is, the loss "
-    "stays far above zero: with 100 words, above 3.6.",
-    cause="The function takes logits and applies a softmax of its own, but "
-    "is given probabilities. They lie between 0 and 1, and the second "
-    "softmax makes them nearly equal.",
-    fix="Give F.cross_entropy the logits.",
-    hint="How often is a softmax taken between the logits and the logarithm?",
-    seen="Lightning-Universe/lightning-bolts #654, tflearn/tflearn #562",
+@cross_entropy.mistake(
+    "Lightning-Universe/lightning-bolts #654, tflearn/tflearn #562"
 )
 def takes_softmax_twice(logits, targets):
+    """Training goes on, slowly. However sure the model is, the loss stays far
+    above zero: with 100 words, above 3.6.
+
+    cause: The function takes logits and applies a softmax of its own, but is
+    given probabilities. They lie between 0 and 1, and the second softmax makes
+    them nearly equal.
+    fix: Give F.cross_entropy the logits.
+    """
     probabilities = logits.softmax(-1)
     return F.cross_entropy(probabilities.flatten(0, 1), targets.flatten())
 
 
-@mistake(
-    task=cross_entropy,
-    symptom="The loss of a batch with much padding looks small, though no "
-    "word was guessed better.",
-    cause="The sum over the real targets is divided by all places of the "
-    "batch, the padded ones included.",
-    fix="Divide by the number of targets that are asked for.",
-    hint="By how many is the sum divided, and how many were asked?",
-    seen="karpathy/nanochat #59 (there between batches that are summed up)",
+@cross_entropy.mistake(
+    "karpathy/nanochat #59 (there between batches that are summed up)"
 )
 def divides_by_all_places(logits, targets):
+    """The loss of a batch with much padding looks small, though no word was
+    guessed better.
+
+    cause: The sum over the real targets is divided by all places of the batch,
+    the padded ones included.
+    fix: Divide by the number of targets that are asked for.
+    """
     losses = F.cross_entropy(
         logits.flatten(0, 1), targets.flatten(), reduction="none"
     )
     return losses.mean()
 
 
-@mistake(
-    task=cross_entropy,
-    symptom="A word of a short text counts more than one of a long text, and "
-    "the loss changes when the same texts are batched otherwise.",
-    cause="A mean for each text first, then the mean of these means: a "
-    "weighted average with other weights than intended.",
-    fix="Add up all losses, and divide once.",
-    hint="Has every word the same weight in your average?",
-    seen="huggingface/transformers #24725, meta-pytorch/torchtune #1875",
+@cross_entropy.mistake(
+    "huggingface/transformers #24725, meta-pytorch/torchtune #1875"
 )
 def averages_the_texts_means(logits, targets):
+    """A word of a short text counts more than one of a long text, and the loss
+    changes when the same texts are batched otherwise.
+
+    cause: A mean for each text first, then the mean of these means: a weighted
+    average with other weights than intended.
+    fix: Add up all losses, and divide once.
+    """
     losses = F.cross_entropy(
         logits.transpose(1, 2), targets, reduction="none"
     )  # (B, T)
     return (losses.sum(-1) / (targets != -100).sum(-1)).mean()
-
-
-# ---- perplexity
 
 
 def _texts(*lengths, seed):
@@ -183,90 +170,74 @@ def _texts(*lengths, seed):
 
 
 @task(
-    chapter=11,
-    wanted="the perplexity of a list of texts: exp of the mean of −log p "
-    "over all their words; each text is given as the log p of its words, in "
-    "nats, (T,)",
-    cases=lambda: [
-        Case("one word of four", ([torch.tensor([0.25]).log()],)),
-        Case("two texts of the same length", (_texts(3, 3, seed=1),)),
-        Case("one short, one long", (_texts(1, 6, seed=2),)),
-    ],
+    against="a sum over all words",
+    cases={
+        "one word of four": ([torch.tensor([0.25]).log()],),
+        "two texts of the same length": (_texts(3, 3, seed=1),),
+        "one short, one long": (_texts(1, 6, seed=2),),
+    },
 )
 def perplexity(texts):
+    """the perplexity of a list of texts: exp of the mean of −log p over all
+    their words; each text is given as the log p of its words, in nats, (T,)"""
     flat = [log for text in texts for log in text.tolist()]
     return math.exp(-math.fsum(flat) / len(flat))
 
 
-@mistake(
-    task=perplexity,
-    symptom="The perplexity is far too good: 2.6 where it should be 4.",
-    cause="A loss in nats (natural logarithm) is raised as if it were in "
-    "bits (logarithm of base 2).",
-    fix="The base of the power is the base of the logarithm: exp for nats, "
-    "2 ** for bits.",
-    hint="Four words, equally likely: what should come out?",
-    seen="huggingface/evaluate #241",
-)
+@perplexity.mistake("huggingface/evaluate #241")
 def raises_two_to_the_nats(texts):
+    """The perplexity is far too good: 2.6 where it should be 4.
+
+    cause: A loss in nats (natural logarithm) is raised as if it were in bits
+    (logarithm of base 2).
+    fix: The base of the power is the base of the logarithm: exp for nats, 2 **
+    for bits.
+    """
     return 2 ** -torch.cat(list(texts)).mean()
 
 
-@mistake(
-    task=perplexity,
-    symptom="The number looks plausible and is too large, the more so the "
-    "more the texts differ.",
-    cause="A perplexity is taken of each text, and these are averaged. But "
-    "the mean of powers is not the power of the mean.",
-    fix="Average the losses over all words first, then take exp once.",
-    hint="What is averaged in your answer, losses or perplexities?",
-    seen="lisa-lab/pylearn2 #1383",
-)
+@perplexity.mistake("lisa-lab/pylearn2 #1383")
 def averages_perplexities(texts):
+    """The number looks plausible and is too large, the more so the more the
+    texts differ.
+
+    cause: A perplexity is taken of each text, and these are averaged. But the
+    mean of powers is not the power of the mean.
+    fix: Average the losses over all words first, then take exp once.
+    """
     return torch.stack([(-text.mean()).exp() for text in texts]).mean()
 
 
-# ---- options
-
-
 @task(
-    chapter=11,
-    wanted="the options as numbers: each value, a text, converted to the "
-    "type of the default of that name",
-    cases=lambda: [
-        Case("one whole number", ({"d_model": "64"}, {"d_model": 768})),
-        Case("a dropout", ({"dropout": "0.1"}, {"dropout": 0.0})),
-        Case(
-            "several, not all given",
-            (
-                {"n_heads": "4", "dropout": "0.25"},
-                {"n_heads": 12, "dropout": 0.1, "context": 32},
-            ),
+    against="the types of the defaults",
+    cases={
+        "one whole number": ({"d_model": "64"}, {"d_model": 768}),
+        "a dropout": ({"dropout": "0.1"}, {"dropout": 0.0}),
+        "several, not all given": (
+            {"n_heads": "4", "dropout": "0.25"},
+            {"n_heads": 12, "dropout": 0.1, "context": 32},
         ),
-    ],
+    },
 )
 def read_options(given, defaults):
+    """the options as numbers: each value, a text, converted to the type of the
+    default of that name"""
     read = dict(defaults)
     for name, value in given.items():
         read[name] = type(defaults[name])(value)
     return read
 
 
-@mistake(
-    task=read_options,
-    symptom="Nothing fails. Dropout 0.1 becomes 0: the model trains without "
-    "any, and overfits as if the setting did nothing.",
-    cause="The configuration says dropout: int, and a reader of options "
-    "believes it. A probability below 1, rounded down, is 0.",
-    fix="Declare a probability as float, and let no conversion round.",
-    hint="What is left of 0.1 in your answer?",
-    seen="S2.9",
-)
+@read_options.mistake()
 def reads_every_number_as_int(given, defaults):
+    """Nothing fails. Dropout 0.1 becomes 0: the model trains without any, and
+    overfits as if the setting did nothing.
+
+    cause: The configuration says dropout: int, and a reader of options
+    believes it. A probability below 1, rounded down, is 0.
+    fix: Declare a probability as float, and let no conversion round.
+    """
     return defaults | {n: int(float(value)) for n, value in given.items()}
-
-
-# ---- the model
 
 
 class Parts(list):
@@ -310,82 +281,76 @@ def _model(vocab_size, d_model, n_layers, seed):
     )
 
 
-def _model_cases():
-    return [
-        Case(
-            "two tokens, one block",
-            (torch.tensor([[1, 1]]), *_model(3, 4, 1, seed=1)),
-        ),
-        Case(
-            "four tokens, two blocks",
-            (torch.tensor([[0, 2, 4, 2]]), *_model(5, 6, 2, seed=2)),
-        ),
-        Case(
-            "two texts, three blocks",
-            (torch.tensor([[3, 0, 1], [6, 6, 2]]), *_model(7, 4, 3, seed=3)),
-        ),
-    ]
-
-
 @task(
-    chapter=11,
-    wanted="the logits (B, T, V) of a language model: embeddings of tokens "
-    "and of positions, the blocks in turn, the final norm, and the head, "
-    "which is the table of the embeddings again",
-    cases=_model_cases,
+    against="torch's TransformerEncoder",
     gradients=True,
+    cases=lambda: {
+        "two tokens, one block": (
+            torch.tensor([[1, 1]]),
+            *_model(3, 4, 1, seed=1),
+        ),
+        "four tokens, two blocks": (
+            torch.tensor([[0, 2, 4, 2]]),
+            *_model(5, 6, 2, seed=2),
+        ),
+        "two texts, three blocks": (
+            torch.tensor([[3, 0, 1], [6, 6, 2]]),
+            *_model(7, 4, 3, seed=3),
+        ),
+    },
 )
 def language_model(tokens, token_table, position_table, blocks, norm):
+    """the logits (B, T, V) of a language model: embeddings of tokens and of
+    positions, the blocks in turn, the final norm, and the head, which is the
+    table of the embeddings again"""
     B, T = tokens.shape
     one_hot = F.one_hot(tokens, len(token_table)).to(token_table.dtype)
     x = one_hot @ token_table + position_table[None, :T]
     return blocks.encoder(x) @ token_table.T
 
 
-@mistake(
-    task=language_model,
-    symptom="The model learns, but what it says of a text depends little on "
-    "the order of its words.",
-    cause="The table of positions exists, has parameters, and is not added.",
-    fix="Add the rows of positions 0 … T − 1 to the embeddings.",
-    hint="Swap two words of the text. Which of your numbers change?",
-    seen="guocheng2025/Transformer-Encoder #1 (there asked about)",
+@language_model.mistake(
+    "guocheng2025/Transformer-Encoder #1 (there asked about)"
 )
 def adds_no_positions(tokens, token_table, position_table, blocks, norm):
+    """The model learns, but what it says of a text depends little on the order
+    of its words.
+
+    cause: The table of positions exists, has parameters, and is not added.
+    fix: Add the rows of positions 0 … T − 1 to the embeddings.
+    """
     x = token_table[tokens]
     for block in blocks:
         x = block(x)
     return norm(x) @ token_table.T
 
 
-@mistake(
-    task=language_model,
-    symptom="Everything runs, with logits that grow with each block; "
-    "training is jumpy.",
-    cause="The blocks are pre-norm: nobody has normalised the stream when it "
-    "leaves the last one.",
-    fix="Normalise once more before the head.",
-    hint="How large is what your head reads?",
-    seen="facebookresearch/multimodal #304",
-)
+@language_model.mistake("facebookresearch/multimodal #304")
 def reads_the_bare_stream(tokens, token_table, position_table, blocks, norm):
+    """Everything runs, with logits that grow with each block; training is
+    jumpy.
+
+    cause: The blocks are pre-norm: nobody has normalised the stream when it
+    leaves the last one.
+    fix: Normalise once more before the head.
+    """
     x = token_table[tokens] + position_table[: tokens.shape[1]]
     for block in blocks:
         x = block(x)
     return x @ token_table.T
 
 
-@mistake(
-    task=language_model,
-    symptom="The first loss is right. Then the two tables drift apart, and "
-    "the model has V × d_model parameters more than the text says.",
-    cause="The head starts as a copy of the embeddings. A copy is tied for "
-    "one step.",
-    fix="Use the same parameter in both places.",
-    hint="Through how many doors does your gradient reach the embeddings?",
-    seen="harvardnlp/annotated-transformer #60, rasbt/LLMs-from-scratch #822",
+@language_model.mistake(
+    "harvardnlp/annotated-transformer #60, rasbt/LLMs-from-scratch #822"
 )
 def ties_a_copy(tokens, token_table, position_table, blocks, norm):
+    """The first loss is right. Then the two tables drift apart, and the model
+    has V × d_model parameters more than the text says.
+
+    cause: The head starts as a copy of the embeddings. A copy is tied for one
+    step.
+    fix: Use the same parameter in both places.
+    """
     head = token_table.detach().clone()
     x = token_table[tokens] + position_table[: tokens.shape[1]]
     for block in blocks:
@@ -393,39 +358,33 @@ def ties_a_copy(tokens, token_table, position_table, blocks, norm):
     return norm(x) @ head.T
 
 
-@mistake(
-    task=language_model,
-    symptom="It runs and trains, no better than a model with one block; the "
-    "others never get a gradient.",
-    cause="The loop counts to n_layers and runs the same block each time.",
-    fix="Go through the blocks themselves: for block in blocks.",
-    hint="Which blocks has your text been through?",
-    seen="S2.15 (there it iterates over the number itself), "
-    "espnet/espnet #1278",
-)
+@language_model.mistake("espnet/espnet #1278")
 def runs_one_block_again_and_again(
     tokens, token_table, position_table, blocks, norm
 ):
+    """It runs and trains, no better than a model with one block; the others
+    never get a gradient.
+
+    cause: The loop counts to n_layers and runs the same block each time.
+    fix: Go through the blocks themselves: for block in blocks.
+    """
     x = token_table[tokens] + position_table[: tokens.shape[1]]
     for _ in range(len(blocks)):
         x = blocks[0](x)
     return norm(x) @ token_table.T
 
 
-# ---- parameters
-
-
 @task(
-    chapter=11,
-    wanted="how many numbers a GPT with a learned table of positions, "
-    "biases, and a tied head learns",
-    cases=lambda: [
-        Case("as small as can be", (1, 1, 1, 1)),
-        Case("two blocks", (50, 16, 8, 2)),
-        Case("GPT-2 small", (50_257, 1024, 768, 12)),
-    ],
+    against="torch's layers, counted",
+    cases={
+        "as small as can be": (1, 1, 1, 1),
+        "two blocks": (50, 16, 8, 2),
+        "GPT-2 small": (50_257, 1024, 768, 12),
+    },
 )
 def parameter_count(vocab_size, context, d_model, n_layers):
+    """how many numbers a GPT with a learned table of positions, biases, and a
+    tied head learns"""
     with torch.device("meta"):  # sizes without numbers
         layer = nn.TransformerEncoderLayer(d_model, 1, 4 * d_model)
         parts = [
@@ -438,23 +397,18 @@ def parameter_count(vocab_size, context, d_model, n_layers):
     return n_layers * in_block + around
 
 
-@mistake(
-    task=parameter_count,
-    symptom="GPT-2 small comes out with 163 million parameters instead of "
-    "124 million.",
-    cause="The head is counted though it is tied, or it is tied in the text "
-    "and not in the code.",
-    fix="A tied head learns nothing of its own: count the table once.",
-    hint="Which two parts of the model are the same numbers?",
-    seen="rasbt/LLMs-from-scratch #822",
-)
+@parameter_count.mistake("rasbt/LLMs-from-scratch #822")
 def counts_the_head_too(vocab_size, context, d_model, n_layers):
+    """GPT-2 small comes out with 163 million parameters instead of 124
+    million.
+
+    cause: The head is counted though it is tied, or it is tied in the text and
+    not in the code.
+    fix: A tied head learns nothing of its own: count the table once.
+    """
     block = 12 * d_model**2 + 13 * d_model
     tables = (2 * vocab_size + context) * d_model
     return n_layers * block + tables + 2 * d_model
-
-
-# ---- the loss of many texts
 
 
 class Table(nn.Module):
@@ -477,28 +431,25 @@ def _mean_loss_cases():
         return torch.tensor(rows)
 
     tokens = torch.tensor([[0, 1, 2], [3, 1, 0], [2, 2, 1]])
-    return [
-        Case("one text", (Table(3, 1), tokens[:1], targets([1, 2, 0]))),
-        Case(
-            "three texts, two at a time, one of them short",
-            (
-                Table(4, 2),
-                tokens,
-                targets([1, 2, 0], [1, 0, 3], [2, -100, -100]),
-            ),
-            {"batch_size": 2},
+    return {
+        "one text": (Table(3, 1), tokens[:1], targets([1, 2, 0])),
+        "three texts, two at a time, one of them short": call(
+            Table(4, 2),
+            tokens,
+            targets([1, 2, 0], [1, 0, 3], [2, -100, -100]),
+            batch_size=2,
         ),
-    ]
+    }
 
 
 @task(
-    chapter=11,
-    wanted="the mean loss over all targets of many texts, without dropout, "
-    "computed batch by batch; the model is left in the mode it was in",
-    cases=_mean_loss_cases,
+    against="a sum over all targets",
     home="training.mean_loss",
+    cases=_mean_loss_cases,
 )
 def mean_loss(model, tokens, targets, *, batch_size=64):
+    """the mean loss over all targets of many texts, without dropout, computed
+    batch by batch; the model is left in the mode it was in"""
     logs = model.table.detach()[tokens].log_softmax(-1)
     asked = (targets != -100).nonzero().tolist()
     return -sum(logs[b, t, targets[b, t]].item() for b, t in asked) / len(
@@ -506,31 +457,28 @@ def mean_loss(model, tokens, targets, *, batch_size=64):
     )
 
 
-@mistake(
-    task=mean_loss,
-    symptom="The held-out loss is too high, and another one each time it is "
-    "measured.",
-    cause="The model is still in training mode, in which dropout drops.",
-    fix="model.eval() before measuring, model.train() after.",
-    hint="In which mode is the model while you measure?",
-    seen="IBM/pytorch-seq2seq #33, udacity/deep-learning-v2-pytorch #3",
+@mean_loss.mistake(
+    "IBM/pytorch-seq2seq #33, udacity/deep-learning-v2-pytorch #3"
 )
 def leaves_dropout_on(model, tokens, targets, *, batch_size=64):
+    """The held-out loss is too high, and another one each time it is measured.
+
+    cause: The model is still in training mode, in which dropout drops.
+    fix: model.eval() before measuring, model.train() after.
+    """
     with torch.no_grad():
         logits = model(tokens)
         return F.cross_entropy(logits.transpose(1, 2), targets).item()
 
 
-@mistake(
-    task=mean_loss,
-    symptom="The held-out loss depends on the batch size.",
-    cause="Each batch's mean counts alike, though the last batch is smaller "
-    "and some hold more padding.",
-    fix="Sum the losses and the targets over all batches; divide once.",
-    hint="Do batches with few targets weigh as much as full ones?",
-    seen="macournoyer/neuralconvo #67 (there asked about)",
-)
+@mean_loss.mistake("macournoyer/neuralconvo #67 (there asked about)")
 def averages_the_batches_means(model, tokens, targets, *, batch_size=64):
+    """The held-out loss depends on the batch size.
+
+    cause: Each batch's mean counts alike, though the last batch is smaller and
+    some hold more padding.
+    fix: Sum the losses and the targets over all batches; divide once.
+    """
     was_training = model.training
     model.eval()
     with torch.no_grad():
@@ -544,68 +492,65 @@ def averages_the_batches_means(model, tokens, targets, *, batch_size=64):
     return torch.stack(means).mean().item()
 
 
-# ---- exercises
-
-
 @task(
-    chapter=11,
-    wanted="the bits that a model spends on a character of a text, from the "
-    "log p of its tokens in nats, (N,), and the text",
-    cases=lambda: [
-        Case(
-            "one of two characters",
-            (torch.tensor([0.5], dtype=torch.float64).log(), "a"),
+    against="math.log2, word by word",
+    cases={
+        "one of two characters": (
+            torch.tensor([0.5], dtype=torch.float64).log(),
+            "a",
         ),
-        Case(
-            "two words of three letters",
-            (torch.tensor([0.25, 0.125]).double().log(), "the mill"),
+        "two words of three letters": (
+            torch.tensor([0.25, 0.125]).double().log(),
+            "the mill",
         ),
-        Case("letters beyond ASCII", (-randn(3, seed=1).abs(), "où es-tu")),
-    ],
+        "letters beyond ASCII": (-randn(3, seed=1).abs(), "où es-tu"),
+    },
 )
 def bits_per_character(log_probabilities, text):
+    """the bits that a model spends on a character of a text, from the log p of
+    its tokens in nats, (N,), and the text"""
     bits = [-math.log2(math.exp(log)) for log in log_probabilities.tolist()]
     return math.fsum(bits) / len(text)
 
 
-@mistake(
-    task=bits_per_character,
-    symptom="The number is too small by a factor of 0.693.",
-    cause="Nats are reported as bits: a natural logarithm was not divided by "
-    "ln 2.",
-    fix="Divide the nats by ln 2, about 0.693.",
-    hint="How many bits does one choice between two equals cost?",
-    seen="huggingface/evaluate #241 (the same confusion, the other way)",
+@bits_per_character.mistake(
+    "huggingface/evaluate #241 (the same confusion, the other way)"
 )
 def reports_nats_as_bits(log_probabilities, text):
+    """The number is too small by a factor of 0.693.
+
+    cause: Nats are reported as bits: a natural logarithm was not divided by ln
+    2.
+    fix: Divide the nats by ln 2, about 0.693.
+    hint: How many bits does one choice between two equals cost?
+    """
     return -log_probabilities.sum().item() / len(text)
 
 
-@mistake(
-    task=bits_per_character,
-    symptom="A model of words seems far worse than one of characters, "
-    "whatever it has learned.",
-    cause="The bits are divided by the number of tokens, and a token is a "
-    "word here and a character there.",
-    fix="Divide by what is the same for both, the length of the text.",
-    hint="By what do you divide, and would another tokenizer change it?",
-    seen="S0.8 (characters there, words elsewhere)",
-)
+@bits_per_character.mistake()
 def divides_by_the_tokens(log_probabilities, text):
+    """A model of words seems far worse than one of characters, whatever it has
+    learned.
+
+    cause: The bits are divided by the number of tokens, and a token is a word
+    here and a character there.
+    fix: Divide by what is the same for both, the length of the text.
+    hint: By what do you divide, and would another tokenizer change it?
+    """
     return -log_probabilities.mean().item() / math.log(2)
 
 
 @task(
-    chapter=11,
-    wanted="log p of each token given the one before, (V, V): the pairs "
-    "counted in some texts, with extra added to every count",
-    cases=lambda: [
-        Case("one pair of two tokens", ([[0, 1]], 2, 1.0)),
-        Case("a text that repeats", ([[0, 1, 0, 1, 1]], 3, 0.5)),
-        Case("two texts", ([[3, 0, 2], [2, 2, 3, 1]], 4, 0.01)),
-    ],
+    against="counting pairs",
+    cases={
+        "one pair of two tokens": ([[0, 1]], 2, 1.0),
+        "a text that repeats": ([[0, 1, 0, 1, 1]], 3, 0.5),
+        "two texts": ([[3, 0, 2], [2, 2, 3, 1]], 4, 0.01),
+    },
 )
 def bigram(texts, vocab_size, extra):
+    """log p of each token given the one before, (V, V): the pairs counted in
+    some texts, with extra added to every count"""
     rows = []
     for first in range(vocab_size):
         row = [
@@ -621,17 +566,16 @@ def bigram(texts, vocab_size, extra):
     return torch.tensor(rows, dtype=torch.float64)
 
 
-@mistake(
-    task=bigram,
-    symptom="The numbers look like log probabilities, but for a given token "
-    "they do not add up to one.",
-    cause="The counts are divided by the sums of the columns: how often a "
-    "token comes second, not first.",
-    fix="Divide each row by its sum: sum(-1, keepdim=True).",
-    hint="Which of your sums is one, over a row or over a column?",
-    seen="S2.6 (the axis of a normalisation)",
-)
+@bigram.mistake()
 def normalises_the_columns(texts, vocab_size, extra):
+    """The numbers look like log probabilities, but for a given token they do
+    not add up to one.
+
+    cause: The counts are divided by the sums of the columns: how often a token
+    comes second, not first.
+    fix: Divide each row by its sum: sum(-1, keepdim=True).
+    hint: Which of your sums is one, over a row or over a column?
+    """
     counts = torch.full((vocab_size, vocab_size), extra, dtype=torch.float64)
     for text in texts:
         for first, second in zip(text, text[1:]):
@@ -639,16 +583,14 @@ def normalises_the_columns(texts, vocab_size, extra):
     return (counts / counts.sum(0)).log()
 
 
-@mistake(
-    task=bigram,
-    symptom="The end of one text is counted as followed by the beginning of "
-    "the next.",
-    cause="The texts are strung together before the pairs are counted.",
-    fix="Count the pairs inside each text.",
-    hint="How many pairs has a text of T tokens, and how many did you count?",
-    seen="EleutherAI/gpt-neox #1193 (texts packed into one sequence)",
-)
+@bigram.mistake("EleutherAI/gpt-neox #1193 (texts packed into one sequence)")
 def counts_across_the_texts(texts, vocab_size, extra):
+    """The end of one text is counted as followed by the beginning of the next.
+
+    cause: The texts are strung together before the pairs are counted.
+    fix: Count the pairs inside each text.
+    hint: How many pairs has a text of T tokens, and how many did you count?
+    """
     counts = torch.full((vocab_size, vocab_size), extra, dtype=torch.float64)
     line = [token for text in texts for token in text]
     for first, second in zip(line, line[1:]):
@@ -658,24 +600,25 @@ def counts_across_the_texts(texts, vocab_size, extra):
 
 def _accumulate_cases():
     one = torch.tensor([[3.0], [6.0]], dtype=torch.float64)
-    return [
-        Case("two small batches of two targets", (one, [2, 2], 2)),
-        Case("of one and of three targets", (one, [1, 3], 2)),
-        Case(
-            "six small batches, three a step",
-            (randn(6, 4, seed=1), [5, 2, 9, 1, 1, 4], 3),
+    return {
+        "two small batches of two targets": (one, [2, 2], 2),
+        "of one and of three targets": (one, [1, 3], 2),
+        "six small batches, three a step": (
+            randn(6, 4, seed=1),
+            [5, 2, 9, 1, 1, 4],
+            3,
         ),
-    ]
+    }
 
 
 @task(
-    chapter=11,
-    wanted="the gradients of the steps, (M / n, P): that of the mean loss "
-    "over n small batches at a time, from the gradients of their mean "
-    "losses, (M, P), and from their numbers of targets",
+    against="a loop over targets",
     cases=_accumulate_cases,
 )
 def accumulate(gradients, targets, n):
+    """the gradients of the steps, (M / n, P): that of the mean loss over n
+    small batches at a time, from the gradients of their mean losses, (M, P),
+    and from their numbers of targets"""
     steps = []
     for start in range(0, len(targets), n):
         total = sum(targets[start : start + n])
@@ -688,18 +631,17 @@ def accumulate(gradients, targets, n):
     return torch.stack(steps)
 
 
-@mistake(
-    task=accumulate,
-    symptom="The first step comes after one small batch, and each is n times "
-    "as long as it should be.",
-    cause="The step is made where i % n == 0, which is so for i = 0, and the "
-    "losses are added up without being divided.",
-    fix="Step where (i + 1) % n == 0, and weight each small batch by its "
-    "share of the targets.",
-    hint="How many small batches are in your first step?",
-    seen="rasbt/LLMs-from-scratch #299 (the first step)",
-)
+@accumulate.mistake("rasbt/LLMs-from-scratch #299 (the first step)")
 def steps_at_once_and_sums(gradients, targets, n):
+    """The first step comes after one small batch, and each is n times as long
+    as it should be.
+
+    cause: The step is made where i % n == 0, which is so for i = 0, and the
+    losses are added up without being divided.
+    fix: Step where (i + 1) % n == 0, and weight each small batch by its share
+    of the targets.
+    hint: How many small batches are in your first step?
+    """
     steps, total = [], torch.zeros_like(gradients[0])
     for i in range(len(targets)):
         total = total + gradients[i]
@@ -709,15 +651,14 @@ def steps_at_once_and_sums(gradients, targets, n):
     return torch.stack(steps)
 
 
-@mistake(
-    task=accumulate,
-    symptom="Training is a little worse than with one large batch, though it "
-    "should be the same; the more the texts differ in length, the more so.",
-    cause="The small batches count alike, though some have more targets: the "
-    "mean of the means.",
-    fix="Weight each by its number of targets.",
-    hint="Which average is this, and what are its weights?",
-    seen="huggingface/transformers #24725, karpathy/nanochat #59",
-)
+@accumulate.mistake("huggingface/transformers #24725, karpathy/nanochat #59")
 def averages_small_batches_alike(gradients, targets, n):
+    """Training is a little worse than with one large batch, though it should
+    be the same; the more the texts differ in length, the more so.
+
+    cause: The small batches count alike, though some have more targets: the
+    mean of the means.
+    fix: Weight each by its number of targets.
+    hint: Which average is this, and what are its weights?
+    """
     return gradients.reshape(-1, n, gradients.shape[-1]).mean(1)

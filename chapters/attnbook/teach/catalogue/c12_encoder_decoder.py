@@ -10,12 +10,9 @@ from torch import nn
 from attnbook.attention import softmax
 from attnbook.layers import TransformerBlock
 from attnbook.masks import causal_mask
-from attnbook.teach.mistakes import mistake
 from attnbook.teach.proof import Case
 from attnbook.teach.seeded import randn
 from attnbook.teach.tasks import task
-
-# ---- the target's words read the source
 
 
 def _reading_cases():
@@ -23,36 +20,35 @@ def _reading_cases():
     two = torch.tensor([[1.0, 0.0], [0.0, 2.0]], dtype=torch.float64)
     real = torch.tensor([True, True, True, False, False])
     lengths = torch.tensor([[4], [2], [3]])
-    return [
-        Case("one word reads two", (row, two, real[:2])),
-        Case("the second of two is padding", (row, two, real[2:4])),
-        Case(
-            "three words read five, two of them padding",
-            (randn(3, 4, seed=1), randn(5, 4, seed=2), real),
+    return {
+        "one word reads two": (row, two, real[:2]),
+        "the second of two is padding": (row, two, real[2:4]),
+        "three words read five, two of them padding": (
+            randn(3, 4, seed=1),
+            randn(5, 4, seed=2),
+            real,
         ),
-        Case(
-            "as many words on either side",
-            (randn(4, 3, seed=3), randn(4, 3, seed=4), real[:4]),
+        "as many words on either side": (
+            randn(4, 3, seed=3),
+            randn(4, 3, seed=4),
+            real[:4],
         ),
-        Case(
-            "a batch of unequal lengths",
-            (
-                randn(3, 2, 4, seed=5),
-                randn(3, 4, 4, seed=6),
-                torch.arange(4) < lengths,
-            ),
+        "a batch of unequal lengths": (
+            randn(3, 2, 4, seed=5),
+            randn(3, 4, 4, seed=6),
+            torch.arange(4) < lengths,
         ),
-    ]
+    }
 
 
 @task(
-    chapter=12,
-    wanted="for each target token the average of the real source tokens, "
-    "(..., T, d), weighted by softmax(target · source/√d)",
-    cases=_reading_cases,
+    against="torch's scaled_dot_product_attention",
     gradients=True,
+    cases=_reading_cases,
 )
 def read_source(target, source, real):
+    """for each target token the average of the real source tokens, (..., T,
+    d), weighted by softmax(target · source/√d)"""
     return F.scaled_dot_product_attention(
         target, source, source, attn_mask=real[..., None, :]
     )
@@ -63,57 +59,53 @@ def scores_of(target, source):
     return target @ source.transpose(-2, -1) / target.shape[-1] ** 0.5
 
 
-@mistake(
-    task=read_source,
-    symptom="The first word written reads the first source vector alone, the "
-    "second the first two. Whatever else they need, the encoder must have "
-    "carried there. No error is raised.",
-    cause="A decoder is causal, so its cross-attention is made causal as "
-    "well. But the source is finished before the first word is written.",
-    fix="The causal mask belongs to the decoder's self-attention. In "
-    "cross-attention only the source's padding is hidden.",
-    hint="Which source words exist when the first target word is written?",
-    seen="onlybooks/llm #4, NVIDIA/TransformerEngine #565",
-)
+@read_source.mistake("onlybooks/llm #4, NVIDIA/TransformerEngine #565")
 def causal_over_the_source(target, source, real):
+    """The first word written reads the first source vector alone, the second
+    the first two. Whatever else they need, the encoder must have carried
+    there. No error is raised.
+
+    cause: A decoder is causal, so its cross-attention is made causal as well.
+    But the source is finished before the first word is written.
+    fix: The causal mask belongs to the decoder's self-attention. In
+    cross-attention only the source's padding is hidden.
+    hint: Which source words exist when the first target word is written?
+    """
     scores = scores_of(target, source)
     mask = real[..., None, :] & torch.ones_like(scores).bool().tril()
     return softmax(scores.masked_fill(~mask, -torch.inf)) @ source
 
 
-@mistake(
-    task=read_source,
-    symptom="The same text is read differently in a batch with longer ones: "
-    "a share of the weight goes to padding.",
-    cause="The padding was hidden in the encoder and forgotten in the "
-    "decoder. Hiding it there keeps others from reading it; the encoder "
-    "gives a vector for each padding token all the same.",
-    fix="Hand the source's padding mask to cross-attention too, (B, 1, S).",
-    hint="Does your result change when padding is added to the source?",
-    seen="huggingface/transformers #47946",
-)
+@read_source.mistake("huggingface/transformers #47946")
 def reads_the_padding(target, source, real):
+    """The same text is read differently in a batch with longer ones: a share
+    of the weight goes to padding.
+
+    cause: The padding was hidden in the encoder and forgotten in the decoder.
+    Hiding it there keeps others from reading it; the encoder gives a vector
+    for each padding token all the same.
+    fix: Hand the source's padding mask to cross-attention too, (B, 1, S).
+    hint: Does your result change when padding is added to the source?
+    """
     return softmax(scores_of(target, source)) @ source
 
 
-@mistake(
-    task=read_source,
-    symptom="One vector comes out for each token of the source, none for the "
-    "target's; with texts of one length the shape gives nothing away.",
-    cause="Queries and keys are swapped: the source asks, and is answered "
-    "with an average of the target, later words included.",
-    fix="Who writes, asks: queries from the decoder, keys and values from "
-    "the encoder.",
-    hint="How many vectors does the decoder need, one for each of what?",
-    seen="rexrex9/nlp_torchtext #2; in a text, humza909/LLM_Survey #2",
+@read_source.mistake(
+    "rexrex9/nlp_torchtext #2; in a text, humza909/LLM_Survey #2"
 )
 def swaps_queries_and_keys(target, source, real):
+    """One vector comes out for each token of the source, none for the
+    target's; with texts of one length the shape gives nothing away.
+
+    cause: Queries and keys are swapped: the source asks, and is answered with
+    an average of the target, later words included.
+    fix: Who writes, asks: queries from the decoder, keys and values from the
+    encoder.
+    hint: How many vectors does the decoder need, one for each of what?
+    """
     scores = scores_of(source, target)  # (..., S, T)
     scores = scores.masked_fill(~real[..., :, None], -torch.inf)
     return softmax(scores) @ target
-
-
-# ---- the memory
 
 
 class Blocks(nn.ModuleList):
@@ -146,45 +138,41 @@ def _encoder_cases():
 
 
 @task(
-    chapter=12,
-    wanted="x after every block, then normalised",
-    cases=_encoder_cases,
+    against="torch's F.layer_norm after the blocks",
     gradients=True,
+    cases=_encoder_cases,
 )
 def encode(x, blocks, norm, mask=None):
+    """x after every block, then normalised"""
     x = functools.reduce(lambda x, block: block(x, mask=mask), blocks, x)
     return F.layer_norm(x, x.shape[-1:], norm.weight, norm.bias, norm.eps)
 
 
-@mistake(
-    task=encode,
-    symptom="The memory's vectors grow with the number of blocks, and the "
-    "decoder's keys and values with them; a model that was trained with the "
-    "norm gives other answers.",
-    cause="In a pre-norm stack each block normalises what it reads, never "
-    "what it passes on. The stream leaves the last block as it is.",
-    fix="Normalise once more after the last block: norm(x).",
-    hint="Is what you return normalised?",
-    seen="NVIDIA-NeMo/Speech #2197, huggingface/transformers #26142",
-)
+@encode.mistake("NVIDIA-NeMo/Speech #2197, huggingface/transformers #26142")
 def memory_without_its_norm(x, blocks, norm, mask=None):
+    """The memory's vectors grow with the number of blocks, and the decoder's
+    keys and values with them; a model that was trained with the norm gives
+    other answers.
+
+    cause: In a pre-norm stack each block normalises what it reads, never what
+    it passes on. The stream leaves the last block as it is.
+    fix: Normalise once more after the last block: norm(x).
+    """
     for block in blocks:
         x = block(x, mask=mask)
     return x
 
 
-@mistake(
-    task=encode,
-    symptom="Shape and size are right, and the last block might as well not "
-    "be there: it gets no gradient.",
-    cause="The list of states is written before each block. Its last entry "
-    "is what the last block reads, not what it gives.",
-    fix="Append after the block; n blocks then leave n + 1 states, the "
-    "embeddings and one a block.",
-    hint="How many blocks has your result gone through?",
-    seen="meta-pytorch/torchtune #2461",
-)
+@encode.mistake("meta-pytorch/torchtune #2461")
 def memory_one_block_early(x, blocks, norm, mask=None):
+    """Shape and size are right, and the last block might as well not be there:
+    it gets no gradient.
+
+    cause: The list of states is written before each block. Its last entry is
+    what the last block reads, not what it gives.
+    fix: Append after the block; n blocks then leave n + 1 states, the
+    embeddings and one a block.
+    """
     states = []
     for block in blocks:
         states.append(x)
@@ -192,45 +180,32 @@ def memory_one_block_early(x, blocks, norm, mask=None):
     return norm(states[-1])
 
 
-# ---- what the decoder is shown
-
-
-def _target_cases():
-    return [
-        Case("two tokens", (torch.tensor([[5, 7]]), 0)),
-        Case("one token", (torch.tensor([[5]]), 0)),
-        Case("a batch", (torch.tensor([[5, 7, 6], [8, 8, 9]]), 1)),
-    ]
-
-
 @task(
-    chapter=12,
-    wanted="the targets moved one place to the right, the start token in "
-    "front, the last token gone: (B, T)",
-    cases=_target_cases,
+    against="slices of lists",
+    cases={
+        "two tokens": (torch.tensor([[5, 7]]), 0),
+        "one token": (torch.tensor([[5]]), 0),
+        "a batch": (torch.tensor([[5, 7, 6], [8, 8, 9]]), 1),
+    },
 )
 def decoder_input(targets, start):
+    """the targets moved one place to the right, the start token in front, the
+    last token gone: (B, T)"""
     rows = [[start, *row][:-1] for row in targets.tolist()]
     return torch.tensor(rows)
 
 
-@mistake(
-    task=decoder_input,
-    symptom="The loss falls to nearly 0 within a few dozen steps, and the "
-    "model cannot write a single text.",
-    cause="The decoder is shown the token that it shall guess. Its causal "
-    "mask hides later tokens, not a position's own.",
-    fix="Move the targets one place to the right: the decoder reads token "
-    "t − 1 where it guesses token t.",
-    hint="At the position that must guess the first token, what does the "
-    "decoder see?",
-    seen="Project-MONAI/GenerativeModels #314",
-)
+@decoder_input.mistake("Project-MONAI/GenerativeModels #314")
 def shows_the_answer(targets, start):
+    """The loss falls to nearly 0 within a few dozen steps, and the model
+    cannot write a single text.
+
+    cause: The decoder is shown the token that it shall guess. Its causal mask
+    hides later tokens, not a position's own.
+    fix: Move the targets one place to the right: the decoder reads token t − 1
+    where it guesses token t.
+    """
     return targets.clone()
-
-
-# ---- masked prediction
 
 
 def _covered_cases():
@@ -240,40 +215,40 @@ def _covered_cases():
     one[0, 1] = True
     some = one.clone()
     some[1] = torch.tensor([True, False, True, True, False])
-    return [
-        Case(
-            "two words, one covered",
-            (logits[:1, :2], tokens[:1, :2], one[:1, :2]),
+    return {
+        "two words, one covered": (
+            logits[:1, :2],
+            tokens[:1, :2],
+            one[:1, :2],
         ),
-        Case("one word covered in two sentences", (logits, tokens, one)),
-        Case("several covered", (logits, tokens, some)),
-        Case("all covered", (logits, tokens, some | ~some)),
-    ]
+        "one word covered in two sentences": (logits, tokens, one),
+        "several covered": (logits, tokens, some),
+        "all covered": (logits, tokens, some | ~some),
+    }
 
 
 @task(
-    chapter=12,
-    wanted="the mean cross-entropy over the covered words alone, in nats",
-    cases=_covered_cases,
+    against="torch's F.cross_entropy",
     gradients=True,
+    cases=_covered_cases,
 )
 def covered_loss(logits, tokens, covered):
+    """the mean cross-entropy over the covered words alone, in nats"""
     return F.cross_entropy(logits[covered], tokens[covered])
 
 
-@mistake(
-    task=covered_loss,
-    symptom="The loss looks good from the start: a model that only copies "
-    "what it sees has most words right.",
-    cause="The words in plain sight are counted too. There are many more of "
-    "them, and for each the answer stands in the input.",
-    fix="Count the covered words only: cross_entropy with the target −100 "
-    "at all others.",
-    hint="What is your loss for a model that copies its input?",
-    seen="huggingface/transformers #20797; by its title, "
-    "lucidrains/mlm-pytorch #3",
+@covered_loss.mistake(
+    "huggingface/transformers #20797; by its title, lucidrains/mlm-pytorch #3"
 )
 def counts_words_in_plain_sight(logits, tokens, covered):
+    """The loss looks good from the start: a model that only copies what it
+    sees has most words right.
+
+    cause: The words in plain sight are counted too. There are many more of
+    them, and for each the answer stands in the input.
+    fix: Count the covered words only: cross_entropy with the target −100 at
+    all others.
+    """
     return F.cross_entropy(logits.flatten(0, -2), tokens.flatten())
 
 
@@ -284,25 +259,28 @@ def _cover_cases():
     chosen = torch.tensor([[True] * 4, [True, True, False, True]])
     none = torch.zeros(2, 4, dtype=torch.bool)
     first = torch.tensor([[True, False]])
-    return [
-        Case(
-            "a word to be covered, one left alone",
-            (tokens[:1, :2], first, kind[:1, :2], words[:1, :2], 0),
+    return {
+        "a word to be covered, one left alone": (
+            tokens[:1, :2],
+            first,
+            kind[:1, :2],
+            words[:1, :2],
+            0,
         ),
-        Case("nothing chosen", (tokens, none, kind, words, 0)),
-        Case("every kind", (tokens, chosen, kind, words, 0)),
-        Case("another mask token", (tokens, chosen, kind.flip(0), words, 9)),
-    ]
+        "nothing chosen": (tokens, none, kind, words, 0),
+        "every kind": (tokens, chosen, kind, words, 0),
+        "another mask token": (tokens, chosen, kind.flip(0), words, 9),
+    }
 
 
 @task(
-    chapter=12,
-    wanted="the pair (inputs, targets): chosen words covered (kind < 0.8), "
-    "replaced by the random word (0.8 ≤ kind < 0.9) or left; targets are "
-    "the chosen words, −100 elsewhere",
+    against="a loop over words",
     cases=_cover_cases,
 )
 def cover_words(tokens, chosen, kind, random_words, mask_token):
+    """the pair (inputs, targets): chosen words covered (kind < 0.8), replaced
+    by the random word (0.8 ≤ kind < 0.9) or left; targets are the chosen
+    words, −100 elsewhere"""
     inputs, targets = tokens.tolist(), tokens.tolist()
     for b, t in torch.cartesian_prod(*map(torch.arange, tokens.shape)):
         if not chosen[b, t]:
@@ -314,79 +292,68 @@ def cover_words(tokens, chosen, kind, random_words, mask_token):
     return torch.tensor(inputs), torch.tensor(targets)
 
 
-@mistake(
-    task=cover_words,
-    symptom="No random word is ever seen: all that were put in are covered "
-    "again by the next line.",
-    cause="Two replacements follow each other, and the second does not "
-    "leave out the places of the first.",
-    fix="Let the two conditions exclude each other, kind < 0.8 and "
-    "0.8 ≤ kind < 0.9.",
-    hint="After your last line, what stands where kind is 0.85?",
-    seen="lucidrains/mlm-pytorch #6",
-)
+@cover_words.mistake("lucidrains/mlm-pytorch #6")
 def covers_the_random_words_too(
     tokens, chosen, kind, random_words, mask_token
 ):
+    """No random word is ever seen: all that were put in are covered again by
+    the next line.
+
+    cause: Two replacements follow each other, and the second does not leave
+    out the places of the first.
+    fix: Let the two conditions exclude each other, kind < 0.8 and 0.8 ≤ kind <
+    0.9.
+    hint: After your last line, what stands where kind is 0.85?
+    """
     inputs = torch.where(chosen & (0.8 <= kind), random_words, tokens)
     inputs = torch.where(chosen & (kind < 0.9), mask_token, inputs)
     inputs = torch.where(chosen & (0.9 <= kind), tokens, inputs)
     return inputs, torch.where(chosen, tokens, -100)
 
 
-@mistake(
-    task=cover_words,
-    symptom="A loss of 0.1 to 0.2 where others report more than 1, and a "
-    "model that has learned to copy.",
-    cause="Every word is a target, the ones in plain sight too.",
-    fix="Give the target −100, which cross_entropy leaves out, to every "
-    "word that was not chosen.",
-    hint="Which words does your loss ask for?",
-    seen="huggingface/transformers #20797",
-)
+@cover_words.mistake("huggingface/transformers #20797")
 def asks_for_every_word(tokens, chosen, kind, random_words, mask_token):
+    """A loss of 0.1 to 0.2 where others report more than 1, and a model that
+    has learned to copy.
+
+    cause: Every word is a target, the ones in plain sight too.
+    fix: Give the target −100, which cross_entropy leaves out, to every word
+    that was not chosen.
+    hint: Which words does your loss ask for?
+    """
     inputs = torch.where(chosen & (kind < 0.8), mask_token, tokens)
     replaced = chosen & (0.8 <= kind) & (kind < 0.9)
     return torch.where(replaced, random_words, inputs), tokens.clone()
 
 
-# ---- a prefix that is read in both directions
-
-
-def _prefix_cases():
-    return [
-        Case("a prefix of one, two tokens", (1, 2)),
-        Case("no prefix", (0, 3)),
-        Case("a prefix of two, five tokens", (2, 5)),
-        Case("a prefix and nothing else", (4, 4)),
-    ]
-
-
 @task(
-    chapter=12,
-    wanted="True where a token may be read, (n, n): the prefix by all, what "
-    "follows by itself and later tokens",
-    cases=_prefix_cases,
+    against="a loop over pairs",
+    cases={
+        "a prefix of one, two tokens": (1, 2),
+        "no prefix": (0, 3),
+        "a prefix of two, five tokens": (2, 5),
+        "a prefix and nothing else": (4, 4),
+    },
 )
 def prefix_mask(n_prefix, n):
+    """True where a token may be read, (n, n): the prefix by all, what follows
+    by itself and later tokens"""
     rows = [[j < n_prefix or j <= i for j in range(n)] for i in range(n)]
     return torch.tensor(rows)
 
 
-@mistake(
-    task=prefix_mask,
-    symptom="The prefix reads the first token that is to be guessed; that "
-    "one guess is too good in training and bad in use.",
-    cause="The prefix's length is taken for the place of its last token.",
-    fix="A prefix of n tokens has the places 0 to n − 1: place < n_prefix.",
-    hint="Try a prefix of one token. May it read the second?",
-    seen="bigscience-workshop/Megatron-DeepSpeed #167 (offsets of the prefix)",
+@prefix_mask.mistake(
+    "bigscience-workshop/Megatron-DeepSpeed #167 (offsets of the prefix)"
 )
 def prefix_one_too_long(n_prefix, n):
+    """The prefix reads the first token that is to be guessed; that one guess
+    is too good in training and bad in use.
+
+    cause: The prefix's length is taken for the place of its last token.
+    fix: A prefix of n tokens has the places 0 to n − 1: place < n_prefix.
+    hint: Try a prefix of one token. May it read the second?
+    """
     return causal_mask(n) | (torch.arange(n) <= n_prefix)
-
-
-# ---- writing until the end
 
 
 @dataclass(frozen=True, repr=False)
@@ -405,24 +372,24 @@ class Chain:
 def _greedy_cases():
     chain = Chain((1, 2, 3, 4, 0))
     start = torch.tensor([[0], [3]])
-    return [
-        Case("one text, two tokens", (chain, start[:1], 4, 2)),
-        Case("a text that ends", (chain, start[1:], 4, 3)),
-        Case("two texts, one ends earlier", (chain, start, 4, 6)),
-        Case("no end in sight", (Chain((1, 0, 0, 2, 0)), start, 4, 5)),
-        Case("two tokens to start from", (chain, start.repeat(1, 2), 4, 3)),
-        Case("a start that is the stop token", (chain, start[:1] + 4, 4, 3)),
-    ]
+    return {
+        "one text, two tokens": (chain, start[:1], 4, 2),
+        "a text that ends": (chain, start[1:], 4, 3),
+        "two texts, one ends earlier": (chain, start, 4, 6),
+        "no end in sight": (Chain((1, 0, 0, 2, 0)), start, 4, 5),
+        "two tokens to start from": (chain, start.repeat(1, 2), 4, 3),
+        "a start that is the stop token": (chain, start[:1] + 4, 4, 3),
+    }
 
 
 @task(
-    chapter=12,
-    wanted="start and up to `longest` further tokens, each the best next "
-    "one; a text that has ended goes on with `stop`, and when all have "
-    "ended nothing is added",
+    against="each text continued alone",
     cases=_greedy_cases,
 )
 def greedy_until(next_scores, start, stop, longest):
+    """start and up to `longest` further tokens, each the best next one; a text
+    that has ended goes on with `stop`, and when all have ended nothing is
+    added"""
     texts = []
     for row in start:
         text = row.tolist()
@@ -438,18 +405,19 @@ def greedy_until(next_scores, start, stop, longest):
     )
 
 
-@mistake(
-    task=greedy_until,
-    symptom="Alone, a text ends where it should; in a batch words follow "
-    "its end, as long as another one is still being written.",
-    cause="The loop ends when every text writes the stop token in the same "
-    "step; a text that is done is not kept still until then.",
-    fix="Remember who has ended, and give those the stop token from there on.",
-    hint="What does your first text get after its end, while the second is "
-    "still going on?",
-    seen="lucidrains/h-transformer-1d #9, mistralai/mistral-inference #180",
+@greedy_until.mistake(
+    "lucidrains/h-transformer-1d #9, mistralai/mistral-inference #180"
 )
 def writes_on_after_the_end(next_scores, start, stop, longest):
+    """Alone, a text ends where it should; in a batch words follow its end, as
+    long as another one is still being written.
+
+    cause: The loop ends when every text writes the stop token in the same
+    step; a text that is done is not kept still until then.
+    fix: Remember who has ended, and give those the stop token from there on.
+    hint: What does your first text get after its end, while the second is
+    still going on?
+    """
     tokens = start
     for _ in range(longest):
         best = next_scores(tokens).argmax(-1, keepdim=True)  # (B, 1)

@@ -7,12 +7,9 @@ import torch.nn.functional as F
 
 from attnbook.gpt import GPT, GPTConfig
 from attnbook.masks import causal_mask
-from attnbook.teach.mistakes import mistake
-from attnbook.teach.proof import Case
+from attnbook.teach.proof import call
 from attnbook.teach.seeded import randn
 from attnbook.teach.tasks import task
-
-# ---- a step from the cache
 
 
 def _step_cases():
@@ -20,21 +17,21 @@ def _step_cases():
     weights = (w_query, w_key, randn(3, 4, seed=3))
     x, keys = randn(3, 3, seed=4), randn(5, 2, seed=5)
     values = randn(5, 4, seed=6)
-    return [
-        Case("a token after one", (x[:1], keys[:1], values[:1], *weights)),
-        Case("a token after five", (x[1:2], keys, values, *weights)),
-        Case("three tokens after two", (x, keys[:2], values[:2], *weights)),
-        Case("an empty cache", (x, keys[:0], values[:0], *weights)),
-    ]
+    return {
+        "a token after one": (x[:1], keys[:1], values[:1], *weights),
+        "a token after five": (x[1:2], keys, values, *weights),
+        "three tokens after two": (x, keys[:2], values[:2], *weights),
+        "an empty cache": (x, keys[:0], values[:0], *weights),
+    }
 
 
 @task(
-    chapter=13,
-    wanted="the context of each new token, with all keys and all values, "
-    "the new ones behind the cached",
+    against="a loop over tokens",
     cases=_step_cases,
 )
 def decode_step(x, keys, values, w_query, w_key, w_value):
+    """the context of each new token, with all keys and all values, the new
+    ones behind the cached"""
     context = []
     for token in x:
         keys = torch.cat([keys, (token @ w_key)[None]])
@@ -44,18 +41,16 @@ def decode_step(x, keys, values, w_query, w_key, w_value):
     return torch.stack(context), keys, values
 
 
-@mistake(
-    task=decode_step,
-    symptom="No error; a new token gets the first token's value for its "
-    "context, whatever stands in between, and the text turns into nonsense.",
-    cause="is_causal=True takes the queries for the first ones of the keys. "
-    "A single query is then the first of all, and sees key 0 alone.",
-    fix="Leave is_causal out for a single query, and give several queries "
-    "the last rows of the causal mask.",
-    hint="Which row of the causal mask does your new token use?",
-    seen="pytorch/pytorch #144858, #103082",
-)
+@decode_step.mistake("pytorch/pytorch #144858, #103082")
 def sees_the_first_key_only(x, keys, values, w_query, w_key, w_value):
+    """No error; a new token gets the first token's value for its context,
+    whatever stands in between, and the text turns into nonsense.
+
+    cause: is_causal=True takes the queries for the first ones of the keys. A
+    single query is then the first of all, and sees key 0 alone.
+    fix: Leave is_causal out for a single query, and give several queries the
+    last rows of the causal mask.
+    """
     keys = torch.cat([keys, x @ w_key])
     values = torch.cat([values, x @ w_value])
     context = F.scaled_dot_product_attention(
@@ -64,17 +59,15 @@ def sees_the_first_key_only(x, keys, values, w_query, w_key, w_value):
     return context, keys, values
 
 
-@mistake(
-    task=decode_step,
-    symptom="Two runs on one input differ, and both differ from the full "
-    "pass; with a small dropout the text still looks sensible.",
-    cause="Dropout is left on. Gradients switched off is not the same: "
-    "no_grad and inference_mode leave it as it was.",
-    fix="Call model.eval() before anything is written or compared.",
-    hint="Call your function twice on the same input: is the answer the same?",
-    seen="S0.7, ipolharvard/ethos-ares #20",
-)
+@decode_step.mistake("ipolharvard/ethos-ares #20")
 def decodes_with_dropout(x, keys, values, w_query, w_key, w_value):
+    """Two runs on one input differ, and both differ from the full pass; with a
+    small dropout the text still looks sensible.
+
+    cause: Dropout is left on. Gradients switched off is not the same: no_grad
+    and inference_mode leave it as it was.
+    fix: Call model.eval() before anything is written or compared.
+    """
     keys = torch.cat([keys, x @ w_key])
     values = torch.cat([values, x @ w_value])
     scores = x @ w_query @ keys.mT / math.sqrt(keys.shape[-1])
@@ -86,25 +79,18 @@ def decodes_with_dropout(x, keys, values, w_query, w_key, w_value):
     return weights @ values, keys, values
 
 
-# ---- the mask of a chunk
-
-
-def _chunk_cases():
-    return [
-        Case("one new token, two cached", (2, 1)),
-        Case("two new tokens, one cached", (1, 2)),
-        Case("three new tokens, nothing cached", (0, 3)),
-        Case("three new tokens, four cached", (4, 3)),
-    ]
-
-
 @task(
-    chapter=13,
-    wanted="True where a new token may attend, (n_new, n_cached + n_new): "
-    "the cached tokens, the new ones before it, itself",
-    cases=_chunk_cases,
+    against="a loop over pairs",
+    cases={
+        "one new token, two cached": (2, 1),
+        "two new tokens, one cached": (1, 2),
+        "three new tokens, nothing cached": (0, 3),
+        "three new tokens, four cached": (4, 3),
+    },
 )
 def chunk_mask(n_cached, n_new):
+    """True where a new token may attend, (n_new, n_cached + n_new): the cached
+    tokens, the new ones before it, itself"""
     rows = [
         [key <= n_cached + query for key in range(n_cached + n_new)]
         for query in range(n_new)
@@ -112,51 +98,44 @@ def chunk_mask(n_cached, n_new):
     return torch.tensor(rows)
 
 
-@mistake(
-    task=chunk_mask,
-    symptom="No error; the new tokens see the beginning of the text and "
-    "neither its end nor themselves.",
-    cause="The rows of the mask are counted from the first token of the "
-    "text: the top left corner of the square.",
-    fix="The new tokens are the last ones: take the last rows, key ≤ "
-    "n_cached + query.",
-    hint="With four cached tokens, what position has the first new one?",
-    seen="pytorch/pytorch #108108, hyprstream/hyprstream #1521",
-)
+@chunk_mask.mistake("pytorch/pytorch #108108, hyprstream/hyprstream #1521")
 def counts_from_the_first_query(n_cached, n_new):
+    """No error; the new tokens see the beginning of the text and neither its
+    end nor themselves.
+
+    cause: The rows of the mask are counted from the first token of the text:
+    the top left corner of the square.
+    fix: The new tokens are the last ones: take the last rows, key ≤ n_cached +
+    query.
+    """
     return causal_mask(n_cached + n_new)[:n_new]
 
 
-@mistake(
-    task=chunk_mask,
-    symptom="Token by token all is right; in a chunk the tokens see those "
-    "that come after them, and what they hold in the next layer is wrong.",
-    cause="One new token needs the last row, in which all is allowed. That "
-    "row is used for all tokens of a chunk, so that none is masked.",
-    fix="A row for each new token: the last n_new rows of the causal mask.",
-    hint="May the first token of a chunk see the last one?",
-    seen="time-series-foundation-models/lag-llama #81, "
-    "Mikyx-1/TinyLLM #17 (no mask at all)",
+@chunk_mask.mistake(
+    "time-series-foundation-models/lag-llama #81, Mikyx-1/TinyLLM #17 (no "
+    "mask at all)"
 )
 def cuts_the_mask_to_one_row(n_cached, n_new):
+    """Token by token all is right; in a chunk the tokens see those that come
+    after them, and what they hold in the next layer is wrong.
+
+    cause: One new token needs the last row, in which all is allowed. That row
+    is used for all tokens of a chunk, so that none is masked.
+    fix: A row for each new token: the last n_new rows of the causal mask.
+    """
     return causal_mask(n_cached + n_new)[-1:]
 
 
-@mistake(
-    task=chunk_mask,
-    symptom="Right without a cache and right token by token; a chunk after a "
-    "cached text fails with an error about shapes.",
-    cause="The mask is as wide as the new tokens. For a single one that is "
-    "one entry, which is broadcast over all keys and happens to be right.",
-    fix="The mask has a column for each key, the cached ones too.",
-    hint="How many keys are there, and how many columns has your mask?",
-    seen="rasbt/LLMs-from-scratch #697, jingyaogong/minimind #631",
-)
+@chunk_mask.mistake("rasbt/LLMs-from-scratch #697, jingyaogong/minimind #631")
 def masks_the_new_tokens_alone(n_cached, n_new):
+    """Right without a cache and right token by token; a chunk after a cached
+    text fails with an error about shapes.
+
+    cause: The mask is as wide as the new tokens. For a single one that is one
+    entry, which is broadcast over all keys and happens to be right.
+    fix: The mask has a column for each key, the cached ones too.
+    """
     return causal_mask(n_new)
-
-
-# ---- positions
 
 
 def _tokens(*rows):
@@ -164,33 +143,30 @@ def _tokens(*rows):
 
 
 def _position_cases():
-    return [
-        Case("one token after two", (torch.tensor([2]), _tokens([1]))),
-        Case(
-            "a token for rows of five and three",
-            (torch.tensor([5, 3]), _tokens([1], [1])),
+    return {
+        "one token after two": (torch.tensor([2]), _tokens([1])),
+        "a token for rows of five and three": (
+            torch.tensor([5, 3]),
+            _tokens([1], [1]),
         ),
-        Case(
-            "nothing cached, padded on the left",
-            (torch.tensor([0, 0]), _tokens([1, 1, 1], [0, 0, 1])),
+        "nothing cached, padded on the left": (
+            torch.tensor([0, 0]),
+            _tokens([1, 1, 1], [0, 0, 1]),
         ),
-        Case(
-            "three rows, padded on either side",
-            (
-                torch.tensor([4, 0, 2]),
-                _tokens([0, 1, 1], [1, 0, 0], [0, 0, 0]),
-            ),
+        "three rows, padded on either side": (
+            torch.tensor([4, 0, 2]),
+            _tokens([0, 1, 1], [1, 0, 0], [0, 0, 0]),
         ),
-    ]
+    }
 
 
 @task(
-    chapter=13,
-    wanted="the position of each new token, (B, T): how many tokens of its "
-    "row stand before it, `before` of them in the cache; 0 at padding",
+    against="counting token by token",
     cases=_position_cases,
 )
 def cached_positions(before, real):
+    """the position of each new token, (B, T): how many tokens of its row stand
+    before it, `before` of them in the cache; 0 at padding"""
     found = torch.zeros(real.shape, dtype=torch.long, device=real.device)
     for row, count in enumerate(before.tolist()):
         for column in real[row].nonzero()[:, 0].tolist():
@@ -199,58 +175,53 @@ def cached_positions(before, real):
     return found
 
 
-@mistake(
-    task=cached_positions,
-    symptom="The prompt is right; from the second written token on, the "
-    "logits are not those of the full pass.",
-    cause="The positions are made from the tokens of this call alone: each "
-    "new one is told that it is the first of the text.",
-    fix="Start at the number of tokens that the cache holds of the row.",
-    hint="What position does your function give to a token after ten others?",
-    seen="Blaizzy/mlx-vlm #1983",
-)
+@cached_positions.mistake("Blaizzy/mlx-vlm #1983")
 def starts_again_at_zero(before, real):
+    """The prompt is right; from the second written token on, the logits are
+    not those of the full pass.
+
+    cause: The positions are made from the tokens of this call alone: each new
+    one is told that it is the first of the text.
+    fix: Start at the number of tokens that the cache holds of the row.
+    """
     return (real.long().cumsum(-1) - 1) * real
 
 
-@mistake(
-    task=cached_positions,
-    symptom="The longest row of a batch is right, shorter ones are not, and "
-    "alone each of them would be.",
-    cause="One count serves all rows, that of the padded width, as if the "
-    "padding were text.",
-    fix="A count for each row, of real tokens only.",
-    hint="Where does the shorter row's text end?",
-    seen="unslothai/unsloth #3803, S4.7",
-)
+@cached_positions.mistake("unslothai/unsloth #3803")
 def counts_the_width_of_the_batch(before, real):
+    """The longest row of a batch is right, shorter ones are not, and alone
+    each of them would be.
+
+    cause: One count serves all rows, that of the padded width, as if the
+    padding were text.
+    fix: A count for each row, of real tokens only.
+    """
     columns = torch.arange(real.shape[-1], device=real.device)
     return (before.max() + columns) * real
-
-
-# ---- reading from memory that is not full
 
 
 def _stored_cases():
     q = randn(2, 2, 1, 3, seed=11)
     keys, values = randn(2, 2, 4, 3, seed=12), randn(2, 2, 4, 3, seed=13)
-    return [
-        Case(
-            "one row, two of four slots filled",
-            (q[:1, :1], keys[:1, :1], values[:1, :1], torch.tensor([2])),
+    return {
+        "one row, two of four slots filled": (
+            q[:1, :1],
+            keys[:1, :1],
+            values[:1, :1],
+            torch.tensor([2]),
         ),
-        Case("rows of three and one", (q, keys, values, torch.tensor([3, 1]))),
-        Case("rows of one and four", (q, keys, values, torch.tensor([1, 4]))),
-    ]
+        "rows of three and one": (q, keys, values, torch.tensor([3, 1])),
+        "rows of one and four": (q, keys, values, torch.tensor([1, 4])),
+    }
 
 
 @task(
-    chapter=13,
-    wanted="the context of one query a row, (B, H, 1, d_v), from the first "
-    "`lengths` slots of its row; what stands behind them is not read",
+    against="torch's attention, text by text",
     cases=_stored_cases,
 )
 def attend_stored(q, keys, values, lengths):
+    """the context of one query a row, (B, H, 1, d_v), from the first `lengths`
+    slots of its row; what stands behind them is not read"""
     return torch.cat(
         [
             F.scaled_dot_product_attention(
@@ -261,81 +232,58 @@ def attend_stored(q, keys, values, lengths):
     )
 
 
-@mistake(
-    task=attend_stored,
-    symptom="As long as the memory is fresh the contexts are too small, for "
-    "zeros share the weight; after reuse an older text is mixed in.",
-    cause="All slots are read, also those that nobody, or an earlier "
-    "request, has written.",
-    fix="Mask the slots from the row's length on.",
-    hint="What weight does a slot get that holds a key of zeros?",
-    seen="huggingface/transformers #30414",
-)
+@attend_stored.mistake("huggingface/transformers #30414")
 def reads_the_empty_slots(q, keys, values, lengths):
+    """As long as the memory is fresh the contexts are too small, for zeros
+    share the weight; after reuse an older text is mixed in.
+
+    cause: All slots are read, also those that nobody, or an earlier request,
+    has written.
+    fix: Mask the slots from the row's length on.
+    """
     return F.scaled_dot_product_attention(q, keys, values)
 
 
-@mistake(
-    task=attend_stored,
-    symptom="Right in a batch of equal lengths, and so in a test with one "
-    "prompt given twice; wrong in the shorter rows of any other.",
-    cause="The memory is cut at the longest row, and no mask keeps the "
-    "shorter ones from what lies behind their end.",
-    fix="Combine the cut with a mask of each row's own length.",
-    hint="Try two rows of different lengths: which slots does each read?",
-    seen="S4.7",
-)
+@attend_stored.mistake()
 def cuts_at_the_longest_row(q, keys, values, lengths):
+    """Right in a batch of equal lengths, and so in a test with one prompt
+    given twice; wrong in the shorter rows of any other.
+
+    cause: The memory is cut at the longest row, and no mask keeps the shorter
+    ones from what lies behind their end.
+    fix: Combine the cut with a mask of each row's own length.
+    """
     n = int(lengths.max())
     return F.scaled_dot_product_attention(q, keys[:, :, :n], values[:, :, :n])
 
 
-# ---- scores from kept keys
-
-
-def _score_cases():
-    return [
-        Case(
-            "one query, two keys",
-            (randn(1, 2, seed=21), randn(2, 2, seed=22)),
-        ),
-        Case(
-            "two heads",
-            (randn(2, 1, 5, seed=23), randn(2, 4, 5, seed=24)),
-        ),
-        Case(
-            "a batch",
-            (randn(3, 2, 3, 4, seed=25), randn(3, 2, 6, 4, seed=26)),
-        ),
-    ]
-
-
 @task(
-    chapter=13,
-    wanted="the scores q·k / √d_k, (..., T, S); the keys stay as they are",
-    cases=_score_cases,
+    against="torch.einsum",
+    cases={
+        "one query, two keys": (randn(1, 2, seed=21), randn(2, 2, seed=22)),
+        "two heads": (randn(2, 1, 5, seed=23), randn(2, 4, 5, seed=24)),
+        "a batch": (randn(3, 2, 3, 4, seed=25), randn(3, 2, 6, 4, seed=26)),
+    },
 )
 def cached_scores(q, keys):
+    """the scores q·k / √d_k, (..., T, S); the keys stay as they are"""
     return torch.einsum("...td,...sd->...ts", q, keys) / keys.shape[-1] ** 0.5
 
 
-@mistake(
-    task=cached_scores,
-    symptom="The first step is right. From then on the keys in the cache get "
-    "smaller with each step, and attention more and more uniform.",
-    cause="What a cache gives out are views of its memory; an operation in "
-    "place on them changes what every later token reads.",
-    fix="Compute a new tensor; scale the query or the scores, not the keys.",
-    hint="Print the keys before and after the call: are they the same?",
-    seen="NeuraLegion/shainet #110 (kept keys rotated again in each step; "
-    "found in a review)",
+@cached_scores.mistake(
+    "NeuraLegion/shainet #110 (kept keys rotated again in each step; found "
+    "in a review)"
 )
 def scales_the_cache_in_place(q, keys):
+    """The first step is right. From then on the keys in the cache get smaller
+    with each step, and attention more and more uniform.
+
+    cause: What a cache gives out are views of its memory; an operation in
+    place on them changes what every later token reads.
+    fix: Compute a new tensor; scale the query or the scores, not the keys.
+    """
     keys /= math.sqrt(keys.shape[-1])
     return q @ keys.mT
-
-
-# ---- one request after the other
 
 
 class _Writer(GPT):
@@ -360,23 +308,20 @@ def _writer(positions):
 
 def _request_cases():
     first, second = torch.tensor([3, 1, 4, 1]), torch.tensor([5, 2])
-    return [
-        Case("two requests", (_writer("rotary"), (first, second), 4)),
-        Case("the same, twice", (_writer("learned"), (second, second), 5)),
-        Case(
-            "three requests",
-            (_writer("alibi"), (second, first, second[:1]), 3),
-        ),
-    ]
+    return {
+        "two requests": (_writer("rotary"), (first, second), 4),
+        "the same, twice": (_writer("learned"), (second, second), 5),
+        "three requests": (_writer("alibi"), (second, first, second[:1]), 3),
+    }
 
 
 @task(
-    chapter=13,
-    wanted="for each request (T,) the n tokens that the model, alone with "
-    "it, finds the likeliest, one after the other; a list of (n,)",
+    against="each request alone, without a cache",
     cases=_request_cases,
 )
 def answers(model, requests, n):
+    """for each request (T,) the n tokens that the model, alone with it, finds
+    the likeliest, one after the other; a list of (n,)"""
     found = []
     with torch.no_grad():
         for request in requests:
@@ -387,17 +332,15 @@ def answers(model, requests, n):
     return found
 
 
-@mistake(
-    task=answers,
-    symptom="The first answer is right. The second depends on who asked "
-    "before, and hands on what was in the other's text.",
-    cause="The cache still holds the earlier request: the new one is read as "
-    "if it stood behind it.",
-    fix="Give each request a cache of its own, or reset the one there is.",
-    hint="Ask the same thing twice: is the answer the same?",
-    seen="Lightning-AI/litgpt #1596, mudler/LocalAI #6747",
-)
+@answers.mistake("Lightning-AI/litgpt #1596, mudler/LocalAI #6747")
 def shares_the_cache(model, requests, n):
+    """The first answer is right. The second depends on who asked before, and
+    hands on what was in the other's text.
+
+    cause: The cache still holds the earlier request: the new one is read as if
+    it stood behind it.
+    fix: Give each request a cache of its own, or reset the one there is.
+    """
     longest = sum(len(request) + n for request in requests)
     cache = model.new_cache(1, min(longest, model.config.context))
     found = []
@@ -411,37 +354,26 @@ def shares_the_cache(model, requests, n):
     return found
 
 
-# ---- how many fit
-
-
 def _fit_cases():
     gpt2 = {"n_layers": 12, "n_heads": 12, "n_kv_heads": 12, "d_k": 64}
     grouped = {"n_layers": 32, "n_heads": 32, "n_kv_heads": 8, "d_k": 128}
     tiny = {"n_layers": 1, "n_heads": 2, "n_kv_heads": 1, "d_k": 4}
-    return [
-        Case("a tiny model", (1000, 100), {**tiny, "capacity": 5, "size": 4}),
-        Case(
-            "GPT-2 small in 16 GB",
-            (16 * 10**9, 124_439_808),
-            {**gpt2, "capacity": 1024, "size": 2},
+    return {
+        "a tiny model": call(1000, 100, **tiny, capacity=5, size=4),
+        "GPT-2 small in 16 GB": call(
+            16 * 10**9, 124_439_808, **gpt2, capacity=1024, size=2
         ),
-        Case(
-            "seven billion, shared heads, 80 GB",
-            (80 * 10**9, 7_241_732_096),
-            {**grouped, "capacity": 8192, "size": 2},
+        "seven billion, shared heads, 80 GB": call(
+            80 * 10**9, 7_241_732_096, **grouped, capacity=8192, size=2
         ),
-        Case(
-            "too small for one",
-            (15 * 10**9, 7_241_732_096),
-            {**grouped, "capacity": 8192, "size": 2},
+        "too small for one": call(
+            15 * 10**9, 7_241_732_096, **grouped, capacity=8192, size=2
         ),
-    ]
+    }
 
 
 @task(
-    chapter=13,
-    wanted="how many sequences of `capacity` tokens fit into `memory` bytes "
-    "beside the parameters, of `size` bytes each like the cache's numbers",
+    against="a sum over layers",
     cases=_fit_cases,
 )
 def rows_that_fit(
@@ -455,6 +387,8 @@ def rows_that_fit(
     capacity,
     size,
 ):
+    """how many sequences of `capacity` tokens fit into `memory` bytes beside
+    the parameters, of `size` bytes each like the cache's numbers"""
     free, row = memory - n_parameters * size, 0
     for _ in range(n_layers):
         for _ in ("keys", "values"):
@@ -462,15 +396,8 @@ def rows_that_fit(
     return max(0, free // row)
 
 
-@mistake(
-    task=rows_that_fit,
-    symptom="Right for models in which each head has keys of its own; with "
-    "shared keys, a fraction of what would fit.",
-    cause="The heads of the queries are counted; keys and values have fewer.",
-    fix="Count n_kv_heads: queries are not kept.",
-    hint="Of which heads does a cache keep something?",
-    seen="meta-pytorch/torchtune #38, vllm-project/vllm #29736 (found in a "
-    "review)",
+@rows_that_fit.mistake(
+    "meta-pytorch/torchtune #38, vllm-project/vllm #29736 (found in a review)"
 )
 def gives_every_head_a_cache(
     memory,
@@ -483,19 +410,18 @@ def gives_every_head_a_cache(
     capacity,
     size,
 ):
+    """Right for models in which each head has keys of its own; with shared
+    keys, a fraction of what would fit.
+
+    cause: The heads of the queries are counted; keys and values have fewer.
+    fix: Count n_kv_heads: queries are not kept.
+    hint: Of which heads does a cache keep something?
+    """
     row = 2 * n_layers * n_heads * capacity * d_k * size
     return max(0, (memory - n_parameters * size) // row)
 
 
-@mistake(
-    task=rows_that_fit,
-    symptom="Far too few: what would fit, divided by the number of heads.",
-    cause="The heads are counted twice: once by their number and once in the "
-    "model's width, which is all of them side by side.",
-    fix="Heads times the width of one head, n_kv_heads · d_k.",
-    hint="How many numbers has the key of one token, over all its heads?",
-    seen="jranaraki/vllm-fit #2",
-)
+@rows_that_fit.mistake("jranaraki/vllm-fit #2")
 def counts_the_heads_twice(
     memory,
     n_parameters,
@@ -507,21 +433,25 @@ def counts_the_heads_twice(
     capacity,
     size,
 ):
+    """Far too few: what would fit, divided by the number of heads.
+
+    cause: The heads are counted twice: once by their number and once in the
+    model's width, which is all of them side by side.
+    fix: Heads times the width of one head, n_kv_heads · d_k.
+    hint: How many numbers has the key of one token, over all its heads?
+    """
     d_model = n_heads * d_k
     row = 2 * n_layers * n_heads * d_model * capacity * size
     return max(0, (memory - n_parameters * size) // row)
 
 
-# ---- the mask of a batch
-
-
 @task(
-    chapter=13,
-    wanted="True where a new token may read a slot, (B, T, S), S the longest "
-    "row afterwards; a token's slot is its position, and padding reads none",
+    against="a loop over tokens",
     cases=_position_cases,
 )
 def batch_mask(before, real):
+    """True where a new token may read a slot, (B, T, S), S the longest row
+    afterwards; a token's slot is its position, and padding reads none"""
     S = int((before + real.sum(-1)).max())
     mask = torch.zeros(*real.shape, S, dtype=torch.bool, device=real.device)
     for row, count in enumerate(before.tolist()):
@@ -531,121 +461,110 @@ def batch_mask(before, real):
     return mask
 
 
-@mistake(
-    task=batch_mask,
-    symptom="Right in the longest row; the others read slots behind their "
-    "own end.",
-    cause="One causal mask serves all rows, made for the longest.",
-    fix="Compare the slots with each row's own positions.",
-    hint="In your batch, does the shorter row's new token see fewer slots?",
-    seen="S4.7",
-)
+@batch_mask.mistake()
 def one_mask_for_all_rows(before, real):
+    """Right in the longest row; the others read slots behind their own end.
+
+    cause: One causal mask serves all rows, made for the longest.
+    fix: Compare the slots with each row's own positions.
+    hint: In your batch, does the shorter row's new token see fewer slots?
+    """
     S = int((before + real.sum(-1)).max())
     last = S - real.shape[-1] + torch.arange(real.shape[-1])  # (T,)
     allowed = torch.arange(S) <= last[:, None]  # (T, S)
     return allowed.to(real.device) & real[..., None]
 
 
-@mistake(
-    task=batch_mask,
-    symptom="Right for a fresh cache; afterwards the new tokens see the "
-    "beginning of the text only.",
-    cause="The new tokens are counted from 0, as if nothing were cached.",
-    fix="Add the row's length so far to the count.",
-    hint="How many slots may the first new token of a row of five read?",
-    seen="hyprstream/hyprstream #1521",
-)
+@batch_mask.mistake("hyprstream/hyprstream #1521")
 def forgets_what_is_cached(before, real):
+    """Right for a fresh cache; afterwards the new tokens see the beginning of
+    the text only.
+
+    cause: The new tokens are counted from 0, as if nothing were cached.
+    fix: Add the row's length so far to the count.
+    hint: How many slots may the first new token of a row of five read?
+    """
     S = int((before + real.sum(-1)).max())
     place = real.long().cumsum(-1) - 1  # (B, T)
     slots = torch.arange(S, device=real.device)
     return (slots <= place[..., None]) & real[..., None]
 
 
-# ---- a window that rolls
-
-
 def _window_cases():
     store, new = randn(4, 2, seed=31), randn(7, 2, seed=32)
-    return [
-        Case("a token into a fresh window", (store * 0, 0, new[:1])),
-        Case("a token into a full one", (store, 4, new[:1])),
-        Case("three tokens around the end", (store, 6, new[:3])),
-        Case("a prompt longer than the window", (store * 0, 0, new)),
-        Case("a long chunk later on", (store, 9, new[:6])),
-    ]
+    return {
+        "a token into a fresh window": (store * 0, 0, new[:1]),
+        "a token into a full one": (store, 4, new[:1]),
+        "three tokens around the end": (store, 6, new[:3]),
+        "a prompt longer than the window": (store * 0, 0, new),
+        "a long chunk later on": (store, 9, new[:6]),
+    }
 
 
 @task(
-    chapter=13,
-    wanted="the window (C, d) with the new keys in it: position p stands in "
-    "slot p mod C, the latest C are kept; the given one stays as it is",
+    against="a ring of slots, key by key",
     cases=_window_cases,
 )
 def roll_in(store, n_seen, new):
+    """the window (C, d) with the new keys in it: position p stands in slot p
+    mod C, the latest C are kept; the given one stays as it is"""
     slots = list(store)
     for position, key in enumerate(new, n_seen):
         slots[position % len(slots)] = key
     return torch.stack(slots)
 
 
-@mistake(
-    task=roll_in,
-    symptom="Right as long as chunks are shorter than the window; after a "
-    "long prompt the model knows its beginning and not its end.",
-    cause="Of a chunk that does not fit, the first tokens are kept.",
-    fix="Keep the last C of them, each in the slot of its own position.",
-    hint="After a prompt longer than the window, which tokens shall be in it?",
-    seen="Lightning-AI/litgpt #2182 (also a prompt longer than the window; "
-    "there the end overwrites the start, and the mask does not know)",
+@roll_in.mistake(
+    "Lightning-AI/litgpt #2182 (also a prompt longer than the window; there "
+    "the end overwrites the start, and the mask does not know)"
 )
 def keeps_the_start_of_a_long_chunk(store, n_seen, new):
+    """Right as long as chunks are shorter than the window; after a long prompt
+    the model knows its beginning and not its end.
+
+    cause: Of a chunk that does not fit, the first tokens are kept.
+    fix: Keep the last C of them, each in the slot of its own position.
+    hint: After a prompt longer than the window, which tokens shall be in it?
+    """
     store, new = store.clone(), new[: len(store)]
     slots = (n_seen + torch.arange(len(new), device=new.device)) % len(store)
     store[slots] = new
     return store
 
 
-@mistake(
-    task=roll_in,
-    symptom="Right until the window is full; from then on all new tokens "
-    "fall into one slot, and the rest grows old.",
-    cause="The place to write is held at the last slot when it should go "
-    "round, or the rest should move up.",
-    fix="Write to slot p mod C.",
-    hint="Where does your function write the token after the last slot, and "
-    "where the next one?",
-    seen="by its title, huggingface/transformers #37574 (wrong from the "
-    "window's length on)",
+@roll_in.mistake(
+    "by its title, huggingface/transformers #37574 (wrong from the window's "
+    "length on)"
 )
 def stops_at_the_last_slot(store, n_seen, new):
+    """Right until the window is full; from then on all new tokens fall into
+    one slot, and the rest grows old.
+
+    cause: The place to write is held at the last slot when it should go round,
+    or the rest should move up.
+    fix: Write to slot p mod C.
+    hint: Where does your function write the token after the last slot, and
+    where the next one?
+    """
     store = store.clone()
     for position, key in enumerate(new, n_seen):
         store[min(position, len(store) - 1)] = key
     return store
 
 
-# ---- what writing costs
-
-
-def _cost_cases():
-    return [
-        Case("two tokens after one", (1, 2, 10, 1)),
-        Case("one token: no step after the prefill", (5, 1, 10, 1)),
-        Case("no pairs", (3, 4, 7, 0)),
-        Case("GPT-2's numbers", (100, 50, 247_064_064, 36_864)),
-    ]
-
-
 @task(
-    chapter=13,
-    wanted="the pair (without a cache, with one) of FLOPs for writing n "
-    "tokens after a prompt; reading T tokens with S keys takes "
-    "T · per_token + T · S · per_pair",
-    cases=_cost_cases,
+    against="a sum over steps",
+    cases=lambda: {
+        "two tokens after one": (1, 2, 10, 1),
+        "one token: no step after the prefill": (5, 1, 10, 1),
+        "no pairs": (3, 4, 7, 0),
+        "GPT-2's numbers": (100, 50, 247_064_064, 36_864),
+    },
 )
 def writing_flops(prompt, n, per_token, per_pair):
+    """the pair (without a cache, with one) of FLOPs for writing n tokens after
+    a prompt; reading T tokens with S keys takes T · per_token + T · S ·
+    per_pair"""
     without = cached = 0
     for step in range(n):
         S = prompt + step
@@ -655,30 +574,32 @@ def writing_flops(prompt, n, per_token, per_pair):
     return without, cached
 
 
-@mistake(
-    task=writing_flops,
-    symptom="Too little, and the more so the longer the context.",
-    cause="Only the layers with parameters are counted. The products of "
-    "queries with keys and of weights with values have none.",
-    fix="Add T · S · per_pair for them.",
-    hint="Which products of your model have no parameters?",
-    seen="MrYxJ/calculate-flops.pytorch #26, autoliuweijie/FastBERT #14",
+@writing_flops.mistake(
+    "MrYxJ/calculate-flops.pytorch #26, autoliuweijie/FastBERT #14"
 )
 def counts_the_linear_layers_alone(prompt, n, per_token, per_pair):
+    """Too little, and the more so the longer the context.
+
+    cause: Only the layers with parameters are counted. The products of queries
+    with keys and of weights with values have none.
+    fix: Add T · S · per_pair for them.
+    hint: Which products of your model have no parameters?
+    """
     without = sum(prompt + step for step in range(n)) * per_token
     return without, (prompt + n - 1) * per_token
 
 
-@mistake(
-    task=writing_flops,
-    symptom="With the cache one step too many: n of them after the prefill.",
-    cause="The prefill already gives the first new token, from the logits "
-    "of the prompt's last one; reading that one again is for nothing.",
-    fix="A prefill and n − 1 steps.",
-    hint="What do you know once the prompt has been read?",
-    seen="ml-explore/mlx-lm #1039 (tokens of the prompt read twice)",
+@writing_flops.mistake(
+    "ml-explore/mlx-lm #1039 (tokens of the prompt read twice)"
 )
 def feeds_the_last_token_twice(prompt, n, per_token, per_pair):
+    """With the cache one step too many: n of them after the prefill.
+
+    cause: The prefill already gives the first new token, from the logits of
+    the prompt's last one; reading that one again is for nothing.
+    fix: A prefill and n − 1 steps.
+    hint: What do you know once the prompt has been read?
+    """
     lengths = [prompt + step for step in range(n)]
     without = sum(S * per_token + S * S * per_pair for S in lengths)
     cached = prompt * per_token + prompt * prompt * per_pair

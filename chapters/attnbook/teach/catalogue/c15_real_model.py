@@ -6,24 +6,21 @@ import torch
 import torch.nn.functional as F
 
 from attnbook.gpt import GPT, GPTConfig
-from attnbook.teach.mistakes import mistake
 from attnbook.teach.proof import Case
 from attnbook.teach.seeded import randn
 from attnbook.teach.tasks import task
-
-# ---- one matrix for queries, keys and values
 
 
 def _joint_cases():
     eye = torch.eye(2, dtype=torch.float64)
     joint = torch.cat([eye, 10 * eye, 100 * eye], -1)  # (2, 6)
     token = torch.tensor([[[1.0, 2.0]]], dtype=torch.float64)
-    return [
-        Case("two heads of width one", (token, joint, joint[0] * 0, 2)),
-        Case("one head", _joint(1, 3, 4, 1, seed=1)),
-        Case("three heads", _joint(2, 5, 12, 3, seed=2)),
-        Case("as many heads as components", _joint(3, 1, 5, 5, seed=3)),
-    ]
+    return {
+        "two heads of width one": (token, joint, joint[0] * 0, 2),
+        "one head": _joint(1, 3, 4, 1, seed=1),
+        "three heads": _joint(2, 5, 12, 3, seed=2),
+        "as many heads as components": _joint(3, 1, 5, 5, seed=3),
+    }
 
 
 def _joint(B, T, d, n_heads, *, seed):
@@ -36,14 +33,14 @@ def _joint(B, T, d, n_heads, *, seed):
 
 
 @task(
-    chapter=15,
-    wanted="queries, keys and values, (B, H, T, d_k) each, of tokens x "
-    "(B, T, d) by GPT-2's joint matrix, (d, 3 d): all queries, then all "
-    "keys, then all values",
-    cases=_joint_cases,
+    against="torch's F.linear, part by part",
     gradients=True,
+    cases=_joint_cases,
 )
 def queries_keys_values(x, weight, bias, n_heads):
+    """queries, keys and values, (B, H, T, d_k) each, of tokens x (B, T, d) by
+    GPT-2's joint matrix, (d, 3 d): all queries, then all keys, then all
+    values"""
     d = x.shape[-1]
     found = []
     for part in range(3):
@@ -54,34 +51,22 @@ def queries_keys_values(x, weight, bias, n_heads):
     return tuple(found)
 
 
-@mistake(
-    task=queries_keys_values,
-    symptom="All shapes are right. The queries of one head are made of "
-    "queries, keys and values of several; with a single head nothing is "
-    "wrong.",
-    cause="The outputs are taken to lie head by head, (H, 3, d_k), as in "
-    "GPT-NeoX. In GPT-2 they lie part by part, (3, H, d_k).",
-    fix="Cut into three parts first, then each part into heads.",
-    hint="In which order do the 3 d columns of this matrix lie?",
-    seen="lablup/mlxcel #928 (the other way round: GPT-NeoX's outputs do lie "
-    "head by head, and cutting in three would be the mistake)",
+@queries_keys_values.mistake(
+    "lablup/mlxcel #928 (the other way round: GPT-NeoX's outputs do lie "
+    "head by head, and cutting in three would be the mistake)"
 )
 def cuts_head_by_head(x, weight, bias, n_heads):
+    """All shapes are right. The queries of one head are made of queries, keys
+    and values of several; with a single head nothing is wrong.
+
+    cause: The outputs are taken to lie head by head, (H, 3, d_k), as in
+    GPT-NeoX. In GPT-2 they lie part by part, (3, H, d_k).
+    fix: Cut into three parts first, then each part into heads.
+    """
     y = x @ weight + bias
     y = y.unflatten(-1, (n_heads, 3, -1))  # (B, T, H, 3, d_k)
     q, k, v = y.transpose(1, 2).unbind(-2)
     return q, k, v
-
-
-# ---- a whole checkpoint's matrices
-
-
-def _checkpoint_cases():
-    return [
-        Case("one block", (_checkpoint(17, 3, 1, seed=1),)),
-        Case("as many places as components", (_checkpoint(5, 5, 2, seed=2),)),
-        Case("three blocks", (_checkpoint(4, 7, 3, seed=3),)),
-    ]
 
 
 def _checkpoint(d, context, n_layers, *, seed):
@@ -112,13 +97,16 @@ def _checkpoint(d, context, n_layers, *, seed):
 
 
 @task(
-    chapter=15,
-    wanted="the tensors of a GPT-2 checkpoint under their own names, with "
-    "every Conv1D's matrix as nn.Linear keeps it, (out, in); the rest as "
-    "it is",
-    cases=_checkpoint_cases,
+    against="torch.einsum",
+    cases={
+        "one block": (_checkpoint(17, 3, 1, seed=1),),
+        "as many places as components": (_checkpoint(5, 5, 2, seed=2),),
+        "three blocks": (_checkpoint(4, 7, 3, seed=3),),
+    },
 )
 def to_linear(tensors):
+    """the tensors of a GPT-2 checkpoint under their own names, with every
+    Conv1D's matrix as nn.Linear keeps it, (out, in); the rest as it is"""
     found = {}
     for name, tensor in tensors.items():
         in_block, matrix = ".h." in name, tensor.ndim == 2
@@ -128,68 +116,53 @@ def to_linear(tensors):
     return found
 
 
-@mistake(
-    task=to_linear,
-    symptom="The weights load without an error and the logits are wrong.",
-    cause="Only matrices that would not fit are transposed. Attention's "
-    "output, (d_model, d_model), fits either way.",
-    fix="Transpose by the kind of layer, not by the shape: all four "
-    "Conv1Ds of every block.",
-    hint="Which of the four matrices of a block has a shape that tells you "
-    "nothing?",
-    seen="nntile/nntile #370 (in a review: a shape that happens to match)",
+@to_linear.mistake(
+    "nntile/nntile #370 (in a review: a shape that happens to match)"
 )
 def leaves_the_square_ones(tensors):
+    """The weights load without an error and the logits are wrong.
+
+    cause: Only matrices that would not fit are transposed. Attention's output,
+    (d_model, d_model), fits either way.
+    fix: Transpose by the kind of layer, not by the shape: all four Conv1Ds of
+    every block.
+    """
     return {
         name: p.T if ".h." in name and p.shape != p.shape[::-1] else p
         for name, p in tensors.items()
     }
 
 
-@mistake(
-    task=to_linear,
-    symptom="An error about the shape of the token embedding; and where the "
-    "context is as long as a token is wide, positions that are wrong "
-    "without a word.",
-    cause="Everything with two axes is transposed. The two embeddings are "
-    "tables with one row a token or a position, and no Conv1Ds.",
-    fix="Transpose the matrices inside the blocks only.",
-    hint="Which tensors with two axes are looked up by rows and not "
-    "multiplied?",
-    seen="S0.1 (unequal sizes there, so that a wrong transpose cannot hide)",
-)
+@to_linear.mistake()
 def transposes_the_embeddings_too(tensors):
+    """An error about the shape of the token embedding; and where the context
+    is as long as a token is wide, positions that are wrong without a word.
+
+    cause: Everything with two axes is transposed. The two embeddings are
+    tables with one row a token or a position, and no Conv1Ds.
+    fix: Transpose the matrices inside the blocks only.
+    """
     return {name: p.T if p.ndim == 2 else p for name, p in tensors.items()}
 
 
-# ---- what a model wants and what a file has
-
-
-def _name_cases():
-    return [
-        Case("one missing", ({"a": (2,), "b": (3,)}, {"a": (2,)})),
-        Case("one too many", ({"a": (2,)}, {"a": (2,), "b": (3,)})),
-        Case("transposed", ({"a": (2, 3)}, {"a": (3, 2)})),
-        Case("all there", ({"b": (4,), "a": (2,)}, {"a": (2,), "b": (4,)})),
-        Case(
-            "renamed, and another of a wrong shape",
-            (
-                {"a": (2,), "b": (5,), "c": (1,)},
-                {"x": (2,), "b": (4,), "c": (1,)},
-            ),
-        ),
-        Case("an empty file", ({"a": (2,)}, {})),
-    ]
-
-
 @task(
-    chapter=15,
-    wanted="a dictionary with an entry for every tensor that is missing, left "
-    "over or of another shape: its name, and the pair (shape expected, shape "
-    "found), None for a shape that there is not",
-    cases=_name_cases,
+    against="a loop over names",
+    cases={
+        "one missing": ({"a": (2,), "b": (3,)}, {"a": (2,)}),
+        "one too many": ({"a": (2,)}, {"a": (2,), "b": (3,)}),
+        "transposed": ({"a": (2, 3)}, {"a": (3, 2)}),
+        "all there": ({"b": (4,), "a": (2,)}, {"a": (2,), "b": (4,)}),
+        "renamed, and another of a wrong shape": (
+            {"a": (2,), "b": (5,), "c": (1,)},
+            {"x": (2,), "b": (4,), "c": (1,)},
+        ),
+        "an empty file": ({"a": (2,)}, {}),
+    },
 )
 def what_differs(expected, found):
+    """a dictionary with an entry for every tensor that is missing, left over
+    or of another shape: its name, and the pair (shape expected, shape found),
+    None for a shape that there is not"""
     wrong = {}
     for name in sorted({*expected, *found}):
         pair = expected.get(name), found.get(name)
@@ -198,17 +171,15 @@ def what_differs(expected, found):
     return wrong
 
 
-@mistake(
-    task=what_differs,
-    symptom="Nothing is reported for a file whose names are all wrong. The "
-    "model keeps the random numbers that it began with, and runs.",
-    cause="Only names on both sides are looked at, which is what "
-    "load_state_dict does with strict=False.",
-    fix="Look at every name that stands on one side or on the other.",
-    hint="What does your function say of an empty file?",
-    seen="pytorch/examples #1029",
-)
+@what_differs.mistake("pytorch/examples #1029")
 def looks_at_common_names_alone(expected, found):
+    """Nothing is reported for a file whose names are all wrong. The model
+    keeps the random numbers that it began with, and runs.
+
+    cause: Only names on both sides are looked at, which is what
+    load_state_dict does with strict=False.
+    fix: Look at every name that stands on one side or on the other.
+    """
     return {
         name: (expected[name], found[name])
         for name in expected
@@ -216,25 +187,20 @@ def looks_at_common_names_alone(expected, found):
     }
 
 
-@mistake(
-    task=what_differs,
-    symptom="A tensor that the model has no place for is dropped without a "
-    "word: a bias, or an output head that is not tied.",
-    cause="Only what the model asks for is looked up; what the file has "
-    "beyond that is never seen.",
-    fix="Report what is left over as well.",
-    hint="Could the file hold something that the model does not ask for?",
-    seen="PIQuIL/QuCumber #18 (there asked for)",
-)
+@what_differs.mistake("PIQuIL/QuCumber #18 (there asked for)")
 def forgets_what_is_left_over(expected, found):
+    """A tensor that the model has no place for is dropped without a word: a
+    bias, or an output head that is not tied.
+
+    cause: Only what the model asks for is looked up; what the file has beyond
+    that is never seen.
+    fix: Report what is left over as well.
+    """
     return {
         name: (shape, found.get(name))
         for name, shape in expected.items()
         if found.get(name) != shape
     }
-
-
-# ---- from config.json to the book's sizes
 
 
 def _config_cases():
@@ -264,32 +230,29 @@ def _config_cases():
         "attention_bias": False,
         "tie_word_embeddings": False,
     }
-    return [
-        Case("a GPT-2", (gpt2,)),
-        Case("another epsilon", (gpt2 | {"layer_norm_epsilon": 1e-6},)),
-        Case(
-            "exact GELU, 10 inside",
-            (gpt2 | {"activation_function": "gelu", "n_inner": 10},),
+    return {
+        "a GPT-2": (gpt2,),
+        "another epsilon": (gpt2 | {"layer_norm_epsilon": 1e-6},),
+        "exact GELU, 10 inside": (
+            gpt2 | {"activation_function": "gelu", "n_inner": 10},
         ),
-        Case("a Llama", (llama,)),
-        Case(
-            "another epsilon and base",
-            (llama | {"rms_norm_eps": 1e-6, "rope_theta": 500.0},),
+        "a Llama": (llama,),
+        "another epsilon and base": (
+            llama | {"rms_norm_eps": 1e-6, "rope_theta": 500.0},
         ),
-        Case(
-            "two heads of keys, a tied head",
-            (llama | {"num_key_value_heads": 2, "tie_word_embeddings": True},),
+        "two heads of keys, a tied head": (
+            llama | {"num_key_value_heads": 2, "tie_word_embeddings": True},
         ),
-    ]
+    }
 
 
 @task(
-    chapter=15,
-    wanted="the GPTConfig of a config.json, given as a dictionary",
-    cases=_config_cases,
+    against="a table of names",
     home="pretrained.config_of",
+    cases=_config_cases,
 )
 def config_of(config):
+    """the GPTConfig of a config.json, given as a dictionary"""
     return _config(config)
 
 
@@ -332,37 +295,32 @@ def _config(config, **other):
     return GPTConfig(**found | other)
 
 
-@mistake(
-    task=config_of,
-    symptom="Everything loads, all shapes are right, and the logits are off "
-    "by a little. Only where the inputs of a norm are small does it show.",
-    cause="The epsilon of the norms is a fixed number in the code, not the "
-    "one of the checkpoint.",
-    fix="Read it from the configuration, like the sizes.",
-    hint="Which numbers of a model are in no tensor and in no shape?",
-    seen="Lightning-AI/lit-llama #322, huggingface/candle #271",
-)
+@config_of.mistake("Lightning-AI/lit-llama #322, huggingface/candle #271")
 def keeps_the_books_epsilon(config):
+    """Everything loads, all shapes are right, and the logits are off by a
+    little. Only where the inputs of a norm are small does it show.
+
+    cause: The epsilon of the norms is a fixed number in the code, not the one
+    of the checkpoint.
+    fix: Read it from the configuration, like the sizes.
+    """
     return _config(config, norm_eps=1e-5)
 
 
-@mistake(
-    task=config_of,
-    symptom="A model with grouped queries cannot be loaded: the matrices of "
-    "its keys and values are smaller than expected.",
-    cause="num_key_value_heads is not read; the number of queries' heads is "
-    "taken for that of the keys'.",
-    fix="Read it, and give the keys and values that many heads.",
-    hint="How many heads do the keys have, and which entry says so?",
-    seen="huggingface/transformers #29557, hiyouga/LlamaFactory #459",
+@config_of.mistake(
+    "huggingface/transformers #29557, hiyouga/LlamaFactory #459"
 )
 def gives_every_head_its_own_keys(config):
+    """A model with grouped queries cannot be loaded: the matrices of its keys
+    and values are smaller than expected.
+
+    cause: num_key_value_heads is not read; the number of queries' heads is
+    taken for that of the keys'.
+    fix: Read it, and give the keys and values that many heads.
+    """
     heads = config.get("num_attention_heads", config.get("n_head"))
     llama = config["model_type"] == "llama"
     return _config(config, **({"n_kv_heads": heads} if llama else {}))
-
-
-# ---- exercises: how many numbers
 
 
 def _count_cases():
@@ -372,16 +330,16 @@ def _count_cases():
         ("four groups of two", (11, 16, 24, 3, 8, 4)),
         ("as large as Llama 2 70B", (32_000, 8192, 28_672, 80, 64, 8)),
     ]
-    return [Case(label, args) for label, args in sizes]
+    return {label: args for label, args in sizes}
 
 
 @task(
-    chapter=15,
-    wanted="the number of parameters of a Llama-style model whose output "
-    "head is not tied, a whole number",
+    against="the shapes of all matrices",
     cases=_count_cases,
 )
 def llama_parameters(vocab_size, d_model, d_ff, n_layers, n_heads, n_kv_heads):
+    """the number of parameters of a Llama-style model whose output head is not
+    tied, a whole number"""
     d_k = d_model // n_heads
     shared = (n_kv_heads * d_k, d_model)
     block = [
@@ -411,41 +369,35 @@ def _count(V, d, d_ff, L, *, shared, matrices):
     )
 
 
-@mistake(
-    task=llama_parameters,
-    symptom="Right without groups; a model of 70 billion parameters comes "
-    "out at 78.",
-    cause="Keys and values are counted as d_model by d_model each. With "
-    "grouped queries they have n_kv_heads heads, not n_heads.",
-    fix="Count d_model · n_kv_heads · d_k for each of the two.",
-    hint="How wide are all keys of one token together?",
-    seen="meta-llama/llama #1111, whittle-org/whittle #123",
-)
+@llama_parameters.mistake("meta-llama/llama #1111, whittle-org/whittle #123")
 def counts_keys_for_every_head(
     vocab_size, d_model, d_ff, n_layers, n_heads, n_kv_heads
 ):
+    """Right without groups; a model of 70 billion parameters comes out at 78.
+
+    cause: Keys and values are counted as d_model by d_model each. With grouped
+    queries they have n_kv_heads heads, not n_heads.
+    fix: Count d_model · n_kv_heads · d_k for each of the two.
+    hint: How wide are all keys of one token together?
+    """
     return _count(
         vocab_size, d_model, d_ff, n_layers, shared=d_model, matrices=3
     )
 
 
-@mistake(
-    task=llama_parameters,
-    symptom="The count is too small by a third of the feed-forward layers.",
-    cause="SwiGLU is counted like a feed-forward layer with two matrices; "
-    "the gate is a third.",
-    fix="Count 3 · d_model · d_ff.",
-    hint="How many matrices does the feed-forward layer have now?",
-    seen="TransformerLensOrg/TransformerLens #448",
-)
+@llama_parameters.mistake("TransformerLensOrg/TransformerLens #448")
 def forgets_the_gate(vocab_size, d_model, d_ff, n_layers, n_heads, n_kv_heads):
+    """The count is too small by a third of the feed-forward layers.
+
+    cause: SwiGLU is counted like a feed-forward layer with two matrices; the
+    gate is a third.
+    fix: Count 3 · d_model · d_ff.
+    hint: How many matrices does the feed-forward layer have now?
+    """
     shared = d_model // n_heads * n_kv_heads
     return _count(
         vocab_size, d_model, d_ff, n_layers, shared=shared, matrices=2
     )
-
-
-# ---- back to GPT-2's layout
 
 
 def _attention_cases():
@@ -461,44 +413,39 @@ def _attention_cases():
 
 
 @task(
-    chapter=15,
-    wanted="GPT-2's joint matrix, (d, 3 d), of the book's query, (d, d), and "
-    "key_value, (2 d, d)",
+    against="what the layers make of the identity",
     cases=_attention_cases,
 )
 def to_c_attn(query, key_value):
+    """GPT-2's joint matrix, (d, 3 d), of the book's query, (d, d), and
+    key_value, (2 d, d)"""
     d = query.shape[1]
     eye = torch.eye(d, dtype=query.dtype, device=query.device)
     return torch.cat([F.linear(eye, query), F.linear(eye, key_value)], -1)
 
 
-@mistake(
-    task=to_c_attn,
-    symptom="The matrix has the shape (3 d, d), which GPT-2 refuses.",
-    cause="The matrices are stacked as nn.Linear keeps them, (out, in). A "
-    "Conv1D keeps (in, out).",
-    fix="Transpose what has been stacked.",
-    hint="Which axis of a Conv1D's matrix is multiplied with the token?",
-    seen="ggml-org/ggml #371 (the error there, the other way round)",
-)
+@to_c_attn.mistake("ggml-org/ggml #371 (the error there, the other way round)")
 def stacks_and_forgets_to_transpose(query, key_value):
+    """The matrix has the shape (3 d, d), which GPT-2 refuses.
+
+    cause: The matrices are stacked as nn.Linear keeps them, (out, in). A
+    Conv1D keeps (in, out).
+    fix: Transpose what has been stacked.
+    hint: Which axis of a Conv1D's matrix is multiplied with the token?
+    """
     return torch.cat([query, key_value])
 
 
-@mistake(
-    task=to_c_attn,
-    symptom="The shape is right, and the numbers are in the wrong places.",
-    cause="reshape keeps the order of the numbers in memory and cuts the "
-    "rows anew; it does not turn rows into columns.",
-    fix="Use .T, which exchanges the axes.",
-    hint="Where should the number in row 0, column 1 of query stand?",
-    seen="S0.4 (an axis taken for another)",
-)
+@to_c_attn.mistake()
 def reshapes_where_it_should_transpose(query, key_value):
+    """The shape is right, and the numbers are in the wrong places.
+
+    cause: reshape keeps the order of the numbers in memory and cuts the rows
+    anew; it does not turn rows into columns.
+    fix: Use .T, which exchanges the axes.
+    hint: Where should the number in row 0, column 1 of query stand?
+    """
     return torch.cat([query, key_value]).reshape(len(query), -1)
-
-
-# ---- keys and values in the original layout of Llama
 
 
 def _llama_cases():
@@ -515,48 +462,47 @@ def _llama_cases():
 
 
 @task(
-    chapter=15,
-    wanted="the book's key_value matrix, (2 · H_kv · d_k, d), of the two "
-    "matrices (H_kv · d_k, d) of a checkpoint whose keys are made for the "
-    "interleaved rotation",
+    against="torch.unflatten",
     cases=_llama_cases,
 )
 def stack_key_value(k_proj, v_proj, n_kv_heads):
+    """the book's key_value matrix, (2 · H_kv · d_k, d), of the two matrices
+    (H_kv · d_k, d) of a checkpoint whose keys are made for the interleaved
+    rotation"""
     pairs = k_proj.unflatten(0, (n_kv_heads, -1, 2))  # (H_kv, d_k/2, 2, d)
     return torch.cat([pairs.transpose(1, 2).flatten(0, 2), v_proj])
 
 
-@mistake(
-    task=stack_key_value,
-    symptom="The first token comes out right and the later ones wrong, "
-    "without an error.",
-    cause="The matrices are made for the interleaved rotation and are used "
-    "with the half one.",
-    fix="Reorder the rows of each head of the keys (and of the queries).",
-    hint="Which components does the rotation take together, in the "
-    "checkpoint's model and in ours?",
-    seen="rasbt/LLMs-from-scratch #747, jzhang38/TinyLlama #24",
+@stack_key_value.mistake(
+    "rasbt/LLMs-from-scratch #747, jzhang38/TinyLlama #24"
 )
 def stacks_them_as_they_are(k_proj, v_proj, n_kv_heads):
+    """The first token comes out right and the later ones wrong, without an
+    error.
+
+    cause: The matrices are made for the interleaved rotation and are used with
+    the half one.
+    fix: Reorder the rows of each head of the keys (and of the queries).
+    hint: Which components does the rotation take together, in the checkpoint's
+    model and in ours?
+    """
     return torch.cat([k_proj, v_proj])
 
 
-@mistake(
-    task=stack_key_value,
-    symptom="Scores and weights are right, and the context has its "
-    "components in the wrong order.",
-    cause="The values are reordered like the keys. They are not rotated, "
-    "and W_O expects them as they were.",
-    fix="Reorder the rows of queries and keys alone.",
-    hint="What is rotated, and what is not?",
-    seen="InternLM/lmdeploy #2639 (there asked why the values are left)",
+@stack_key_value.mistake(
+    "InternLM/lmdeploy #2639 (there asked why the values are left)"
 )
 def reorders_the_values_too(k_proj, v_proj, n_kv_heads):
+    """Scores and weights are right, and the context has its components in the
+    wrong order.
+
+    cause: The values are reordered like the keys. They are not rotated, and
+    W_O expects them as they were.
+    fix: Reorder the rows of queries and keys alone.
+    hint: What is rotated, and what is not?
+    """
     both = torch.cat([k_proj, v_proj]).unflatten(0, (2 * n_kv_heads, -1, 2))
     return both.transpose(1, 2).flatten(0, 2)
-
-
-# ---- the first tensor that differs
 
 
 def _recorded_cases():
@@ -568,26 +514,27 @@ def _recorded_cases():
         name: y * (1 + (n > 1) * 10**n)
         for n, (name, y) in enumerate(noisy.items())
     }
-    return [
-        Case("the second", ({"a": x, "b": x}, {"a": x, "b": x + 1}, 1e-4)),
-        Case("a NaN", ({"a": x, "b": nan}, {"a": x, "b": x}, 1e-4)),
-        Case(
-            "two, the later one worse",
-            ({"a": x, "b": x, "c": x}, {"a": x, "b": x + 1, "c": x + 9}, 1e-4),
+    return {
+        "the second": ({"a": x, "b": x}, {"a": x, "b": x + 1}, 1e-4),
+        "a NaN": ({"a": x, "b": nan}, {"a": x, "b": x}, 1e-4),
+        "two, the later one worse": (
+            {"a": x, "b": x, "c": x},
+            {"a": x, "b": x + 1, "c": x + 9},
+            1e-4,
         ),
-        Case("rounding alone", (deep, noisy, 1e-4)),
-        Case("rounding, then more", (deep, off, 1e-4)),
-        Case("a stricter bound", (deep, noisy, 1e-9)),
-    ]
+        "rounding alone": (deep, noisy, 1e-4),
+        "rounding, then more": (deep, off, 1e-4),
+        "a stricter bound": (deep, noisy, 1e-9),
+    }
 
 
 @task(
-    chapter=15,
-    wanted="the name of the first tensor that is further from the reference's "
-    "than the bound in any place, or None; a NaN is far from everything",
+    against="a loop over tensors",
     cases=_recorded_cases,
 )
 def find_first(ours, theirs, bound):
+    """the name of the first tensor that is further from the reference's than
+    the bound in any place, or None; a NaN is far from everything"""
     for name, x in ours.items():
         gap = (x - theirs[name]).abs().nan_to_num(nan=torch.inf)
         if gap.max() > bound:
@@ -595,44 +542,41 @@ def find_first(ours, theirs, bound):
     return None
 
 
-@mistake(
-    task=find_first,
-    symptom="A layer full of NaN counts as equal, and the name is that of a "
-    "later layer or None.",
-    cause="Every comparison with NaN is False, so NaN > bound is False too.",
-    fix="Ask whether the difference is within the bound, and deny it: "
-    "not (gap <= bound).all().",
-    hint="What is `float('nan') > 1e-4`?",
-    seen="ralna/RALFit #138, OpenFAST/openfast #1156",
-)
+@find_first.mistake("ralna/RALFit #138, OpenFAST/openfast #1156")
 def lets_a_nan_pass(ours, theirs, bound):
+    """A layer full of NaN counts as equal, and the name is that of a later
+    layer or None.
+
+    cause: Every comparison with NaN is False, so NaN > bound is False too.
+    fix: Ask whether the difference is within the bound, and deny it: not (gap
+    <= bound).all().
+    hint: What is `float('nan') > 1e-4`?
+    """
     for name, x in ours.items():
         if (x - theirs[name]).abs().max() > bound:
             return name
     return None
 
 
-@mistake(
-    task=find_first,
-    symptom="A late layer is named, and the fault is not in it.",
-    cause="The largest difference is looked for. An error grows on its way "
-    "through the layers; it begins where it is still small.",
-    fix="Go through the layers in the order in which they run, and stop at "
-    "the first beyond the bound.",
-    hint="Is the layer with the largest difference the one where it began?",
-    seen="huggingface/transformers #18559 (the last layer suspected there, "
-    "the first one off)",
+@find_first.mistake(
+    "huggingface/transformers #18559 (the last layer suspected there, the "
+    "first one off)"
 )
 def names_the_largest(ours, theirs, bound):
+    """A late layer is named, and the fault is not in it.
+
+    cause: The largest difference is looked for. An error grows on its way
+    through the layers; it begins where it is still small.
+    fix: Go through the layers in the order in which they run, and stop at the
+    first beyond the bound.
+    hint: Is the layer with the largest difference the one where it began?
+    """
     gaps = {
         name: (x - theirs[name]).abs().nan_to_num(nan=torch.inf).max().item()
         for name, x in ours.items()
     }
     worst = max(gaps, key=gaps.get)
     return worst if gaps[worst] > bound else None
-
-
-# ---- the hunt
 
 
 class Labelled(GPT):
@@ -734,28 +678,29 @@ def _outputs(model, tokens):
 
 
 @task(
-    chapter=15,
-    wanted="the name, as in named_modules(), of the part of the model that is "
-    "the first to give something else than the reference's (by more than "
-    "1e-9); None if no part does",
+    against="the outputs of all modules",
     cases=_hunt_cases,
 )
 def first_wrong(ours, theirs, tokens):
+    """the name, as in named_modules(), of the part of the model that is the
+    first to give something else than the reference's (by more than 1e-9); None
+    if no part does"""
     return find_first(_outputs(ours, tokens), _outputs(theirs, tokens), 1e-9)
 
 
-@mistake(
-    task=first_wrong,
-    symptom="A fault in a number that is not a parameter is not found: an "
-    "epsilon, an activation, the base of a rotation.",
-    cause="Parameters are compared, and two models with equal parameters can "
-    "still compute different things.",
-    fix="Compare what the parts give when the model runs.",
-    hint="What could differ between two models whose parameters are equal?",
-    seen="alibaba/Pai-Megatron-Patch #605 (equal weights in its table, "
-    "unequal outputs)",
+@first_wrong.mistake(
+    "alibaba/Pai-Megatron-Patch #605 (equal weights in its table, unequal "
+    "outputs)"
 )
 def compares_the_parameters(ours, theirs, tokens):
+    """A fault in a number that is not a parameter is not found: an epsilon, an
+    activation, the base of a rotation.
+
+    cause: Parameters are compared, and two models with equal parameters can
+    still compute different things.
+    fix: Compare what the parts give when the model runs.
+    hint: What could differ between two models whose parameters are equal?
+    """
     theirs = dict(theirs.named_parameters())
     for name, p in ours.named_parameters():
         if not ((p - theirs[name]).abs() <= 1e-9).all():
@@ -763,18 +708,19 @@ def compares_the_parameters(ours, theirs, tokens):
     return None
 
 
-@mistake(
-    task=first_wrong,
-    symptom="A whole block is named where one norm in it is wrong.",
-    cause="The parts are visited in the order of their definition, in which "
-    "a block comes before what is in it, and attention before the norm that "
-    "runs first.",
-    fix="Take the order in which the parts finish: that in which their "
-    "forward hooks are called.",
-    hint="In which order do the parts finish when the model runs?",
-    seen="Lightning-AI/pytorch-lightning #1556 (there in a summary)",
+@first_wrong.mistake(
+    "Lightning-AI/pytorch-lightning #1556 (there in a summary)"
 )
 def goes_by_the_order_of_definition(ours, theirs, tokens):
+    """A whole block is named where one norm in it is wrong.
+
+    cause: The parts are visited in the order of their definition, in which a
+    block comes before what is in it, and attention before the norm that runs
+    first.
+    fix: Take the order in which the parts finish: that in which their forward
+    hooks are called.
+    hint: In which order do the parts finish when the model runs?
+    """
     mine, reference = _outputs(ours, tokens), _outputs(theirs, tokens)
     names = [name for name, _ in ours.named_modules() if name in mine]
     mine = {name: mine[name] for name in names}
