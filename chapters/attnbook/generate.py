@@ -214,16 +214,17 @@ def generate(
                 "a prompt is no sequence; expected a list of token numbers "
                 f"for each prompt; got {prompt!r}"
             )
-    pad_left(prompts)  # refuses empty ones
-    config, longest = model.config, max(len(prompt) for prompt in prompts)
+    config = model.config
     named = {f"prompt {n}": prompt for n, prompt in enumerate(prompts)}
     for name, tokens in {**named, "stop": stop}.items():
         for token in tokens:
             whole(name, token, at_least=0, below=config.vocab_size)
+    pad_left(prompts)  # refuses empty ones
     whole("max_new_tokens", max_new_tokens, at_least=1)
     whole("seed", seed)
     if config.positions == "learned":
-        length = longest + max_new_tokens - 1  # the last one is never read
+        # The last token is never read.
+        length = max(len(p) for p in prompts) + max_new_tokens - 1
         whole("the text's length", length, at_most=config.context)
     if model.training and config.dropout:
         raise ValueError(

@@ -191,8 +191,8 @@ class MultiHeadAttention(nn.Module):
             memory = x
         elif self.rotary or cache is not None:
             raise ValueError(
-                "rotary positions and a cache are for self-attention; "
-                "expected no memory; got one"
+                "a memory does not go with rotary positions or a cache; "
+                "expected none; got one"
             )
         check_tokens(self.query, x=x)
         check_tokens(self.key_value, memory=memory)

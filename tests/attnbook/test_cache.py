@@ -3,7 +3,6 @@
 import contextlib
 import copy
 import functools
-import re
 from unittest import mock
 
 import pytest
@@ -288,7 +287,7 @@ class Requests(RuleBasedStateMachine):
 
 
 Requests.TestCase.settings = settings(
-    deadline=None, derandomize=True, max_examples=200, stateful_step_count=20
+    deadline=None, derandomize=True, max_examples=100, stateful_step_count=20
 )
 TestRequests = Requests.TestCase
 
@@ -443,13 +442,7 @@ def test_the_growing_cache_in_chunks(positions):
 def test_the_growing_cache_refuses_padding_and_survives_a_failure():
     model, growing, tokens = model_of(), GrowingCache(2), tokens_of(2, 5)
     model(tokens[:, :3], cache=growing)
-    with pytest.raises(
-        ValueError,
-        match=re.escape(
-            "this cache knows no padding; expected rows of one length; got "
-            "lengths [1, 2]"
-        ),
-    ):
+    with pytest.raises(ValueError, match="padding; expected .*; got "):
         model(tokens[:, 3:], real=padding_mask([1, 2]), cache=growing)
     for late in (False, True):
         with breaking(model, late), pytest.raises(InterruptedError):
@@ -630,195 +623,85 @@ def with_a_memory(cache):
 
 
 @pytest.mark.parametrize(
-    "call, error, message",
+    "call, error, named",
     [
-        (
-            fed_with(2, 3),
-            ValueError,
-            "the cache is too small; expected at most 5 tokens a row; got 3 and "
-            "3 more in row 0",
-        ),
-        (
-            fed_with(2, 4, real=FULL),
-            ValueError,
-            "the cache is too small; expected at most 5 tokens a row; got 2 and "
-            "4 more in row 1",
-        ),
-        (
-            fed_with(3, 1),
-            ValueError,
-            "the batch does not match the cache; expected 2 rows; got 3",
-        ),
-        (
-            fed_with(1, 1),
-            ValueError,
-            "the batch does not match the cache; expected 2 rows; got 1",
-        ),
-        (
-            fed_with(2, 1, real=FULL),
-            ValueError,
-            "the padding mask does not fit the tokens; expected (2, 1); got "
-            "(2, 4)",
-        ),
+        (fed_with(2, 3), ValueError, "too small.*row 0"),
+        (fed_with(2, 4, real=FULL), ValueError, "too small.*row 1"),
+        (fed_with(3, 1), ValueError, "batch"),
+        (fed_with(1, 1), ValueError, "batch"),
+        (fed_with(2, 1, real=FULL), ValueError, "T of real"),
+        (fed_with(2, 1, real=[[1], [1]]), TypeError, "real"),
         (
             lambda cache: model_of()(torch.tensor([[1], [V]]), cache=cache),
             ValueError,
-            "a token is not in the vocabulary; expected numbers from 0 to 19; "
-            "got 20",
+            "token",
         ),
-        (
-            other(n_kv_heads=1),
-            ValueError,
-            "the keys do not match the cache; expected (2, 2, 1, 4); got "
-            "(2, 1, 1, 4)",
-        ),
-        (
-            other(d_model=32),
-            ValueError,
-            "the keys do not match the cache; expected (2, 2, 1, 4); got "
-            "(2, 2, 1, 8)",
-        ),
-        (
-            other(n_layers=3),
-            ValueError,
-            "the cache does not have this layer; expected one from 0 to 1; "
-            "got 2",
-        ),
+        (other(n_kv_heads=1), ValueError, "keys"),
+        (other(d_model=32), ValueError, "keys"),
+        (other(n_layers=3), ValueError, "layer"),
         (
             lambda cache: copy.deepcopy(model_of()).float()(
                 tokens_of(2, 1), cache=cache
             ),
             TypeError,
-            "the keys are of another type than the cache; expected "
-            "torch.float64; got torch.float32",
+            "keys",
         ),
-        (
-            with_gradients,
-            TypeError,
-            "a cache is not for training; expected a call under "
-            "torch.inference_mode(); got keys that record gradients",
-        ),
-        (
-            with_a_memory,
-            ValueError,
-            "the cache is for self-attention; expected no memory; got one",
-        ),
-        (
-            written(device="meta"),
-            ValueError,
-            "the keys are on another device than the cache; expected cpu; got "
-            "meta",
-        ),
-        (
-            written(-1),
-            ValueError,
-            "the cache does not have this layer; expected one from 0 to 1; "
-            "got -1",
-        ),
-        (
-            written(v=torch.ones(2, 2, 2, 4).double()),
-            ValueError,
-            "the values do not match the cache; expected (2, 2, 1, 4); got "
-            "(2, 2, 2, 4)",
-        ),
+        (with_gradients, TypeError, "keys record gradients"),
+        (with_a_memory, ValueError, "memory"),
+        (written(device="meta"), ValueError, "keys.*device"),
+        (written(-1), ValueError, "layer"),
+        (written(2), ValueError, "layer"),
+        (written(v=torch.ones(2, 2, 2, 4).double()), ValueError, "values"),
         (
             written(v=torch.ones(2, 2, 1, 4, device="meta").double()),
             ValueError,
-            "the values are on another device than the cache; expected cpu; "
-            "got meta",
+            "values.*device",
         ),
-        (
-            written(v=torch.ones(2, 2, 1, 4)),
-            TypeError,
-            "the values are of another type than the cache; expected "
-            "torch.float64; got torch.float32",
-        ),
+        (written(v=torch.ones(2, 2, 1, 4)), TypeError, "values"),
         (
             written(v=torch.ones(2, 2, 1, 4).double().requires_grad_()),
             TypeError,
-            "a cache is not for training; expected a call under "
-            "torch.inference_mode(); got values that record gradients",
+            "values record gradients",
         ),
-        (
-            lambda cache: cache.trim(3),
-            ValueError,
-            "the cache cannot be cut so; expected for each row a length from 0 "
-            "to [3, 2]; got 3",
-        ),
-        (
-            lambda cache: cache.trim([-1, 0]),
-            ValueError,
-            "the cache cannot be cut so; expected for each row a length from 0 "
-            "to [3, 2]; got [-1, 0]",
-        ),
-        (
-            lambda cache: cache.trim([1, 3]),
-            ValueError,
-            "the cache cannot be cut so; expected for each row a length from 0 "
-            "to [3, 2]; got [1, 3]",
-        ),
-        (
-            lambda cache: cache.trim([1]),
-            ValueError,
-            "the cache cannot be cut so; expected for each row a length from 0 "
-            "to [3, 2]; got [1]",
-        ),
-        (
-            lambda cache: cache.trim([1, 1, 1]),
-            ValueError,
-            "the cache cannot be cut so; expected for each row a length from 0 "
-            "to [3, 2]; got [1, 1, 1]",
-        ),
-        (
-            lambda cache: cache.select([]),
-            ValueError,
-            "these rows are not there; expected at least one, each from 0 to 1; "
-            "got []",
-        ),
-        (
-            lambda cache: cache.select([0, 2]),
-            ValueError,
-            "these rows are not there; expected at least one, each from 0 to 1; "
-            "got [0, 2]",
-        ),
-        (
-            lambda cache: cache.select([-1]),
-            ValueError,
-            "these rows are not there; expected at least one, each from 0 to 1; "
-            "got [-1]",
-        ),
-        (
-            lambda cache: cache.select([False, True]),
-            TypeError,
-            "a row is no number; expected an integer; got False",
-        ),
-        (
-            lambda cache: cache.trim(True),
-            TypeError,
-            "a length is no number; expected an integer; got True",
-        ),
-        (
-            lambda cache: cache.trim(1.5),
-            TypeError,
-            "a length is no whole number; expected an integer; got 1.5",
-        ),
-        (
-            lambda cache: cache.trim([1, 0.5]),
-            TypeError,
-            "a length is no whole number; expected an integer; got 0.5",
-        ),
+        (lambda cache: cache.place(2, 1.5), TypeError, "n_tokens"),
+        (lambda cache: cache.place(2, 0), ValueError, "n_tokens"),
+        (lambda cache: cache.trim(3), ValueError, "length"),
+        (lambda cache: cache.trim([-1, 0]), ValueError, "length"),
+        (lambda cache: cache.trim([1, 3]), ValueError, "length"),
+        (lambda cache: cache.trim([1]), ValueError, "length"),
+        (lambda cache: cache.trim([1, 1, 1]), ValueError, "length"),
+        (lambda cache: cache.trim(True), TypeError, "length"),
+        (lambda cache: cache.trim([1, 0.5]), TypeError, "length"),
+        (lambda cache: cache.select([]), ValueError, "row"),
+        (lambda cache: cache.select([0, 2]), ValueError, "row"),
+        (lambda cache: cache.select([-1]), ValueError, "row"),
+        (lambda cache: cache.select([False, True]), TypeError, "row"),
+        (lambda cache: cache.grow(5), ValueError, "capacity"),
+        (lambda cache: cache.grow(6.5), TypeError, "capacity"),
     ],
 )
-def test_what_is_refused_changes_nothing(call, error, message):
+def test_what_is_refused_changes_nothing(call, error, named):
     model = model_of()
     cache, rows = started(model, [3, 2], capacity=5)
     with (
         unchanged(cache),
-        pytest.raises(error, match=f"^{re.escape(message)}$"),
+        pytest.raises(error, match=f"(?=.*{named}).*; expected .*; got "),
     ):
         call(cache)
     step(model, cache, rows, tokens_of(2, 1))
     step(model, cache, rows, tokens_of(2, 2), padding_mask([1, 2]))
+
+
+def test_a_cache_that_grows_keeps_what_it_holds():
+    model = model_of()
+    with torch.inference_mode():
+        cache, rows = started(model, [3, 2], capacity=4)
+        with unchanged(cache):
+            cache.grow(9)
+    assert cache.keys.shape == cache.values.shape == (2, 2, 2, 9, 4)
+    step(model, cache, rows, tokens_of(2, 4))
+    cache.reset()  # also outside of inference mode
+    step(model, cache, [[], []], tokens_of(2, 9))
 
 
 @pytest.mark.parametrize("cached", [False, True])
@@ -845,44 +728,24 @@ def test_a_cache_on_another_device_is_named(positions):
     cache = KVCache(2, 5, device=device, **sizes)
     if device == "meta":  # from there the places cannot be fetched
         cache.place = KVCache(2, 5, **sizes).place
-    with pytest.raises(
-        ValueError,
-        match=(
-            f"the keys are on another device than the cache; expected {device}.*; "
-            "got cpu"
-        ),
-    ):
+    with pytest.raises(ValueError, match=f"keys .*device.*{device}"):
         model(tokens_of(2, 1), cache=cache)
     assert cache.lengths == [0, 0]
 
 
+SIZES = dict(n_layers=1, batch=2, n_heads=3, capacity=4, d_k=5)
+
+
+@pytest.mark.parametrize("wrong", SIZES)
 @pytest.mark.parametrize(
-    "wrong",
-    [
-        "batch",
-        "capacity",
-        "n_layers",
-        "n_heads",
-        "d_k",
-    ],
+    "size, error", [(0, ValueError), (-1, ValueError), (1.5, TypeError)]
 )
-@pytest.mark.parametrize("size", [0, -1])
-def test_sizes_below_one(wrong, size):
-    sizes = dict(n_layers=1, batch=2, n_heads=3, capacity=4, d_k=5)
-    sizes[wrong] = size
-    given = ", ".join(f"{name}={n}" for name, n in sizes.items())
-    with pytest.raises(
-        ValueError,
-        match=re.escape(
-            f"a size is below 1; expected positive sizes; got {given}"
-        ),
-    ):
-        KVCache(sizes.pop("batch"), sizes.pop("capacity"), **sizes)
-
-
-def test_a_capacity_of_nothing_is_not_the_context():
-    with pytest.raises(ValueError, match="a size is below 1; .*capacity=0"):
-        model_of().new_cache(2, 0)
+def test_a_size_below_one_is_named(wrong, size, error):
+    with pytest.raises(error, match=f"{wrong} .*; expected .*; got "):
+        KVCache(**(SIZES | {wrong: size}))
+    if wrong == "capacity":  # nothing is not the context
+        with pytest.raises(error, match="capacity"):
+            model_of().new_cache(2, size)
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -922,14 +785,10 @@ def test_a_call_that_failed_can_be_followed_by_another():
 def test_learned_positions_end_with_the_context():
     model = model_of(positions="learned", context=6)
     cache, rows = started(model, [4, 2], capacity=10)
-    message = (
-        "the sequence is longer than the context; expected at most 6 tokens; "
-        "got 7"
-    )
     for T, real in ((3, None), (5, padding_mask([1, 5]))):
         with (
             unchanged(cache),
-            pytest.raises(ValueError, match=f"^{re.escape(message)}$"),
+            pytest.raises(ValueError, match="length.* at most 6; got 7"),
         ):
             model(tokens_of(2, T), real=real, cache=cache)
     step(model, cache, rows, tokens_of(2, 2))
@@ -977,4 +836,4 @@ def test_equal_rows_have_places_in_one_run():
         places = cache.place(2, 2, real)
         assert places.start == 3 and places.slots is None
         agrees(places.positions, [3, 4], name="by hand")
-    assert cache.place(2, 2, padding_mask([2, 1])).start is None
+    assert cache.place(2, 2, padding_mask([2, 1])).slots is not None

@@ -3,12 +3,14 @@ written alone, and what a step costs."""
 
 import dataclasses
 import math
-import re
+from unittest import mock
 
+import attnbook.generate
 import numpy as np
 import pytest
 import torch
 from attnbook.generate import (
+    ROOM,
     Sampling,
     complete,
     draw,
@@ -308,13 +310,7 @@ def test_pad_left():
 
 @pytest.mark.parametrize("sequences", [[], [[]], [[1], []]])
 def test_pad_left_refuses_nothing(sequences):
-    with pytest.raises(
-        ValueError,
-        match=re.escape(
-            "a prompt is empty; expected at least one prompt, of at least one "
-            f"token each; got lengths {[len(s) for s in sequences]}"
-        ),
-    ):
+    with pytest.raises(ValueError, match="prompt.*; expected .*; got "):
         pad_left(sequences)
 
 
@@ -565,40 +561,25 @@ def test_prompts_are_not_changed():
 
 
 @pytest.mark.parametrize(
-    "options, message",
+    "error, wrong",
     [
-        (
-            {"temperature": -0.1},
-            "temperature is out of its range; expected 0 or above; got -0.1",
-        ),
-        ({"temperature": math.inf}, "temperature is out of its range"),
-        ({"temperature": math.nan}, "temperature is out of its range"),
-        (
-            {"top_k": 0},
-            "top_k is out of its range; expected a whole number "
-            "from 1 on; got 0",
-        ),
-        ({"top_k": 2.0}, "top_k is out of its range"),
-        (
-            {"top_p": 0.0},
-            "top_p is out of its range; expected above 0, at most 1; got 0.0",
-        ),
-        ({"top_p": 1.01}, "top_p is out of its range"),
-        (
-            {"min_p": -0.1},
-            "min_p is out of its range; expected from 0 to 1; got -0.1",
-        ),
-        ({"min_p": 1.1}, "min_p is out of its range"),
-        (
-            {"repetition_penalty": 0},
-            "repetition_penalty is out of its range; expected above 0; got 0",
-        ),
-        ({"repetition_penalty": math.inf}, "repetition_penalty is out of"),
+        (ValueError, {"temperature": -0.1}),
+        (ValueError, {"temperature": math.inf}),
+        (ValueError, {"temperature": math.nan}),
+        (TypeError, {"temperature": "1"}),
+        (ValueError, {"top_k": 0}),
+        (TypeError, {"top_k": 2.0}),
+        (ValueError, {"top_p": 0.0}),
+        (ValueError, {"top_p": 1.01}),
+        (ValueError, {"min_p": -0.1}),
+        (ValueError, {"min_p": 1.1}),
+        (ValueError, {"repetition_penalty": 0}),
+        (ValueError, {"repetition_penalty": math.inf}),
     ],
 )
-def test_sampling_refuses(options, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        Sampling(**options)
+def test_sampling_refuses(error, wrong):
+    with pytest.raises(error, match=f"{[*wrong][0]} .*; expected .*; got "):
+        Sampling(**wrong)
 
 
 def test_sampling_takes_its_edges():
@@ -607,87 +588,30 @@ def test_sampling_takes_its_edges():
 
 
 @pytest.mark.parametrize(
-    "prompts, n, options, error, message",
+    "prompts, n, options, error, named",
     [
-        (
-            [],
-            3,
-            {},
-            ValueError,
-            "a prompt is empty; expected at least one "
-            "prompt, of at least one token each; got lengths []",
-        ),
-        ([[1], []], 3, {}, ValueError, "got lengths [1, 0]"),
-        (
-            [[1]],
-            0,
-            {},
-            ValueError,
-            "there is nothing to write; expected "
-            "max_new_tokens of at least 1; got 0",
-        ),
-        (
-            [[1], [2, 12]],
-            3,
-            {},
-            ValueError,
-            "prompt 1 is not in the "
-            "vocabulary; expected numbers from 0 to 11; got 12",
-        ),
-        (
-            [[-1]],
-            3,
-            {},
-            ValueError,
-            "prompt 0 is not in the vocabulary; "
-            "expected numbers from 0 to 11; got -1",
-        ),
-        (
-            [[1]],
-            3,
-            {"stop": [12]},
-            ValueError,
-            "stop is not in the "
-            "vocabulary; expected numbers from 0 to 11; got 12",
-        ),
-        (
-            [1, 2],
-            3,
-            {},
-            TypeError,
-            "expected a list of token numbers for each prompt; got 1",
-        ),
-        (
-            [[1.0]],
-            3,
-            {},
-            TypeError,
-            "prompt 0 is of the wrong type; expected integers; got 1.0",
-        ),
-        ([[True]], 3, {}, TypeError, "expected integers; got True"),
-        (
-            [[1]],
-            3,
-            {"stop": ["x"]},
-            TypeError,
-            "stop is of the wrong type; expected integers; got 'x'",
-        ),
-        (torch.ones(1, 2), 3, {}, TypeError, "expected integers; got 1.0"),
-        (
-            [[1] * 20],
-            6,
-            {},
-            ValueError,
-            "the text would be longer than the "
-            "context; expected at most 24 tokens; got a prompt of 20 and 6 "
-            "more",
-        ),
+        ([], 3, {}, ValueError, "prompt"),
+        ([[1], []], 3, {}, ValueError, "prompt"),
+        ([[1], [2, 12]], 3, {}, ValueError, "prompt 1"),
+        ([[-1]], 3, {}, ValueError, "prompt 0"),
+        ([1, 2], 3, {}, TypeError, "prompt"),
+        ([[1.0]], 3, {}, TypeError, "prompt 0"),
+        ([[True]], 3, {}, TypeError, "prompt 0"),
+        (["ab"], 3, {}, TypeError, "prompt 0"),
+        (torch.ones(1, 2), 3, {}, TypeError, "prompt 0"),
+        ([[1]], 0, {}, ValueError, "max_new_tokens"),
+        ([[1]], 2.0, {}, TypeError, "max_new_tokens"),
+        ([[1]], True, {}, TypeError, "max_new_tokens"),
+        ([[1]], 3, {"stop": [12]}, ValueError, "stop"),
+        ([[1]], 3, {"stop": ["x"]}, TypeError, "stop"),
+        ([[1]], 3, {"seed": 0.5}, TypeError, "seed"),
+        ([[1] * 20], 6, {}, ValueError, "length.*24.*25"),
     ],
 )
-def test_generate_refuses_at_once(prompts, n, options, error, message):
+def test_generate_refuses_at_once(prompts, n, options, error, named):
     model = small()
     shapes = passes_of(model)
-    with pytest.raises(error, match=re.escape(message)):
+    with pytest.raises(error, match=named):
         generate(model, prompts, n, **options)  # not only when asked
     assert shapes == []
 
@@ -701,15 +625,25 @@ def test_the_longest_text_that_fits():
 
 def test_a_model_with_its_dropout_on_is_refused():
     model = small(dropout=0.5).train()
-    with pytest.raises(
-        ValueError,
-        match=re.escape(
-            "the model is in training mode; expected model.eval(), without "
-            "dropout; got a dropout of 0.5"
-        ),
-    ):
+    with pytest.raises(ValueError, match="training mode; expected .*; got "):
         generate(model, [[1]], 3)
     complete(model.eval(), [[1]], 3)
+
+
+def test_a_cache_grows_with_the_text():
+    """Ten to the eight tokens are asked for, and three are written."""
+    model, made = small(positions="rotary"), []
+    new_cache = model.new_cache
+    model.new_cache = lambda *sizes: made.append(new_cache(*sizes)) or made[0]
+    stream = generate(model, PROMPTS, 10**8, seed=1)
+    assert len([next(stream) for _ in range(3)]) == 3
+    assert made[0].capacity == 5 + ROOM
+    with mock.patch.object(attnbook.generate, "ROOM", 2):
+        options = {"sampling": ALL, "stop": STOP, "seed": 5}
+        expected = complete(model, PROMPTS, 19, cached=False, **options)
+        made.clear()
+        assert complete(model, PROMPTS, 19, **options) == expected
+    assert 7 < made[0].capacity <= 5 + 19 - 1
 
 
 def test_agrees_with_the_loop_by_hand():
@@ -759,8 +693,3 @@ def test_a_row_that_gives_nan_is_named():
         model.token_embedding.weight[3] = torch.nan
     with pytest.raises(ValueError, match=r"NaN after token 1 of row 1$"):
         next(generate(model, [[1, 2], [3]], 4))
-
-
-def test_a_number_of_tokens_that_is_none():
-    with pytest.raises(TypeError, match=r"expected an int; got 2\.0$"):
-        generate(small(), [[1]], 2.0)

@@ -1,7 +1,5 @@
 """Masks against slow definitions and the libraries that use them."""
 
-import re
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -10,6 +8,7 @@ from attnbook.masks import (
     causal_mask,
     combine,
     convert,
+    merge_causal,
     padding_mask,
     window_mask,
 )
@@ -24,20 +23,17 @@ SIZES = [(1, 1), (4, 4), (1, 5), (2, 5), (3, 4)]
 
 
 @pytest.mark.parametrize("t, s", SIZES)
-def test_causal_mask_by_its_definition(t, s):
-    slow = [[j <= i + s - t for j in range(s)] for i in range(t)]
-    agrees(causal_mask(t, s), slow, name="the definition")
-
-
-def test_causal_mask_is_square_unless_told():
-    agrees(causal_mask(5), torch.ones(5, 5).tril().bool(), name="tril")
-
-
-@pytest.mark.parametrize("t, s", SIZES)
 @pytest.mark.parametrize("window", [1, 2, 9])
-def test_window_mask_by_its_definition(t, s, window):
-    slow = [[i + s - t - j < window for j in range(s)] for i in range(t)]
-    agrees(window_mask(t, s, window=window), slow, name="the definition")
+def test_masks_by_their_definitions(t, s, window):
+    causal = [[j <= i + s - t for j in range(s)] for i in range(t)]
+    agrees(causal_mask(t, s), causal, name="the definition")
+    near = [[i + s - t - j < window for j in range(s)] for i in range(t)]
+    agrees(window_mask(t, s, window=window), near, name="the definition")
+
+
+def test_masks_are_square_unless_told():
+    agrees(causal_mask(5), torch.ones(5, 5).tril().bool(), name="tril")
+    assert window_mask(5, window=2).shape == (5, 5)
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -87,16 +83,30 @@ def test_conversions_have_the_types_that_libraries_want():
     mask = causal_mask(2)
     half = convert(mask, "sdpa", "additive", dtype=torch.float16)
     assert half.dtype == torch.float16
+    assert convert(mask, "sdpa", "additive").dtype == torch.float32
     assert convert(mask, "sdpa", "transformers").dtype == torch.int64
 
 
-def test_a_conversion_is_a_new_tensor():
-    mask = causal_mask(3)
+def test_what_comes_back_is_a_new_tensor():
+    mask, real = causal_mask(3), torch.ones(1, 3).long()
     convert(mask, "sdpa", "sdpa")[0, 0] = False
-    assert mask[0, 0]
+    combine(mask)[0, 0] = False
+    combine(mask, torch.ones(2, 1, 1) > 0)[0, 0, 0] = False
+    merge_causal(mask, 3, 3)[0, 0] = False
+    convert(real, "transformers", "transformers")[0, 0] = 0
+    assert mask[0, 0] and real.all()
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("t, s", SIZES)
+def test_later_keys_are_forbidden_in_masks_of_both_kinds(t, s):
+    causal, bias = causal_mask(t, s), randn(2, t, s, seed=1)
+    agrees(merge_causal(None, t, s), causal, name="causal_mask")
+    agrees(merge_causal(bias > 0, t, s), (bias > 0) & causal, name="and")
+    expected = torch.where(causal, bias, -torch.inf)
+    agrees(merge_causal(bias, t, s), expected, name="the bias, or −∞")
+
+
+@pytest.mark.parametrize("seed", range(2))
 def test_each_convention_means_what_its_library_does(seed):
     """One mask, three libraries, the same weighted average."""
     t, s, d = 3, 5, 4
@@ -156,122 +166,57 @@ def test_the_transformers_convention_is_what_its_masks_mean():
     agrees(weights[1:] > 0, allowed[1:], name="GPT-2's attention")
 
 
+SQUARE = causal_mask(2)
+
+
 @pytest.mark.parametrize(
-    "call, error, message",
+    "call, error, named",
     [
+        (lambda: causal_mask(0), ValueError, "n_queries"),
+        (lambda: causal_mask(2.5), TypeError, "n_queries"),
+        (lambda: causal_mask(True), TypeError, "n_queries"),
+        (lambda: causal_mask(5, 3), ValueError, "n_keys"),
+        (lambda: window_mask(3, window=0), ValueError, "window"),
+        (lambda: window_mask(3, window=1.5), TypeError, "window"),
+        (lambda: window_mask(3, window=torch.nan), TypeError, "window"),
+        (lambda: padding_mask([]), ValueError, "lengths"),
+        (lambda: padding_mask([2, -1]), ValueError, "length"),
+        (lambda: padding_mask(torch.tensor([2, -1])), ValueError, "length"),
+        (lambda: padding_mask([1.5]), TypeError, "length"),
+        (lambda: padding_mask([True, False]), TypeError, "length"),
+        (lambda: padding_mask(torch.tensor([True])), TypeError, "lengths"),
+        (lambda: padding_mask(torch.ones(2, 2).int()), ValueError, "lengths"),
+        (lambda: padding_mask([2], side="top"), ValueError, "side"),
+        (lambda: token_positions(torch.ones(2, 3)), TypeError, "mask"),
+        (lambda: token_positions(SQUARE + 0j), TypeError, "mask"),
+        (lambda: token_positions(SQUARE.long() * 2), ValueError, "mask"),
+        (lambda: token_positions(SQUARE[0]), ValueError, "axis B"),
+        (lambda: combine(), ValueError, "combine"),
+        (lambda: combine(SQUARE, [[True]]), TypeError, "mask 1"),
+        (lambda: combine(torch.ones(2, 3)), TypeError, "mask 0"),
+        (lambda: combine(SQUARE, causal_mask(3)), ValueError, "broadcast"),
+        (lambda: convert(SQUARE, "sdpa", "keras"), ValueError, "target"),
+        (lambda: convert(SQUARE, "keras", "sdpa"), ValueError, "source"),
+        (lambda: convert([True], "sdpa", "sdpa"), TypeError, "mask"),
+        (lambda: convert(SQUARE + 0j, "additive", "sdpa"), TypeError, "mask"),
+        (lambda: convert(SQUARE, "transformers", "sdpa"), TypeError, "mask"),
         (
-            lambda: causal_mask(0),
-            ValueError,
-            "the queries are not the last of the keys; expected "
-            "1 ≤ n_queries ≤ n_keys; got 0 and 0",
-        ),
-        (
-            lambda: causal_mask(5, 3),
-            ValueError,
-            "the queries are not the last of the keys; expected "
-            "1 ≤ n_queries ≤ n_keys; got 5 and 3",
-        ),
-        (
-            lambda: window_mask(3, window=0),
-            ValueError,
-            "the window is empty; expected at least 1; got 0",
-        ),
-        (
-            lambda: padding_mask([]),
-            ValueError,
-            "these are no lengths; expected one integer ≥ 0 a sequence; got []",
-        ),
-        (
-            lambda: padding_mask([2, -1]),
-            ValueError,
-            "these are no lengths; expected one integer ≥ 0 a sequence; "
-            "got [2, -1]",
-        ),
-        (
-            lambda: padding_mask([1.5]),
-            ValueError,
-            "these are no lengths; expected one integer ≥ 0 a sequence; "
-            "got [1.5]",
-        ),
-        (
-            lambda: padding_mask([2], side="top"),
-            ValueError,
-            "padding has no side 'top'; expected 'left' or 'right'",
-        ),
-        (
-            lambda: token_positions(torch.ones(2, 3)),
+            lambda: convert(SQUARE, "sdpa", "additive", dtype=torch.long),
             TypeError,
-            "the mask is of the wrong type; expected transformers: integer, "
-            "1 = real token, 0 = padding; got torch.float32",
-        ),
-        (
-            lambda: token_positions(torch.tensor([[0, 2, 1]])),
-            ValueError,
-            "the mask holds other values; expected transformers: integer, "
-            "1 = real token, 0 = padding; got 2",
-        ),
-        (
-            lambda: token_positions(torch.ones(3).bool()),
-            ValueError,
-            "this is no padding mask; expected a shape (B, S); got (3,)",
-        ),
-        (
-            lambda: combine([[True]]),
-            TypeError,
-            "the mask is no tensor; expected sdpa: boolean, True = may attend; "
-            "got list",
-        ),
-        (
-            lambda: convert(
-                causal_mask(2), "sdpa", "additive", dtype=torch.long
-            ),
-            TypeError,
-            "an additive mask cannot be of this type; expected a "
-            "floating-point type; got torch.int64",
-        ),
-        (
-            lambda: combine(),
-            ValueError,
-            "nothing to combine; expected at least one mask",
-        ),
-        (
-            lambda: combine(torch.ones(2, 3)),
-            TypeError,
-            "the mask is of the wrong type; expected sdpa: boolean, True = may "
-            "attend; got torch.float32",
-        ),
-        (
-            lambda: combine(causal_mask(2), causal_mask(3)),
-            ValueError,
-            "the masks do not fit together; expected shapes that broadcast; "
-            "got (2, 2), (3, 3)",
-        ),
-        (
-            lambda: convert(causal_mask(2), "sdpa", "keras"),
-            ValueError,
-            "'keras' is no mask convention; expected one of sdpa, multihead, "
-            "transformers, additive",
-        ),
-        (
-            lambda: convert(causal_mask(2), "transformers", "sdpa"),
-            TypeError,
-            "the mask is of the wrong type; expected transformers: integer, "
-            "1 = real token, 0 = padding; got torch.bool",
+            "additive",
         ),
         (
             lambda: convert(torch.tensor([0.0, -1e9]), "additive", "sdpa"),
             ValueError,
-            "the mask holds other values; expected additive: floating-point, "
-            "0 = may attend, −inf = may not; got -1e+09",
+            "-1e.09",
         ),
         (
             lambda: convert(torch.tensor([0, 2]), "transformers", "sdpa"),
             ValueError,
-            "the mask holds other values; expected transformers: integer, "
-            "1 = real token, 0 = padding; got 2",
+            "got 2",
         ),
     ],
 )
-def test_bad_input_is_named(call, error, message):
-    with pytest.raises(error, match=f"^{re.escape(message)}$"):
+def test_bad_input_is_named(call, error, named):
+    with pytest.raises(error, match=f"(?s)(?=.*{named}).*; expected .*; got "):
         call()
