@@ -207,8 +207,9 @@ def load(name_or_path: str | Path, *, allow_pickle: bool = False) -> GPT:
     about = files.read_json(folder / "config.json")
     try:
         config = config_of(about)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{folder / 'config.json'}: {error}") from error
+    except (TypeError, ValueError, RecursionError) as error:
+        reason = str(error)[:500]  # a value can be longer
+        raise ValueError(f"{folder / 'config.json'}: {reason}") from error
     file, tensors = files.read_weights(folder, allow_pickle=allow_pickle)
     state = rename(tensors, config, about["model_type"], where=file)
     return _filled(config, state, file)
