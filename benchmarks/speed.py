@@ -36,16 +36,17 @@ from attnbook.generate import generate
 from attnbook.gpt import GPT, GPTConfig
 from attnbook.layers import MultiHeadAttention
 from attnbook.masks import causal_mask
+from attnbook.pretrained import load_model
 from attnbook.town import Town, encode
 from attnbook.training import (
     TOWN_CONFIG,
     TOWN_RECIPE,
     accuracy,
-    load_model,
     loss_share,
     make_optimizer,
     mean_loss,
 )
+from int8 import Int8Linear
 from peers import PlainGPT
 from results import CHAPTERS, store
 from torch import nn
@@ -182,7 +183,7 @@ def read_bandwidth() -> float:
 def decode(rounds: int) -> dict:
     """Tokens a second against transformers; the limit; 8 bits."""
     model, peer = pair()
-    packed, int8 = pack(model), pack(model, int8=True)
+    packed, int8 = pack(model), pack(model, Int8Linear)
     cases = {
         "1 × 32": draw_prompts(32),
         "1 × 512": draw_prompts(512),
@@ -299,7 +300,7 @@ def int8_loss(model: GPT, int8: GPT) -> dict:
     trained = load_model(
         CHAPTERS / "attnbook" / "data" / "town.safetensors"
     ).model.eval()
-    small = pack(trained, int8=True)
+    small = pack(trained, Int8Linear)
     town = Town()
     stories = encode(town.stories(300, seed=1_000_000))
     questions = Town(people=(4, 4)).questions("returning", 300, seed=2_000_000)
@@ -504,7 +505,7 @@ def peak(name: str) -> None:
     else:
         model = GPT(GPTConfig()).eval()
         if name != "plain":
-            model = pack(model, int8=name == "int8")
+            model = pack(model, Int8Linear if name == "int8" else PackedLinear)
         ours(model, draw_prompts(512))()
     print((highest() - before) // 1024)
 

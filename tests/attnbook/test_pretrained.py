@@ -1,24 +1,28 @@
-"""Published checkpoints: ours against transformers' models, read from disk.
+"""Finished models in files: published ones against transformers', the book's.
 
 "Theirs" are random models of transformers, written by `save_pretrained`.
 """
 
+import copy
+import difflib
 import json
 import math
 import pickle
-import re
 import shutil
+import zipfile
+from dataclasses import replace
 
 import huggingface_hub
 import pytest
 import torch
-from attnbook import pretrained, text
+from attnbook import files
 from attnbook.cache import GrowingCache
-from attnbook.gpt import GPT
+from attnbook.families import FAMILIES, SIZES, config_of
+from attnbook.gpt import GPT, GPTConfig
 from attnbook.masks import padding_mask
-from attnbook.pretrained import SIZES, config_of, load, pairs_of, rename
+from attnbook.pretrained import load, load_model, rename, save_model
 from attnbook.teach.proof import agrees
-from huggingface_hub import constants
+from attnbook.text import Vocabulary
 from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import (
@@ -38,6 +42,8 @@ GPT2 = {
     "bos_token_id": 0,
     "eos_token_id": 0,
 }
+
+
 LLAMA = {
     "vocab_size": VOCABULARY,
     "hidden_size": 24,
@@ -133,8 +139,6 @@ def exact(theirs):
 @pytest.fixture(scope="module")
 def double(both, tmp_path_factory):
     """The same two in float64, read from a file that holds float64."""
-    import copy
-
     folder = tmp_path_factory.mktemp("double")
     theirs = copy.deepcopy(both[1]).double()
     theirs.save_pretrained(folder)
@@ -324,17 +328,6 @@ def test_all_depths_agree(name, tmp_path):
         )
 
 
-def test_gpt2_itself_agrees(tmp_path):
-    """Sizes as published, 124 million numbers, these drawn at random."""
-    torch.manual_seed(0)
-    theirs = GPT2LMHeadModel(GPT2Config()).eval()
-    theirs.save_pretrained(tmp_path)
-    ours, tokens = load(tmp_path), torch.randint(50_257, (1, 20))
-    assert ours.config == SIZES["gpt2"]
-    with torch.no_grad():
-        agrees(ours(tokens), theirs(tokens).logits, name="theirs", within=1e-4)
-
-
 # What a file may look like.
 
 
@@ -370,7 +363,7 @@ def change_tensors(folder, change):
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
 def test_names_without_the_prefix(tmp_path, name):
     theirs = saved(tmp_path, name)
-    prefix = pretrained.FAMILIES[name].prefix
+    prefix = FAMILIES[name].prefix
 
     def strip(tensors):
         assert any(n.startswith(prefix) for n in tensors)
@@ -417,13 +410,7 @@ def test_a_tied_head_that_is_in_the_file(tmp_path, name):
     )
     assert check(tmp_path, theirs).head is None
     change_tensors(tmp_path, lambda t: t["lm_head.weight"][3, 4].add_(1))
-    with pytest.raises(
-        ValueError,
-        match=(
-            r"model.safetensors has a head of its own; expected lm_head.weight "
-            r"equal to .*, as tie_word_embeddings says; got another$"
-        ),
-    ):
+    with pytest.raises(ValueError, match="lm_head.weight equal to"):
         load(tmp_path)
 
 
@@ -508,330 +495,240 @@ def test_rename_copies_only_what_it_stacks():
 # What is wrong with tensors: which, and what was expected.
 
 
-def rename_to(old, new):
-    return lambda tensors: tensors.update({new: tensors.pop(old)})
-
-
-def without(*names):
-    def change(tensors):
-        for name in names:
-            del tensors[name]
-
-    return change
-
-
-def of(name, tensor):
-    return lambda tensors: tensors.update({name: tensor})
-
-
 T = "transformer."
+ZEROS = torch.zeros
+CONFIG = config_of(GPT2Config(**GPT2).to_dict())
+#: A family, what is done to its tensors, and words of the message.
 BROKEN = {
     "renamed": (
         "gpt2",
-        rename_to(T + "h.1.ln_1.weight", T + "h.1.norm1.w"),
-        "lacks a tensor; expected transformer.h.1.ln_1.weight (24,), for "
-        "blocks.1.attention_norm.weight; got transformer.h.1.norm1.w of that "
-        "shape, perhaps renamed from it",
+        lambda t: t.update({T + "h.1.n.w": t.pop(T + "h.1.ln_1.weight")}),
+        "lacks a tensor; .*h.1.ln_1.weight .24,., for "
+        "blocks.1.attention_norm.weight; got transformer.h.1.n.w .*renamed",
     ),
     "the nearest of two": (
         "gpt2",
-        lambda t: (
-            rename_to(T + "h.1.ln_1.weight", T + "h.1.ln1.weight")(t),
-            rename_to(T + "h.0.ln_2.bias", T + "h.0.ln2.bias")(t),
+        lambda t: t.update(
+            {
+                T + "h.1.ln1.weight": t.pop(T + "h.1.ln_1.weight"),
+                T + "h.0.ln2.bias": t.pop(T + "h.0.ln_2.bias"),
+            }
         ),
-        "lacks 2 tensors; expected transformer.h.0.ln_2.bias (24,), for "
-        "blocks.0.feed_forward_norm.bias; got transformer.h.0.ln2.bias of "
-        "that shape, perhaps renamed from it (missing too: "
-        "transformer.h.1.ln_1.weight)",
+        "lacks 2 tensors; .*h.0.ln_2.bias .* got transformer.h.0.ln2.bias",
     ),
     "missing": (
         "gpt2",
-        without(T + "h.0.attn.c_attn.weight"),
-        "lacks a tensor; expected transformer.h.0.attn.c_attn.weight "
-        "(24, 72), for blocks.0.attention.query.weight and "
-        "blocks.0.attention.key_value.weight; got no other tensor of that "
-        "shape",
+        lambda t: t.pop(T + "h.0.attn.c_attn.weight"),
+        r"h.0.attn.c_attn.weight \(24, 72\), .* no other tensor of that shape",
     ),
     "missing, llama": (
         "llama",
-        without("model.layers.1.self_attn.v_proj.weight"),
-        "lacks a tensor; expected model.layers.1.self_attn.v_proj.weight "
-        "(12, 24), for blocks.1.attention.key_value.weight; got no other "
-        "tensor of that shape",
+        lambda t: t.pop("model.layers.1.self_attn.v_proj.weight"),
+        r"v_proj.weight \(12, 24\), for blocks.1.attention.key_value.weight",
     ),
-    "no head": (
-        "llama",
-        without("lm_head.weight"),
-        "lacks a tensor; expected lm_head.weight (37, 24), for head.weight; "
-        "got no other tensor of that shape",
-    ),
-    "nothing": (
-        "gpt2",
-        lambda t: (t.clear(), t.update(x=torch.zeros(2))),
-        "lacks 28 tensors; expected wte.weight (37, 24), for "
-        "token_embedding.weight; got no other tensor of that shape (missing "
-        "too: wpe.weight, h.0.ln_1.weight, h.0.ln_1.bias and 24 more)",
-    ),
+    "no head": ("llama", lambda t: t.pop("lm_head.weight"), "lm_head.weight"),
     "a block too many": (
         "gpt2",
-        of(T + "h.2.ln_1.bias", torch.zeros(24)),
-        "holds a tensor too many; expected the 28 of these sizes; got "
-        "transformer.h.2.ln_1.bias (24,)",
+        lambda t: t.update({T + "h.2.ln_1.bias": ZEROS(24)}),
+        "holds a tensor too many; expected the 28 .*h.2.ln_1.bias",
     ),
     "two names": (
         "gpt2",
-        of("wte.weight", torch.zeros(37, 24)),
-        "holds a tensor too many; expected the 28 of these sizes; got "
-        "wte.weight (37, 24)",
+        lambda t: t.update({"wte.weight": ZEROS(37, 24)}),
+        "too many; .* wte.weight",
+    ),
+    "a name that colours a terminal": (
+        "gpt2",
+        lambda t: t.update({"\x1b[31m" + "x" * 10**6: ZEROS(1)}),
+        r"too many; .* got .x1b\[31mx+\.\.\.x+$",
     ),
     "another vocabulary": (
         "gpt2",
-        of(T + "wte.weight", torch.zeros(40, 24)),
-        "transformer.wte.weight in {} has the wrong shape; expected "
-        "(37, 24), for token_embedding.weight; got (40, 24)",
+        lambda t: t.update({T + "wte.weight": ZEROS(40, 24)}),
+        r"wte.weight in .* wrong shape; .*\(37, 24\).* got \(40, 24\)",
     ),
     "one number less": (
         "llama",
-        of("model.norm.weight", torch.zeros(23)),
-        "model.norm.weight in {} has the wrong shape; expected (24,), for "
-        "norm.weight; got (23,)",
+        lambda t: t.update({"model.norm.weight": ZEROS(23)}),
+        r"model.norm.weight in .* got \(23,\)",
     ),
     "turned": (
         "gpt2",
-        of(T + "h.0.mlp.c_fc.weight", torch.zeros(96, 24)),
-        "transformer.h.0.mlp.c_fc.weight in {} has the wrong shape; expected "
-        "(24, 96), for blocks.0.feed_forward.up.weight; got (96, 24), as in "
-        "a Linear and not in a Conv1D",
+        lambda t: t.update({T + "h.0.mlp.c_fc.weight": ZEROS(96, 24)}),
+        "c_fc.weight in .*, as in a Linear and not in a Conv1D$",
     ),
     "turned, llama": (
         "llama",
-        of("model.layers.0.mlp.up_proj.weight", torch.zeros(24, 41)),
-        "model.layers.0.mlp.up_proj.weight in {} has the wrong shape; "
-        "expected (41, 24), for blocks.0.feed_forward.up.weight; got "
-        "(24, 41)",
+        lambda t: t.update(
+            {"model.layers.0.mlp.up_proj.weight": ZEROS(24, 41)}
+        ),
+        r"up_proj.weight in .* got \(24, 41\)$",
     ),
     "two types": (
         "gpt2",
-        of(T + "ln_f.bias", torch.zeros(24).half()),
-        "holds numbers of the wrong type; expected all of one type, and "
-        "floats of 16 bits or more; got ",
+        lambda t: t.update({T + "ln_f.bias": ZEROS(24).half()}),
+        "wrong type; .*float16 in transformer.ln_f.bias",
     ),
     "integers": (
         "gpt2",
         lambda t: t.update({n: a.to(torch.int8) for n, a in t.items()}),
-        "holds numbers of the wrong type; expected all of one type, and "
-        "floats of 16 bits or more; got torch.int8 in ",
+        "wrong type; .*int8 in ",
+    ),
+    "a NaN": (
+        "gpt2",
+        lambda t: t[T + "ln_f.bias"][3:4].fill_(math.nan),
+        "norm.bias; got NaN",
+    ),
+    "an infinity": (
+        "llama",
+        lambda t: t["model.norm.weight"][3:4].fill_(-math.inf),
+        "norm.weight; got NaN or infinity",
     ),
 }
 
 
 @pytest.mark.parametrize("case", BROKEN)
 def test_wrong_tensors_are_named(tmp_path, monkeypatch, case):
-    name, change, message = BROKEN[case]
+    name, change, words = BROKEN[case]
     saved(tmp_path, name)
     change_tensors(tmp_path, change)
-    filled = []  # nothing is, not even in part
-    monkeypatch.setattr(
-        GPT, "load_state_dict", lambda *args, **_: filled.append(args)
+    monkeypatch.setattr(  # nothing is filled, not even in part
+        GPT, "load_state_dict", lambda *a, **k: pytest.fail("filled")
     )
-    file = tmp_path / "model.safetensors"
-    if "{}" not in message:
-        message = f"{file} {message}"
-    end = "" if message.endswith(("got ", " in ")) else "$"
-    expected = re.escape(message.format(file)) + end
-    with pytest.raises(ValueError, match=f"^{expected}"):
+    with pytest.raises(ValueError, match=words) as caught:
         load(tmp_path)
-    assert not filled
+    message = str(caught.value)
+    assert str(tmp_path / "model.safetensors") in message
+    assert len(message) < 1000 and message.isprintable()
 
 
-def test_a_file_cut_off_anywhere(tmp_path):
-    saved(tmp_path)
-    file = tmp_path / "model.safetensors"
-    data = file.read_bytes()
-    head = 8 + int.from_bytes(data[:8], "little")
-    about = json.loads(data[8:head])
-    about.pop("__metadata__", None)
-    places = sorted(
-        (head + entry["data_offsets"][1], name)
-        for name, entry in about.items()
-    )
-    assert places[-1][0] == len(data)
-    for size in (
-        0,
-        5,
-        8,
-        20,
-        head - 1,
-        head,
-        *range(head + 1, len(data), 997),
-        len(data) - 1,
-    ):
-        file.write_bytes(data[:size])
-        with pytest.raises(ValueError, match="is cut off") as caught:
-            load(tmp_path)
-        if size >= head:
-            first = next(name for end, name in places if end > size)
-            assert str(caught.value) == (
-                f"{file} is cut off; expected {len(data)} bytes; got {size}: "
-                f"{first} {tuple(about[first]['shape'])} is the first tensor "
-                "that is not whole"
-            )
+def test_few_names_are_compared_with_one_that_is_missing(monkeypatch):
+    """To compare 30,000, or one of a megabyte, takes its time."""
+    asked = []
 
+    def get_close_matches(name, names, **_):
+        asked.extend(names)
+        return names[:1]
 
-def test_a_damaged_head(tmp_path):
-    saved(tmp_path)
-    file = tmp_path / "model.safetensors"
-    data = file.read_bytes()
-    for damaged in (
-        b"\xff" * 8 + data[8:],
-        data[:8] + b"[" + data[9:],
-        b"\x02" + bytes(7) + b"[]",
-        b"\x02" + bytes(7) + b"{}" + bytes(99),
-        data + bytes(4),
-        b"\x80\x04" + data,
-    ):
-        file.write_bytes(damaged)
-        with pytest.raises(
-            ValueError,
-            match=(
-                "model.safetensors is cut off or damaged; expected a whole "
-                "safetensors file; got "
-            ),
-        ):
-            load(tmp_path)
-
-
-# Several files, and their index.
-
-
-def indexed(folder):
-    theirs = saved(folder, max_shard_size="10KB")
-    index = folder / "model.safetensors.index.json"
-    return theirs, index, json.loads(index.read_text())
+    monkeypatch.setattr(difflib, "get_close_matches", get_close_matches)
+    names = ["x" * 10**6, *(f"x{n}" for n in range(1000))]
+    with pytest.raises(ValueError, match="got x0 of"):
+        rename({n: ZEROS(37, 24) for n in names}, CONFIG, "gpt2")
+    assert len(asked) < 500 and max(map(len, asked)) < 500
 
 
 @pytest.mark.parametrize(
-    "file",
+    "name, lie, words",
     [
-        "../elsewhere/model.safetensors",
-        "/model.safetensors",
-        "a/b.safetensors",
-        r"..\b.safetensors",
-        "..",
-        "",
-        ".safetensors",
-        3,
-        None,
-        "pytorch_model.bin",
-        "model.safetensors\n",
+        ("gpt2", {"n_layer": 10**9}, "n_layers 1000000000"),
+        ("llama", {"num_hidden_layers": 10**9}, "n_layers 1000000000"),
+        ("gpt2", {"vocab_size": 2**31 - 1, "n_embd": 2**30}, "cannot hold"),
+        ("llama", {"intermediate_size": 2**63}, "intermediate_size"),
+        ("gpt2", {"n_positions": 10**400}, "n_positions"),
+        ("llama", {"rope_theta": 10**400}, "rope_theta"),
+        ("gpt2", {"n_head": 5}, "n_heads"),
+        ("gpt2", {"n_head": "4" * 10**6}, "n_head"),
     ],
 )
-def test_an_index_leads_nowhere_else(tmp_path, file):
-    theirs, index, about = indexed(tmp_path / "model")
-    shutil.copytree(tmp_path / "model", tmp_path / "elsewhere")
-    about["weight_map"]["transformer.ln_f.bias"] = file
-    index.write_text(json.dumps(about))
-    message = (
-        f"{index} leads elsewhere; expected for transformer.ln_f.bias the "
-        "name of a .safetensors file in the same folder; got "
-        f"{file!r}"
-    )
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-        load(tmp_path / "model")
-
-
-def test_a_file_that_the_index_names_is_missing(tmp_path):
-    _, index, about = indexed(tmp_path)
-    shard = about["weight_map"]["transformer.ln_f.bias"]
-    (tmp_path / shard).unlink()
-    with pytest.raises(
-        FileNotFoundError,
-        match=re.escape(
-            f"there is no file {tmp_path / shard}; expected it, as {index.name} "
-            "names it; got none"
-        ),
-    ):
+def test_a_config_that_lies_is_found_out_at_once(tmp_path, name, lie, words):
+    """Before a module is made: each would take all memory, or more."""
+    saved(tmp_path, name)
+    file = tmp_path / "config.json"
+    about = json.loads(file.read_text()) | {"rope_parameters": None}
+    file.write_text(json.dumps(about | lie))
+    with pytest.raises(ValueError, match=words) as caught:
         load(tmp_path)
+    assert str(tmp_path) in str(caught.value)
+    assert len(str(caught.value)) < 1000
 
 
-def test_a_file_that_is_cut_off_among_several(tmp_path):
-    _, _, about = indexed(tmp_path)
-    shard = tmp_path / about["weight_map"]["transformer.ln_f.bias"]
-    shard.write_bytes(shard.read_bytes()[:-1])
-    with pytest.raises(ValueError, match=re.escape(f"{shard} is cut off")):
-        load(tmp_path)
+# Pickles, and folders without what they need.
 
 
-def test_an_index_and_files_that_differ(tmp_path):
-    _, index, about = indexed(tmp_path)
-    shard = tmp_path / about["weight_map"]["transformer.ln_f.bias"]
-    tensors = load_file(shard)
-    tensors["other"] = tensors.pop("transformer.ln_f.bias")
-    save_file(tensors, shard)
-    with pytest.raises(
-        ValueError,
-        match=re.escape(
-            f"{index} lacks a tensor; expected transformer.ln_f.bias (24,), for "
-            "norm.bias; got other of that shape, perhaps renamed from it"
-        ),
-    ):
-        load(tmp_path)
-
-
-def test_an_index_that_lacks_a_tensor(tmp_path):
-    """Both the index and the files agree, and the model is not whole."""
-    _, index, about = indexed(tmp_path)
-    shard = tmp_path / about["weight_map"].pop("transformer.ln_f.bias")
-    tensors = load_file(shard)
-    del tensors["transformer.ln_f.bias"]
-    save_file(tensors, shard)
-    index.write_text(json.dumps(about))
-    with pytest.raises(
-        ValueError,
-        match=re.escape(
-            f"{index} lacks a tensor; expected transformer.ln_f.bias (24,), for "
-            "norm.bias; got no other tensor of that shape"
-        ),
-    ):
-        load(tmp_path)
-
-
-@pytest.mark.parametrize(
-    "contents, message",
-    [
-        (
-            "{}",
-            "names no files; expected a weight_map of tensors and files; got "
-            "None",
-        ),
-        (
-            '{"weight_map": {}}',
-            "names no files; expected a weight_map of tensors "
-            "and files; got {}",
-        ),
-        ("[]", "describes nothing; expected a JSON object; got list"),
-        ("{", "is damaged; expected JSON; got "),
-    ],
-)
-def test_an_index_that_is_none(tmp_path, contents, message):
-    _, index, _ = indexed(tmp_path)
-    index.write_text(contents)
-    with pytest.raises(ValueError, match=re.escape(f"{index} {message}")):
-        load(tmp_path)
-
-
-# Pickles.
-
-
-def pickled(folder, contents=None):
+def pickled(folder, change=lambda tensors: None):
     """A folder with nothing but a pickle, as old ones are."""
     theirs = saved(folder)
     (folder / "model.safetensors").unlink()
-    torch.save(
-        theirs.state_dict() if contents is None else contents,
-        folder / "pytorch_model.bin",
-    )
+    tensors = theirs.state_dict()
+    change(tensors)
+    torch.save(tensors, folder / "pytorch_model.bin")
     return theirs
+
+
+def test_a_pickle_is_not_read_by_default(tmp_path, monkeypatch):
+    theirs = pickled(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "load", lambda *a, **k: pytest.fail("read"))
+        with pytest.raises(ValueError, match="as a pickle; .* allow_pickle"):
+            load(tmp_path)
+    check(tmp_path, theirs, allow_pickle=True)
+    (tmp_path / "model.safetensors").write_bytes(b"taken before the pickle")
+    with pytest.raises(ValueError, match="model.safetensors"):
+        load(tmp_path, allow_pickle=True)
+
+
+def test_an_old_pickle_is_read_too(tmp_path):
+    theirs = pickled(tmp_path)
+    torch.save(
+        theirs.state_dict(),
+        tmp_path / "pytorch_model.bin",
+        _use_new_zipfile_serialization=False,
+    )
+    check(tmp_path, theirs, allow_pickle=True)
+
+
+def replaced(by):
+    """A change of the embedding; it keeps its shape."""
+
+    def change(tensors):
+        tensors["transformer.wte.weight"] = by(
+            tensors["transformer.wte.weight"]
+        )
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        replaced(lambda t: t.to("meta")),
+        replaced(lambda t: t.to_sparse()),
+        replaced(lambda t: t.to_sparse_csr()),
+        replaced(lambda t: torch.zeros(1).expand(t.shape)),
+        replaced(lambda t: torch.quantize_per_tensor(t, 1.0, 0, torch.qint8)),
+        replaced(lambda t: t.tolist()),
+        lambda t: t.update({f"{n}": t["lm_head.weight"] for n in range(99)}),
+        lambda t: t.update({3: torch.zeros(3)}),
+    ],
+    ids=[
+        "meta",
+        "sparse",
+        "csr",
+        "expanded",
+        "quantised",
+        "list",
+        "one under many names",
+        "a name that is none",
+    ],
+)
+def test_plain_tensors_with_their_own_numbers_only(tmp_path, change):
+    pickled(tmp_path, change)
+    with pytest.raises(ValueError, match="pytorch_model.bin .* plain tensors"):
+        load(tmp_path, allow_pickle=True)
+
+
+def test_a_packed_pickle_is_not_unpacked(tmp_path, monkeypatch):
+    """It could be a bomb."""
+    pickled(tmp_path)
+    file = tmp_path / "pytorch_model.bin"
+    with zipfile.ZipFile(file) as old:
+        parts = {name: old.read(name) for name in old.namelist()}
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as new:
+        for name, data in parts.items():
+            new.writestr(name, bytes(len(data)))
+    monkeypatch.setattr(torch, "load", lambda *a, **k: pytest.fail("read"))
+    with pytest.raises(ValueError, match="pytorch_model.bin"):
+        load(tmp_path, allow_pickle=True)
 
 
 class Program:
@@ -844,531 +741,172 @@ class Program:
         return (open, (str(self.file), "w"))
 
 
-def test_a_pickle_is_not_read_by_default(tmp_path, monkeypatch):
-    theirs = pickled(tmp_path)
-    with monkeypatch.context() as patch:
-        patch.setattr(torch, "load", lambda *a, **k: pytest.fail("read"))
-        with pytest.raises(
-            ValueError,
-            match=re.escape(
-                f"{tmp_path} holds its weights as a pickle; expected "
-                "model.safetensors; got pytorch_model.bin. A pickle can run any "
-                "program when it is read. If you trust where it comes from, "
-                "allow_pickle=True reads tensors from it and nothing else"
-            ),
-        ):
-            load(tmp_path)
-    check(tmp_path, theirs, allow_pickle=True)
-
-
 def test_a_program_in_a_pickle_does_not_run(tmp_path):
-    ran = tmp_path / "ran"
-    pickled(tmp_path, {"transformer.wte.weight": Program(ran)})
-    with pytest.raises(
-        ValueError,
-        match=(
-            "pytorch_model.bin is cut off, damaged, or has more than tensors in "
-            "it; expected a whole PyTorch file of tensors; got UnpicklingError$"
-        ),
-    ):
-        load(tmp_path, allow_pickle=True)
+    ran, file = tmp_path / "ran", tmp_path / "pytorch_model.bin"
+    pickled(tmp_path, lambda t: t.update(x=Program(ran)))
     plain = pickle.dumps(Program(ran), protocol=2)
-    (tmp_path / "pytorch_model.bin").write_bytes(plain)
-    with pytest.raises(ValueError, match="more than tensors"):
-        load(tmp_path, allow_pickle=True)
+    whole = file.read_bytes()
+    for data in (whole, plain, b"", whole[:100], whole[:-1]):
+        file.write_bytes(data)
+        with pytest.raises(ValueError, match="more than tensors"):
+            load(tmp_path, allow_pickle=True)
     assert not ran.exists()
     pickle.loads(plain).close()
     assert ran.exists()  # it would have
 
 
-def test_safetensors_come_first(tmp_path):
-    theirs = saved(tmp_path)
-    (tmp_path / "pytorch_model.bin").write_bytes(b"not one")
-    check(tmp_path, theirs, allow_pickle=True)
-
-
-@pytest.mark.parametrize(
-    "contents, message",
-    [
-        ([1], "holds something else; expected tensors by name; got list"),
-        ({"a": 1}, "holds something else; expected tensors by name; got dict"),
-    ],
-)
-def test_a_pickle_of_something_else(tmp_path, contents, message):
-    pickled(tmp_path, contents)
-    with pytest.raises(ValueError, match=message):
-        load(tmp_path, allow_pickle=True)
-
-
-def test_a_pickle_that_is_cut_off(tmp_path):
-    pickled(tmp_path)
-    file = tmp_path / "pytorch_model.bin"
-    data = file.read_bytes()
-    for size in (0, 1, 100, len(data) // 2, len(data) - 1):
-        file.write_bytes(data[:size])
-        with pytest.raises(
-            ValueError, match=re.escape(f"{file} is cut off, damaged")
-        ):
-            load(tmp_path, allow_pickle=True)
-
-
-# Folders and names.
-
-
-def test_a_folder_without_its_files(tmp_path):
-    with pytest.raises(
-        FileNotFoundError,
-        match=re.escape(
-            f"there is no file {tmp_path / 'config.json'}; expected one that "
-            "describes the model; got none"
-        ),
-    ):
-        load(tmp_path)
-    (tmp_path / "config.json").write_text(
-        json.dumps(GPT2Config(**GPT2).to_dict())
-    )
-    with pytest.raises(
-        FileNotFoundError,
-        match=re.escape(
-            f"there are no weights in {tmp_path}; expected model.safetensors or "
-            "model.safetensors.index.json; got neither"
-        ),
-    ):
-        load(tmp_path)
-
-
-@pytest.mark.parametrize(
-    "contents, message",
-    [
-        ("{", "is damaged; expected JSON; got "),
-        ("\udcff", "is damaged; expected JSON; got "),
-        ("[]", "describes nothing; expected a JSON object; got list"),
-    ],
-)
-def test_a_config_that_is_none(tmp_path, contents, message):
-    saved(tmp_path)
-    file = tmp_path / "config.json"
-    file.write_bytes(contents.encode("utf-8", "surrogateescape"))
-    with pytest.raises(ValueError, match=re.escape(f"{file} {message}")):
-        load(tmp_path)
-
-
-def test_a_config_that_is_wrong_is_named_with_its_file(tmp_path):
-    saved(tmp_path)
-    file = tmp_path / "config.json"
-    about = json.loads(file.read_text())
-    for change, message in (
-        (
-            {"n_head": 5},
-            "the heads do not divide the width; expected d_model "
-            "a multiple of n_heads; got 24 and 5",
-        ),
-        (
-            {"n_head": "4"},
-            "n_heads is no whole number; expected an int; got '4'",
-        ),
-        ({"n_head": None}, "a size is missing; expected n_head; got none"),
-    ):
-        file.write_text(json.dumps(about | change))
-        with pytest.raises(
-            ValueError, match=f"^{re.escape(str(file))}: {re.escape(message)}$"
-        ):
-            load(tmp_path)
-
-
-def test_a_path_that_leads_nowhere(tmp_path):
+def test_what_is_not_there(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     saved(tmp_path / "here")
-    file = tmp_path / "here" / "model.safetensors"
-    with pytest.raises(
-        FileNotFoundError,
-        match=re.escape(
-            f"there is no folder {file}; expected one with config.json and "
-            "model.safetensors, or a name on the hub; got a file"
-        ),
-    ):
-        load(file)
-    for path in (tmp_path / "there", "./there", "../there", "a/b/c", "a b"):
-        with pytest.raises(
-            FileNotFoundError,
-            match=re.escape(
-                f"there is no folder {path}; expected one with config.json and "
-                "model.safetensors, or a name on the hub; got neither"
-            ),
-        ):
+    shutil.copytree("here", "no weights")
+    (tmp_path / "no weights" / "model.safetensors").unlink()
+    (tmp_path / "empty").mkdir()
+    for path, words in {
+        "here/model.safetensors": "a file",
+        "there": "there",
+        "./there": "there",
+        "a/b/c": "a/b/c",
+        "a b": "a b",
+        "": "path",
+        "~nosuchuser/x": "nosuchuser",
+        "x" * 5000: "path",
+        "empty": "config.json",
+        "no weights": "model.safetensors.index.json",
+    }.items():
+        with pytest.raises(FileNotFoundError, match=words):
             load(path)
+
+
+# The hub.
 
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
-    """A hub's copies on this machine, none yet, and no network."""
-    folder = tmp_path / "hub"
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(folder))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setenv(text.OFFLINE, "1")
-    return folder
-
-
-def copy_of(hub, name):
-    """The folder that the hub's client keeps a copy in."""
-    repository = hub / f"models--{name.replace('/', '--')}"
-    commit = "0123456789abcdef0123456789abcdef01234567"
-    (repository / "refs").mkdir(parents=True)
-    (repository / "refs" / "main").write_text(commit)
-    (repository / "snapshots" / commit).mkdir(parents=True)
-    return repository / "snapshots" / commit
-
-
-@pytest.mark.parametrize(
-    "name, kept",
-    [
-        ("someone/a-model.2", "someone/a-model.2"),
-        ("gpt2", "gpt2"),
-        ("gpt2", "openai-community/gpt2"),
-    ],
-)
-def test_a_copy_on_this_machine_needs_no_network(hub, monkeypatch, name, kept):
-    theirs = saved(copy_of(hub, kept))
-    check(name, theirs)
-    monkeypatch.delenv(text.OFFLINE)  # nor is it asked
-    monkeypatch.setattr(text, "_reachable", lambda a: pytest.fail("asked"))
-    check(name, theirs)
-
-
-def nowhere(name, why, full=None):
-    return (
-        re.escape(
-            f"there is no model {name!r}; expected a folder of that name with "
-            "config.json and model.safetensors, a copy of the hub's on this "
-            f"machine, or the hub to answer; got no folder, no copy, and {why}. "
-            f"Where there is a network, `hf download {full or name}` makes a "
-            "copy"
-        )
-        + "$"
-    )
-
-
-def test_no_copy_and_no_network(hub, monkeypatch):
-    why = "a hub not asked, as ATTNBOOK_OFFLINE is set"
-    with pytest.raises(FileNotFoundError, match=nowhere("a/b", why)):
-        load("a/b")
-    with pytest.raises(
-        FileNotFoundError, match=nowhere("gpt2", why, "openai-community/gpt2")
-    ):
-        load("gpt2")
-    monkeypatch.delenv(text.OFFLINE)
-    monkeypatch.setattr(text, "_reachable", lambda address: False)
-    with pytest.raises(
-        FileNotFoundError, match=nowhere("a/b", "a hub that does not answer")
-    ):
-        load("a/b")
-    monkeypatch.setattr(text, "_reachable", lambda a: pytest.fail("asked"))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(
-        FileNotFoundError,
-        match=nowhere("a/b", "a hub not asked, as HF_HUB_OFFLINE is set"),
-    ):
-        load("a/b")
-
-
-def test_half_a_copy_is_none(hub):
-    folder = copy_of(hub, "a/b")
-    indexed(folder)
-    next(folder.glob("model-00001*")).unlink()
-    with pytest.raises(FileNotFoundError, match="no copy"):
-        load("a/b")
-
-
-@pytest.fixture
-def online(hub, monkeypatch):
-    """A hub that answers: what it is asked for, and what it gives."""
-    monkeypatch.delenv(text.OFFLINE)
-    monkeypatch.setattr(text, "_reachable", lambda address: True)
+    """What the hub is asked, and a folder that it answers with."""
     asked = []
+    monkeypatch.setenv("ATTNBOOK_OFFLINE", "1")
 
-    def snapshot_download(name, *, allow_patterns, local_files_only):
-        if local_files_only:
-            raise FileNotFoundError
-        asked.append((name, allow_patterns))
-        answer = answers[name]
-        if isinstance(answer, Exception):
-            raise answer
-        return str(answer)
+    def snapshot_download(name, **options):
+        asked.append((name, options))
+        if not (tmp_path / "config.json").exists():
+            raise ConnectionError("no")
+        return str(tmp_path)
 
     monkeypatch.setattr(
         huggingface_hub, "snapshot_download", snapshot_download
     )
-    answers = {}
-    return answers, asked
+    return asked
 
 
-def test_the_hub_is_asked(tmp_path, online, capsys):
-    answers, asked = online
-    theirs = saved(tmp_path / "fetched")
-    answers["openai-community/gpt2"] = tmp_path / "fetched"
-    capsys.readouterr()
-    check("gpt2", theirs)
-    out, err = capsys.readouterr()
-    assert out.startswith("weights: fetching openai-community/gpt2\n")
-    assert not err
-    ((_, patterns),) = asked
-    assert patterns == [
-        "config.json",
-        "model.safetensors",
-        "model.safetensors.index.json",
-        "model-*.safetensors",
-    ]
+def test_the_hub_is_asked(tmp_path, hub, monkeypatch):
+    check("gpt2", saved(tmp_path))
+    monkeypatch.delenv("ATTNBOOK_OFFLINE")
+    load("someone/a-model.2")
+    (first, offline), (second, online) = hub
+    assert (first, second) == ("openai-community/gpt2", "someone/a-model.2")
+    assert offline["local_files_only"] and not online["local_files_only"]
+    assert len(offline["revision"]) == 40 and online["revision"] is None
+    for options in (offline, online):
+        assert not any("bin" in p for p in options["allow_patterns"])
 
 
-def test_the_hub_has_a_pickle_only(tmp_path, online):
-    answers, asked = online
-    folder = answers["a/b"] = tmp_path / "fetched"
-    folder.mkdir()
-    (folder / "config.json").write_text("{}")
-    for allow_pickle in (False, True):
-        with pytest.raises(
-            FileNotFoundError,
-            match=nowhere("a/b", "from the hub none with safetensors"),
-        ):
-            load("a/b", allow_pickle=allow_pickle)
-    assert len(asked) == 2  # for other files
-    assert not any("bin" in p for _, patterns in asked for p in patterns)
+def test_the_hub_does_not_answer(hub):
+    with pytest.raises(FileNotFoundError, match="no model gpt2; .*") as caught:
+        load("gpt2")
+    assert "ConnectionError" in str(caught.value)
+    assert "hf download openai-community/gpt2" in str(caught.value)
 
 
-def test_a_pickle_that_was_copied_may_be_read(hub):
-    theirs = pickled(copy_of(hub, "a/b"))
-    with pytest.raises(FileNotFoundError, match="no copy"):
-        load("a/b")
-    check("a/b", theirs, allow_pickle=True)
+def test_a_copy_on_this_machine_needs_no_network(tmp_path, monkeypatch):
+    """With the hub's own client."""
+    monkeypatch.setattr(
+        huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path)
+    )
+    repository, commit = tmp_path / "models--a--b", 40 * "0"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text(commit)
+    theirs = saved(repository / "snapshots" / commit)
+    check("a/b", theirs)
+    with pytest.raises(FileNotFoundError, match="a/c"):
+        load("a/c")
 
 
-@pytest.fixture
-def progress_bars():
-    """The switches of the client's progress bars, put back afterwards."""
-    utils = huggingface_hub.utils
-    silent = utils.are_progress_bars_disabled()
-    switch = {
-        True: utils.disable_progress_bars,
-        False: utils.enable_progress_bars,
-    }
-    yield switch
-    switch[silent]()
+# The book's own models.
 
 
-@pytest.mark.parametrize("silent", [False, True])
-def test_the_hub_refuses(online, progress_bars, silent):
-    progress_bars[silent]()
-    answers, _ = online
-    answers["a/b"] = ConnectionError("no")
-    with pytest.raises(
-        FileNotFoundError, match=nowhere("a/b", "from the hub ConnectionError")
-    ) as caught:
-        load("a/b")
-    assert caught.value.__cause__ is answers["a/b"]
-    assert huggingface_hub.utils.are_progress_bars_disabled() == silent
+SMALL = GPTConfig(vocab_size=5, context=8, d_model=8, n_heads=2, n_layers=2)
+WORDS = Vocabulary(["a", "b", "c", "d", "e"])
 
 
-# What our class cannot be.
+def test_a_model_that_is_saved_is_loaded(tmp_path):
+    model, path = GPT(SMALL).double(), tmp_path / "m.safetensors"
+    save_model(path, model, WORDS, about={"note": "a test"})
+    found = load_model(path)
+    assert found.model.config == SMALL and not found.model.training
+    assert list(found.vocabulary) == list(WORDS)
+    assert found.about == {"note": "a test"}
+    expected = model.float().state_dict()
+    for name, tensor in found.model.state_dict().items():
+        assert tensor.dtype == torch.float32
+        assert torch.equal(tensor, expected[name])
+    save_model(path, model)
+    assert load_model(path).vocabulary is None
 
 
-REFUSED = [
-    (
-        "gpt2",
-        {"scale_attn_weights": False},
-        "a gpt2 with scale_attn_weights is not in this book; expected True; "
-        "got False",
-    ),
-    (
-        "gpt2",
-        {"scale_attn_by_inverse_layer_idx": True},
-        "a gpt2 with scale_attn_by_inverse_layer_idx is not in this book; "
-        "expected False; got True",
-    ),
-    (
-        "gpt2",
-        {"add_cross_attention": True},
-        "a gpt2 with add_cross_attention is not in this book; expected False; "
-        "got True",
-    ),
-    (
-        "gpt2",
-        {"is_causal": False},
-        "a gpt2 with is_causal is not in this book; expected True; got False",
-    ),
-    (
-        "llama",
-        {"quantization_config": {"bits": 4}},
-        "a llama with quantization_config is not in this book; expected None; "
-        "got {'bits': 4}",
-    ),
-    (
-        "gpt2",
-        {"pruned_heads": {"0": [1]}},
-        "a gpt2 with pruned_heads is not in this book; expected {}; got "
-        "{'0': [1]}",
-    ),
-    (
-        "gpt2",
-        {"activation_function": "mish"},
-        "activation_function is one that is not in this book; expected gelu_new "
-        "or gelu_pytorch_tanh or gelu or relu or silu or swish; got 'mish'",
-    ),
-    (
-        "llama",
-        {"hidden_act": "gelu"},
-        "hidden_act is one that is not in this book; expected silu or swish; "
-        "got 'gelu'",
-    ),
-    (
-        "gpt2",
-        {"layer_norm_epsilon": "1e-5"},
-        "layer_norm_epsilon is no such number; expected one from 0 on; got "
-        "'1e-5'",
-    ),
-    (
-        "llama",
-        {"rms_norm_eps": math.nan},
-        "rms_norm_eps is no such number; expected one from 0 on; got nan",
-    ),
-    (
-        "llama",
-        {"attention_bias": True},
-        "our blocks have biases everywhere or nowhere; expected attention_bias "
-        "and mlp_bias the same; got True and False",
-    ),
-    (
-        "llama",
-        {"mlp_bias": True},
-        "our blocks have biases everywhere or nowhere; expected attention_bias "
-        "and mlp_bias the same; got False and True",
-    ),
-    (
-        "llama",
-        {"head_dim": 8},
-        "the heads have a width that ours cannot have; expected head_dim even "
-        "and hidden_size / num_attention_heads; got 8 of 24 / 4",
-    ),
-    (
-        "llama",
-        {"hidden_size": 12, "head_dim": 3},
-        "the heads have a width that ours cannot have; expected head_dim even "
-        "and hidden_size / num_attention_heads; got 3 of 12 / 4",
-    ),
-    (
-        "llama",
-        {"num_key_value_heads": 3},
-        "the heads cannot share keys and values; expected n_kv_heads a divisor "
-        "of n_heads; got 3 and 4",
-    ),
-    (
-        "llama",
-        {
-            "rope_parameters": {
-                "rope_theta": 5e5,
-                "rope_type": "linear",
-                "factor": 2.0,
-            }
-        },
-        "this rotation is not in this book; expected rope_type 'default' and "
-        "the whole width rotated; got {'rope_theta': 500000.0, 'rope_type': "
-        "'linear', 'factor': 2.0}",
-    ),
-    (
-        "llama",
-        {"rope_scaling": {"type": "dynamic", "factor": 2.0}},
-        "this rotation is not in this book; ",
-    ),
-    (
-        "llama",
-        {"rope_scaling": {"rope_type": "llama3"}},
-        "this rotation is not in this book; ",
-    ),
-    (
-        "llama",
-        {"rope_scaling": {"factor": 4.0}},
-        "this rotation is not in this book; ",
-    ),
-    (
-        "llama",
-        {"rope_parameters": {"partial_rotary_factor": 0.5}},
-        "this rotation is not in this book; ",
-    ),
-    (
-        "llama",
-        {"partial_rotary_factor": 0.5},
-        "this rotation is not in this book; ",
-    ),
-    (
-        "llama",
-        {"rope_parameters": {"rope_theta": 0.5}},
-        "rope_theta is no such number; expected one from 1 on; got 0.5",
-    ),
-    (
-        "gpt2",
-        {"model_type": "bert"},
-        "this is another architecture; expected model_type gpt2 or llama; got "
-        "'bert'",
-    ),
-    (
-        "llama",
-        {"vocab_size": None},
-        "a size is missing; expected vocab_size; got none",
-    ),
-    ("llama", {"intermediate_size": 0}, "a size is below 1; "),
-]
+def test_a_checkpoint_has_more_in_it(tmp_path):
+    save_model(tmp_path / "m", GPT(SMALL), WORDS)
+    tensors, about = files.read(tmp_path / "m")
+    files.write(tmp_path / "m", tensors | {"losses": torch.ones(3)}, about)
+    assert load_model(tmp_path / "m").model.config == SMALL
 
 
-@pytest.mark.parametrize("name, changes, message", REFUSED)
-def test_what_our_class_cannot_be_is_refused(name, changes, message):
-    config = {"gpt2": GPT2Config(**GPT2), "llama": LlamaConfig(**LLAMA)}[name]
-    config = config.to_dict()
-    config_of(config)  # as it is it can
-    end = "" if message.endswith(" ") else "$"
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}{end}"):
-        config_of({**config, "head_dim": None, **changes})
+def of_config(**changes):
+    return lambda t, about: about["config"].update(changes)
+
+
+WEIGHT = "model.norm.weight"
 
 
 @pytest.mark.parametrize(
-    "changes, base",
+    "change, words",
     [
-        ({"rope_parameters": None, "rope_theta": 7e5}, 7e5),  # as of old
-        ({"rope_parameters": None, "rope_scaling": None}, 1e4),
-        ({"rope_parameters": {"rope_theta": 3e5}}, 3e5),
-        (
-            {
-                "rope_parameters": None,
-                "rope_scaling": {"type": "default"},
-                "rope_theta": 9,
-            },
-            9.0,
-        ),
+        (lambda t, a: t.pop(WEIGHT), "norm.weight"),
+        (lambda t, a: t.update({"model.x": ZEROS(1)}), "too many; .* x$"),
+        (lambda t, a: t.update({WEIGHT: ZEROS(9)}), "norm.weight"),
+        (lambda t, a: t.update({WEIGHT: ZEROS(8).long()}), "int64"),
+        (lambda t, a: t.update({n: v.bool() for n, v in t.items()}), "bool"),
+        (lambda t, a: t[WEIGHT].fill_(math.nan), "norm.weight; got NaN"),
+        (lambda t, a: t.clear(), "0 tensors"),
+        (lambda t, a: a.pop("config"), "config"),
+        (lambda t, a: a.update(config=[1]), "GPTConfig"),
+        (lambda t, a: a.update(vocabulary=["a"]), "1 words for 5"),
+        (lambda t, a: a.update(vocabulary=[["a"]] * 5), "vocabulary"),
+        (of_config(n_layers=10**8), "n_layers 100000000"),
+        (of_config(vocab_size=10**18), "vocabulary of its size"),
+        (of_config(d_model=2**60), "cannot hold"),
+        (of_config(rotary_base="x"), "rotary_base"),
+        (of_config(width=3), "width"),
     ],
 )
-def test_the_base_wherever_it_stands(changes, base):
-    config = LlamaConfig(**LLAMA).to_dict() | changes
-    assert config_of(config).rotary_base == base
+def test_what_is_wrong_with_a_file_is_named(tmp_path, change, words):
+    path = tmp_path / "m.safetensors"
+    save_model(path, GPT(SMALL), WORDS)
+    tensors, about = files.read(path)
+    change(tensors, about)
+    files.write(path, tensors, about)
+    with pytest.raises(ValueError, match=words) as caught:
+        load_model(path)
+    assert str(path) in str(caught.value)
 
 
-def test_null_is_no():
-    config = GPT2Config(**GPT2).to_dict()
-    nulls = {"add_cross_attention": None, "pruned_heads": None}
-    assert config_of(config | nulls) == config_of(config)
-
-
-def test_what_a_file_does_not_say_is_their_default():
-    sizes = {k: v for k, v in GPT2.items() if "token" not in k}
-    assert config_of({"model_type": "gpt2", **sizes}) == config_of(
-        GPT2Config(**sizes).to_dict()
-    )
-    sizes = {k: v for k, v in LLAMA.items() if "token" not in k}
-    assert config_of({"model_type": "llama", **sizes}) == config_of(
-        LlamaConfig(**sizes).to_dict()
-    )
-
-
-def test_an_unknown_family():
-    for call in (
-        lambda: pairs_of("bert", 2),
-        lambda: rename({}, None, "bert"),
+def test_every_kind_of_model_comes_back(tmp_path):
+    for changes in (
+        {"positions": "rotary", "norm": "rms", "activation": "swiglu"},
+        {"positions": "alibi", "tied": False, "bias": False},
+        {"positions": "sinusoidal", "n_kv_heads": 1, "d_ff": 3},
     ):
-        with pytest.raises(ValueError, match="this is another architecture"):
-            call()
+        model = GPT(replace(SMALL, **changes)).eval()
+        save_model(tmp_path / "m", model)
+        found = load_model(tmp_path / "m").model
+        tokens = torch.arange(5)[None]
+        assert torch.equal(found(tokens), model(tokens))

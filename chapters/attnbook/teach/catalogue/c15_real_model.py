@@ -248,7 +248,7 @@ def _config_cases():
 
 @task(
     against="a table of names",
-    home="pretrained.config_of",
+    home="families.config_of",
     cases=_config_cases,
 )
 def config_of(config):

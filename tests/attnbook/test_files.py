@@ -1,0 +1,225 @@
+"""Files: whole or not at all when written, judged when they are read."""
+
+import json
+import os
+
+import pytest
+import torch
+from attnbook import files
+from safetensors.torch import save_file
+
+TENSORS = {
+    "a": torch.arange(6.0).view(2, 3),
+    "b": torch.tensor([1, 2]),
+    "c": torch.zeros(0),
+}
+DEEP = "[" * 100_000
+
+
+# Writing.
+
+
+def test_what_is_written_is_read(tmp_path):
+    path, about = tmp_path / "f", {"z": [1, None, "ä"], "a": 0.1}
+    shared = {**TENSORS, "turned": TENSORS["a"].T, "same": TENSORS["a"]}
+    files.write(path, shared, about)
+    before = path.read_bytes()
+    tensors, found = files.read(str(path))
+    assert found == about and tensors.keys() == shared.keys()
+    for name, tensor in tensors.items():
+        assert torch.equal(tensor, shared[name])
+        assert tensor.dtype == shared[name].dtype
+    path.write_bytes(bytes(len(before)))  # the tensors need it no longer
+    assert torch.equal(tensors["a"], TENSORS["a"])
+    files.write(path, tensors, found)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, OSError(28)])
+def test_a_file_that_is_not_written_whole_is_not_there(tmp_path, error):
+    path = tmp_path / "f"
+    path.write_bytes(b"before")
+    expected = OSError if isinstance(error, OSError) else error
+    with pytest.raises(expected) as caught:
+        with files.replacing(path) as file:
+            file.write(b"after")
+            raise error
+    if expected is OSError:
+        assert str(path) in str(caught.value)
+    assert path.read_bytes() == b"before" and os.listdir(tmp_path) == ["f"]
+
+
+def test_two_writers_do_not_meet(tmp_path):
+    path, other = tmp_path / "f", tmp_path / "other"
+    other.write_bytes(b"other")
+    path.symlink_to(other)
+    with files.replacing(path) as one, files.replacing(path) as two:
+        one.write(b"one")
+        two.write(b"two")
+        one.flush()
+    assert path.read_bytes() == b"one"
+    assert other.read_bytes() == b"other" and len(os.listdir(tmp_path)) == 2
+
+
+@pytest.mark.parametrize("name", ["no/folder", "", "x" * 300])
+def test_where_nothing_can_be_written(tmp_path, name):
+    path = tmp_path / name
+    with pytest.raises(OSError, match="cannot be written") as caught:
+        files.write(path, TENSORS, {})
+    assert str(path) in str(caught.value)
+    assert not [f for f in os.listdir(tmp_path.parent) if "writing" in f]
+
+
+# Reading.
+
+
+@pytest.mark.parametrize("path", ["", "~nosuchuser/x", "x" * 5000, "there"])
+def test_what_is_no_path(path):
+    with pytest.raises(FileNotFoundError) as caught:
+        files.read(path)
+    assert len(str(caught.value)) < 300
+
+
+def test_the_users_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    files.write(tmp_path / "f", TENSORS, {"a": 1})
+    assert files.read("~/f")[1] == {"a": 1}
+
+
+def test_a_file_cut_off_anywhere(tmp_path):
+    path = tmp_path / "f"
+    files.write(path, TENSORS, {})
+    data = path.read_bytes()
+    head = 8 + int.from_bytes(data[:8], "little")
+    for size in range(len(data)):
+        path.write_bytes(data[:size])
+        with pytest.raises(ValueError, match="is cut off") as caught:
+            files.read(path)
+        if size >= head:
+            words = f"expected {len(data)} bytes; got {size}: "
+            first = "b (2,)" if size < head + 16 else "a (2, 3)"
+            assert words + first in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: b"\xff" * 8 + data[8:],
+        lambda data: data[:8] + b"[" + data[9:],
+        lambda data: b"\x02" + bytes(7) + b"[]",
+        lambda data: data + bytes(4),
+        lambda data: b"\x80\x04" + data,
+        lambda data: len(DEEP).to_bytes(8, "little") + DEEP.encode(),
+    ],
+)
+def test_a_damaged_file(tmp_path, damage):
+    path = tmp_path / "f"
+    files.write(path, TENSORS, {})
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(ValueError, match="damaged; expected") as caught:
+        files.read(path)
+    assert str(path) in str(caught.value) and len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize("about", [None, "[]", "{", DEEP, '"' + "x" * 10**6])
+def test_a_file_that_says_nothing_of_itself(tmp_path, about):
+    save_file(TENSORS, tmp_path / "f", about and {"attnbook": about})
+    with pytest.raises(ValueError, match="'attnbook'") as caught:
+        files.read(tmp_path / "f")
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "\udcff", DEEP, '{"a":' + DEEP]
+)
+def test_json_that_is_no_object(tmp_path, text):
+    path = tmp_path / "config.json"
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(ValueError, match="config.json .* a JSON object"):
+        files.read_json(path)
+
+
+def test_json_without_an_end(tmp_path, monkeypatch):
+    path = tmp_path / "config.json"
+    with open(path, "wb") as file:
+        file.truncate(3 * 2**30)  # nothing but a length
+    monkeypatch.setattr(json, "loads", lambda _: pytest.fail("read"))
+    with pytest.raises(ValueError, match="config.json .* bytes"):
+        files.read_json(path)
+
+
+# Several files, and their index.
+
+
+def shards(folder, entries=None, *, text=None):
+    """Two files and an index, which says `entries` if they are given."""
+    save_file({"a": TENSORS["a"]}, folder / "one.safetensors")
+    save_file({"b": TENSORS["b"]}, folder / "two.safetensors")
+    right = {"a": "one.safetensors", "b": "two.safetensors"}
+    text = text or json.dumps({"weight_map": entries or right})
+    (folder / "model.safetensors.index.json").write_text(text)
+
+
+def test_each_tensor_comes_from_the_file_that_the_index_names(tmp_path):
+    shards(tmp_path)
+    file, tensors = files.read_weights(tmp_path)
+    assert file.name == "model.safetensors.index.json"
+    assert tensors.keys() == {"a", "b"}
+    second = {"b": TENSORS["b"], "a": 666 + TENSORS["a"]}
+    save_file(second, tmp_path / "two.safetensors")
+    with pytest.raises(ValueError, match="two.safetensors differ; .* 'a'"):
+        files.read_weights(tmp_path)
+
+
+ONE = {"a": "one.safetensors"}
+
+
+@pytest.mark.parametrize(
+    "entries, words",
+    [
+        (ONE | {"b": "one.safetensors"}, "one.safetensors differ"),
+        (ONE | {"b": "two.safetensors", "c": "two.safetensors"}, "'c'"),
+        ({"x": "one.safetensors", "b": "two.safetensors"}, "differ"),
+        ([1], "weight_map"),
+        *(
+            (ONE | {"b": part}, "leads elsewhere")
+            for part in (
+                *("../two.safetensors", "/two.safetensors", "a/b.safetensors"),
+                *(r"..\two.safetensors", "..", "", ".safetensors", 3, None),
+                *("pytorch_model.bin", "two.safetensors\n", [1], {}),
+                "x" * 10**6 + ".safetensors",
+            )
+        ),
+    ],
+)
+def test_an_index_that_is_wrong(tmp_path, entries, words):
+    shards(tmp_path, entries)
+    with pytest.raises(ValueError, match=words) as caught:
+        files.read_weights(tmp_path)
+    assert len(str(caught.value)) < 800
+
+
+@pytest.mark.parametrize("text", ["{}", '{"weight_map": {}}', "[]", "{", DEEP])
+def test_an_index_that_is_none(tmp_path, text):
+    shards(tmp_path, text=text)
+    with pytest.raises(ValueError, match="index.json"):
+        files.read_weights(tmp_path)
+
+
+def test_a_file_of_several_is_missing_or_cut_off(tmp_path):
+    shards(tmp_path)
+    path = tmp_path / "two.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ValueError, match="two.safetensors is cut off"):
+        files.read_weights(tmp_path)
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match="two.safetensors"):
+        files.read_weights(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "value", ["\x1b[31m" + "x" * 10**6, [[["x"] * 99] * 99], 10**400, {}]
+)
+def test_a_value_is_shown_in_one_short_line(value):
+    text = files.shown(value)
+    assert 0 < len(text) < 3000 and text.isprintable()
