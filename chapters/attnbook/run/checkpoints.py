@@ -148,12 +148,13 @@ class Run:
 
 def _kept_by(recipe: Recipe) -> dict[str, bool]:
     """What the optimiser keeps of a parameter, and if it has its shape."""
-    tried = nn.Linear(2, 1, bias=False, dtype=torch.float32)
+    one = torch.zeros(2, 1)
+    tried = nn.ParameterList([one])
     optimizer = make_optimizer(tried, recipe)
-    tried.weight.grad = torch.zeros_like(tried.weight)
+    tried[0].grad = one
     optimizer.step()
-    kept = optimizer.state[tried.weight]
-    return {key: t.shape == tried.weight.shape for key, t in kept.items()}
+    kept = optimizer.state[tried[0]]
+    return {key: t.shape == one.shape for key, t in kept.items()}
 
 
 def _difference(ours: object, theirs: object) -> tuple[str, str]:
