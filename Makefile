@@ -70,11 +70,8 @@ outputs: $(INSTALLED) ## run chapters and store their outputs (CHAPTER=04)
 	$(BIN)/python tools/outputs.py $(CHAPTER)
 
 model: $(INSTALLED) ## train the book's language model again
-	@mkdir -p _build
 	env -u ATTNBOOK_QUIET OMP_NUM_THREADS=1 PYTHONPATH=chapters $(BIN)/python \
-		-m attnbook.training --overwrite \
-		--checkpoint _build/town.checkpoint.safetensors \
-		--out chapters/attnbook/data/town.safetensors
+		tools/town_model.py chapters/attnbook/data/town.safetensors
 
 bench: $(INSTALLED) ## measure the speed beside other libraries (ROUNDS=5)
 	$(BIN)/python benchmarks/speed.py $(if $(ROUNDS),--rounds $(ROUNDS))

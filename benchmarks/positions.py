@@ -85,9 +85,7 @@ def trained(kind: str, seed: int, data: Sequences) -> GPT:
         rows = torch.randint(POOL, (size,), generator=generator)
         return data.tokens[rows], data.targets[rows]
 
-    train(
-        model, batches, dataclasses.replace(RECIPE, seed=seed), progress=False
-    )
+    train(model, batches, dataclasses.replace(RECIPE, seed=seed))
     return model
 
 

@@ -13,14 +13,8 @@ from concurrent.futures import ProcessPoolExecutor
 
 import torch
 from attnbook.gpt import GPT
-from attnbook.town import Town, encode
-from attnbook.training import (
-    TOWN_CONFIG,
-    TOWN_RECIPE,
-    accuracy,
-    mean_loss,
-    train,
-)
+from attnbook.town import TOWN_CONFIG, TOWN_RECIPE, Town, accuracy, encode
+from attnbook.training import mean_loss, train
 from results import store
 
 SEEDS = range(6)
@@ -37,12 +31,12 @@ def run(seed: int) -> dict:
     model = GPT(TOWN_CONFIG)
     returning = []
 
-    def ask(step, history):
+    def ask(step, losses):
         if step % EVERY == 0:
             returning.append(round(accuracy(model, questions), 4))
 
     recipe = dataclasses.replace(TOWN_RECIPE, seed=seed)
-    train(model, town.batches, recipe, on_step=ask, progress=False)
+    train(model, town.batches, recipe, on_step=ask)
     loss = mean_loss(model, *encode(held_out))
     return {
         "seed": seed,

@@ -37,15 +37,8 @@ from attnbook.gpt import GPT, GPTConfig
 from attnbook.layers import MultiHeadAttention
 from attnbook.masks import causal_mask
 from attnbook.pretrained import load_model
-from attnbook.town import Town, encode
-from attnbook.training import (
-    TOWN_CONFIG,
-    TOWN_RECIPE,
-    accuracy,
-    loss_share,
-    make_optimizer,
-    mean_loss,
-)
+from attnbook.town import TOWN_CONFIG, TOWN_RECIPE, Town, accuracy, encode
+from attnbook.training import loss_share, make_optimizer, mean_loss
 from int8 import Int8Linear
 from peers import PlainGPT
 from results import CHAPTERS, store
@@ -586,7 +579,7 @@ def training(rounds: int) -> dict:
             if isinstance(model, GPT2LMHeadModel):
                 loss = model(input_ids=tokens, labels=labels, **options).loss
             else:
-                loss = loss_share(model(tokens), targets, total)
+                loss = loss_share(model, tokens, targets, total)
             optimizer.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(model.parameters(), TOWN_RECIPE.clip)

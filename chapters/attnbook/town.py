@@ -20,21 +20,17 @@ from dataclasses import dataclass
 from functools import cache
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from attnbook.config import check_fields, one_of, option
+from attnbook.gpt import GPTConfig
 from attnbook.text import Vocabulary
+from attnbook.training import Recipe, evaluating
 
 PAD, START, END = "<pad>", "<s>", "</s>"
 PEOPLE = ("mira", "omar", "lena", "tomas", "nora", "emil", "ada", "jonas")
-PLACES = (
-    "library",
-    "harbour",
-    "market",
-    "mill",
-    "tower",
-    "school",
-    "garden",
-    "station",
+PLACES = tuple(
+    "library harbour market mill tower school garden station".split()
 )
 WHEN = ("early", "late", "alone", "today")
 WALKED, WALKING = ("went", "walked", "ran"), ("going", "walking", "running")
@@ -77,6 +73,7 @@ Distribution = dict[str, float]
 Grammar = Iterator[Distribution]
 
 
+@cache
 def vocabulary() -> Vocabulary:
     """The language's words, numbered."""
     return Vocabulary(WORDS)
@@ -113,29 +110,19 @@ class Town:
         ValueError: numbers that the town cannot hold.
     """
 
-    people: tuple[int, int] = (2, 4)
-    returns: tuple[int, int] = (2, 3)
-    asides: int = 2
-    aside: float = 0.2
+    people: tuple[int, int] = option((2, 4), "who go", at_least=2, at_most=8)
+    returns: tuple[int, int] = option((2, 3), "who go back", at_least=1)
+    asides: int = option(2, "other sentences, at most", at_least=0)
+    aside: float = option(0.2, "how probable one is", at_least=0, below=1)
 
     def __post_init__(self) -> None:
-        most = min(len(PEOPLE), len(PLACES))
-        if not 2 <= self.people[0] <= self.people[1] <= most:
-            raise ValueError(
-                "the people do not fit the town; expected "
-                f"2 ≤ least ≤ most ≤ {most}; got {self.people}"
-            )
-        if not 1 <= self.returns[0] <= self.returns[1]:
-            raise ValueError(
-                "there are no such stories; expected 1 ≤ least ≤ most "
-                f"returns; got {self.returns}"
-            )
-        if self.asides < 0 or not 0 <= self.aside < 1:
-            raise ValueError(
-                "there are no such stories; expected no negative number of "
-                "asides, and a probability below 1; got "
-                f"{self.asides} and {self.aside}"
-            )
+        check_fields(self)
+        for least, most in (self.people, self.returns):
+            if least > most:
+                raise ValueError(
+                    "there are no such stories; expected least ≤ most; got "
+                    f"{least} and {most}"
+                )
 
     def grammar(self) -> Grammar:
         """The language itself: yields distributions, is sent words."""
@@ -270,23 +257,14 @@ class Town:
             ValueError: an unknown kind; so many people that some have to be
                 where they usually are.
         """
-        if kind not in KINDS:
-            raise ValueError(
-                f"there are no questions of kind {kind!r}; expected one of "
-                f"{', '.join(KINDS)}"
-            )
+        one_of("kind", kind, KINDS)
         most = self.people[1]
         if kind == "returning" and 2 * most > len(PLACES):
             raise ValueError(
                 "some people have to be where they usually are; expected at "
                 f"most {len(PLACES) // 2} people; got {most}"
             )
-        rng = random.Random(seed)
-        ask = {
-            "returning": _returning,
-            "bank": _bank,
-            "agreement": _agreement,
-        }[kind]
+        rng, ask = random.Random(seed), _ASK[kind]
         found = []
         while len(found) < n:
             without = set()
@@ -452,7 +430,7 @@ def _agreement(story, rng):
     return None
 
 
-_NUMBERS = {word: n for n, word in enumerate(WORDS)}
+_ASK = {"returning": _returning, "bank": _bank, "agreement": _agreement}
 
 
 def encode(stories: Sequence[Sequence[str]]) -> tuple[Tensor, Tensor]:
@@ -466,23 +444,17 @@ def encode(stories: Sequence[Sequence[str]]) -> tuple[Tensor, Tensor]:
         ValueError: no stories, a story of less than two words, a word that
             is not in the language.
     """
-    if not stories or min(len(story) for story in stories) < 2:
+    if min((len(story) for story in stories), default=0) < 2:
         raise ValueError(
             "there is nothing to guess; expected stories of at least two "
-            f"words; got {len(stories)} stories"
-            + (", one shorter" if stories else "")
+            f"words; got {[len(story) for story in stories][:5]} words"
         )
+    words = vocabulary()
     T = max(len(story) for story in stories) - 1
-    tokens = torch.full((len(stories), T), _NUMBERS[PAD])  # (B, T)
+    tokens = torch.full((len(stories), T), WORDS.index(PAD))  # (B, T)
     targets = torch.full((len(stories), T), -100)  # (B, T)
     for b, story in enumerate(stories):
-        try:
-            numbers = torch.tensor([_NUMBERS[word] for word in story])
-        except KeyError as error:
-            raise ValueError(
-                "a word is not in the language; expected one of its "
-                f"{len(WORDS)}; got {error.args[0]!r} in story {b}"
-            ) from None
+        numbers = torch.tensor(words.encode(" ".join(story)))
         tokens[b, : len(story) - 1] = numbers[:-1]
         targets[b, : len(story) - 1] = numbers[1:]
     return tokens, targets
@@ -496,6 +468,47 @@ def bigram(stories: Iterable[Sequence[str]]) -> Tensor:
     """
     counts = torch.full((len(WORDS), len(WORDS)), 0.01, dtype=torch.float64)
     for story in stories:
-        for one, two in itertools.pairwise(story):
-            counts[_NUMBERS[one], _NUMBERS[two]] += 1
+        numbers = vocabulary().encode(" ".join(story))
+        for one, two in itertools.pairwise(numbers):
+            counts[one, two] += 1
     return (counts / counts.sum(-1, keepdim=True)).log()
+
+
+def accuracy(model: nn.Module, questions: Sequence[Question]) -> float:
+    """How often the answer to a question of the town beats its candidates.
+
+    The model's answer is the candidate with the highest logit after the
+    prompt, without dropout.
+
+    Raises:
+        ValueError: no questions.
+    """
+    if not questions:
+        raise ValueError(
+            "there is nothing to ask; expected at least one question; got none"
+        )
+    words, device = vocabulary(), next(model.parameters()).device
+    tokens, _ = encode([[*q.prompt, q.answer] for q in questions])
+    with evaluating(model):
+        logits = model(tokens.to(device)).cpu()  # (N, T, V)
+    right = 0
+    for row, q in zip(logits, questions):
+        last = row[len(q.prompt) - 1]  # (V,): of the word after the prompt
+        score = {word: last[words.number(word)] for word in q.candidates}
+        right += max(score, key=lambda word: score[word]) == q.answer
+    return right / len(questions)
+
+
+#: The book's language model, and how it is trained.
+TOWN_CONFIG = GPTConfig(
+    vocab_size=len(WORDS),
+    context=Town().longest,
+    d_model=64,
+    n_heads=4,
+    n_layers=2,
+    positions="alibi",
+    initial_std=0.125,
+)
+TOWN_RECIPE = Recipe(
+    steps=1000, batch_size=16, peak=3e-3, warmup=100, weight_decay=0.01
+)

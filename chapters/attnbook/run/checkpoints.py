@@ -1,149 +1,166 @@
-"""Files that hold tensors and say of themselves what they are.
+"""A run, and the checkpoints from which it goes on to the bit.
 
-One safetensors file holds the tensors, and as metadata a format version, a
-checksum of everything and whatever the writer says about them. Nothing in it
-is ever run. A file is written whole or not at all.
+A checkpoint is a model's file (see `attnbook.pretrained.save_model`) that
+holds what the optimiser keeps and the random generators beside the weights.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save as to_bytes
-from torch import Tensor
+from torch import Tensor, nn
 
-#: The version of the files written here; another one is refused.
-FORMAT = 1
-
-
-def check_free(path: str | Path, *, overwrite: bool = False) -> None:
-    """Raise a clear error if a file may not be written here."""
-    path = Path(path)
-    if not path.parent.is_dir():
-        raise FileNotFoundError(
-            f"there is no folder {path.parent}; expected one to write "
-            f"{path.name} into; got none"
-        )
-    if path.is_dir():
-        raise FileExistsError(
-            f"{path} is a folder; expected the name of a file; got a folder"
-        )
-    if path.exists() and not overwrite:
-        raise FileExistsError(
-            f"{path} exists; expected a new name, or leave to resume from "
-            "it or to overwrite it; got neither"
-        )
+from attnbook import files
+from attnbook.gpt import GPT
+from attnbook.run.processes import of_all_processes, processes_here
+from attnbook.text import Vocabulary
+from attnbook.training import Recipe, make_optimizer
 
 
-def write(path: Path, tensors: dict[str, Tensor], about: dict) -> None:
-    """Write tensors and what `about` says of them, all of it or nothing,
-    whatever happens meanwhile.
+class Run:
+    """All that a training changes, and what tells it from another one.
+
+    Args:
+        data: in words what is trained on; a resumed run must say the same.
     """
-    tensors = {
-        name: tensor.detach().to("cpu", copy=True).contiguous()
-        for name, tensor in tensors.items()
-    }
-    about = {"format": FORMAT, **about}
-    about["sha256"] = _digest(tensors, about)
-    # One entry: safetensors does not keep the order of several.
-    data = to_bytes(tensors, {"attnbook": json.dumps(about)})
-    part = path.with_name(path.name + ".part")
-    try:
-        with open(part, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
 
+    def __init__(
+        self, model: GPT, recipe: Recipe, vocabulary: Vocabulary, data: str
+    ) -> None:
+        self.model, self.recipe = model, recipe
+        self.device = next(model.parameters()).device
+        self.optimizer = make_optimizer(model, recipe)
+        self.generator = torch.Generator().manual_seed(recipe.seed)
+        self.losses: list[float] = []
+        about = {
+            "config": asdict(model.config),
+            "recipe": asdict(recipe),
+            "vocabulary": list(vocabulary),
+            "data": data,
+            "processes": processes_here()[1],
+            "device": self.device.type,
+        }
+        self.about = json.loads(json.dumps(about))  # as it will be read
 
-def read(path: Path) -> tuple[dict[str, Tensor], dict]:
-    """The tensors of a file and what it says about them."""
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"there is no file {path}; expected a model or a checkpoint; "
-            "got none"
+    def save(self, path: Path) -> None:
+        """Write a checkpoint; every process calls it, the first one writes."""
+        random = {"random.cpu": of_all_processes(torch.get_rng_state())}
+        if self.device.type == "cuda":
+            state = torch.cuda.get_rng_state(self.device)
+            random["random.cuda"] = of_all_processes(state)
+        if processes_here()[0] == 0:
+            tensors = {f"model.{n}": t for n, t in self._weights().items()}
+            for name, parameter in self._parameters():
+                for key, kept in self.optimizer.state[parameter].items():
+                    tensors[f"optimizer.{name}.{key}"] = kept
+            tensors |= {name: torch.stack(s) for name, s in random.items()}
+            tensors["random.batches"] = self.generator.get_state()
+            tensors["losses"] = torch.tensor(self.losses, dtype=torch.float64)
+            files.write(path, tensors, self.about)
+
+    def resume(self, path: Path) -> None:
+        """Go on from a checkpoint, which is judged before anything changes.
+
+        Raises:
+            FileNotFoundError: no such file.
+            ValueError: a damaged file, or one of another run.
+        """
+        stored, about = files.read(path)
+        self._judge(path, stored, about)
+        self.model.load_state_dict(
+            {name: stored[f"model.{name}"] for name in self._weights()},
+            strict=True,
         )
-    try:
-        with safe_open(path, "pt") as file:
-            about = (file.metadata() or {}).get("attnbook")
-            tensors = {name: file.get_tensor(name) for name in file.keys()}
-            # Copies: the originals are the file itself, mapped.
-            tensors = {name: t.clone() for name, t in tensors.items()}
-        about = None if about is None else json.loads(about)
-    except (SafetensorError, OSError, ValueError, RuntimeError) as error:
-        raise ValueError(
-            f"{path} is corrupt; expected a whole safetensors file; "
-            f"got {error}"
-        ) from error
-    version = about.get("format") if isinstance(about, dict) else None
-    if version != FORMAT:
-        raise ValueError(
-            f"{path} has another format; expected version {FORMAT} of this "
-            f"book's; got {'none' if version is None else version}"
-        )
-    stored = about.pop("sha256", None)
-    if stored != _digest(tensors, about):
-        raise ValueError(
-            f"{path} is corrupt; expected contents with the checksum "
-            f"{stored}; got others"
-        )
-    del about["format"]
-    return tensors, about
+        state = self.optimizer.state_dict()
+        state["state"] = {
+            n: {
+                key: stored[f"optimizer.{name}.{key}"]
+                for key in _kept_by(self.recipe)
+            }
+            for n, (name, _) in enumerate(self._parameters())
+        }
+        self.optimizer.load_state_dict(state)
+        self.losses = stored["losses"].tolist()
+        self.generator.set_state(stored["random.batches"])
+        rank = processes_here()[0]
+        torch.set_rng_state(stored["random.cpu"][rank])
+        if self.device.type == "cuda":
+            torch.cuda.set_rng_state(stored["random.cuda"][rank], self.device)
 
+    def _weights(self) -> dict[str, Tensor]:
+        return self.model.state_dict()
 
-def _digest(tensors, about):
-    """A checksum of everything in a file."""
-    digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
-    for name, tensor in sorted(tensors.items()):
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
+    def _parameters(self) -> list[tuple[str, nn.Parameter]]:
+        """Names and parameters, in the optimiser's order."""
+        names = {id(p): name for name, p in self.model.named_parameters()}
+        groups = self.optimizer.param_groups
+        return [(names[id(p)], p) for g in groups for p in g["params"]]
 
-
-def check_same(path, expected, got):
-    """Raise if a checkpoint is of another run, and say in what."""
-    for name in expected:
-        ours, theirs = expected[name], got.get(name)
-        if ours == theirs:
-            continue
-        if isinstance(ours, dict) and isinstance(theirs, dict):
-            keys = [k for k in ours | theirs if ours.get(k) != theirs.get(k)]
-            ours = {k: ours.get(k) for k in keys}
-            theirs = {k: theirs.get(k) for k in keys}
-        elif isinstance(ours, list) and isinstance(theirs, list):
+    def _judge(self, path: Path, stored: dict[str, Tensor], about: dict):
+        """Raise if a checkpoint is not whole, or of another run."""
+        for name, ours in self.about.items():
+            if about.get(name) != ours:
+                raise ValueError(
+                    f"{path} is of another run; expected {name} "
+                    + "; got ".join(_difference(ours, about.get(name)))
+                )
+        expected = {f"model.{n}": t for n, t in self._weights().items()}
+        for name, parameter in self._parameters():
+            for key, like in _kept_by(self.recipe).items():
+                expected[f"optimizer.{name}.{key}"] = (
+                    parameter if like else torch.tensor(0.0)
+                )
+        cpu, processes = torch.get_rng_state(), self.about["processes"]
+        expected["random.batches"] = cpu
+        expected["random.cpu"] = cpu.expand(processes, -1)
+        if self.device.type == "cuda":
+            card = torch.cuda.get_rng_state(self.device)
+            expected["random.cuda"] = card.expand(processes, -1)
+        done = stored.get("losses", torch.empty(0)).numel()
+        done = min(max(done, 1), self.recipe.steps)
+        expected["losses"] = torch.empty(done, dtype=torch.float64)
+        for name in expected | stored:
             ours, theirs = (
-                f"{len(words)} words, without "
-                f"{sorted(set(others) - set(words))[:3]}"
-                for words, others in ((ours, theirs), (theirs, ours))
+                f"{tuple(t[name].shape)} {t[name].dtype}"
+                if name in t
+                else "none"
+                for t in (expected, stored)
             )
-        raise ValueError(
-            f"{path} is of another run; expected {name} {ours}; got {theirs}"
-        )
-
-
-def check_tensors(path, expected, got):
-    """Raise if tensors are missing, too many, or of another shape or type."""
-    missing = sorted(expected.keys() - got.keys())
-    extra = sorted(got.keys() - expected.keys())
-    if missing or extra:
-        raise ValueError(
-            f"{path} does not hold the right tensors; expected also "
-            f"{missing[:3] or 'none'}; got instead {extra[:3] or 'none'}"
-        )
-    for name, tensor in expected.items():
-        wanted, found = (
-            f"{tuple(t.shape)} {t.dtype}" for t in (tensor, got[name])
-        )
-        if wanted != found:
+            if ours != theirs:
+                raise ValueError(
+                    f"{path} cannot be resumed; expected {ours} as "
+                    f"{files.shown(name)}; got {theirs}"
+                )
+        try:
+            for state in (stored["random.batches"], *stored["random.cpu"]):
+                torch.Generator().set_state(state)
+            for state in stored.get("random.cuda", ()):
+                torch.Generator(self.device).set_state(state)
+        except RuntimeError as error:
             raise ValueError(
-                f"{name} in {path} does not fit; expected {wanted}; "
-                f"got {found}"
-            )
+                f"{path} cannot be resumed; expected states of random "
+                f"generators; got {error}"
+            ) from None
+
+
+def _kept_by(recipe: Recipe) -> dict[str, bool]:
+    """What the optimiser keeps of a parameter, and if it has its shape."""
+    one = torch.zeros(2, 1)
+    tried = nn.ParameterList([one])
+    optimizer = make_optimizer(tried, recipe)
+    tried[0].grad = one
+    optimizer.step()
+    kept = optimizer.state[tried[0]]
+    return {key: t.shape == one.shape for key, t in kept.items()}
+
+
+def _difference(ours: object, theirs: object) -> tuple[str, str]:
+    """Two descriptions, without what is equal in them."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        keys = [k for k in ours | theirs if ours.get(k) != theirs.get(k)]
+        ours = {k: ours.get(k) for k in keys}
+        theirs = {k: theirs.get(k) for k in keys}
+    return files.shown(ours), files.shown(theirs)

@@ -1,241 +1,233 @@
-"""The command `python -m attnbook.training`: training from a shell."""
+"""The command `python -m attnbook`: train on a text, from a shell."""
 
 from __future__ import annotations
 
 import argparse
 import hashlib
-import io
 import os
 import sys
-from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import asdict, fields
 from pathlib import Path
+from typing import Any
 
 import torch
-import torch.distributed as dist
 from tqdm import tqdm
 
+from attnbook.config import whole
+from attnbook.generate import Sampling, complete
 from attnbook.gpt import GPT, GPTConfig
-from attnbook.run.checkpoints import check_free
-from attnbook.text import Vocabulary, tiny_shakespeare, windows
-from attnbook.town import Town, vocabulary
-from attnbook.training import (
-    TOWN_CONFIG,
-    TOWN_DTYPE,
-    TOWN_RECIPE,
-    Recipe,
-    own_random_numbers,
-    processes_here,
-    save_model,
-    train,
-)
+from attnbook.pretrained import save_model
+from attnbook.run.checkpoints import Run
+from attnbook.run.loop import go_on
+from attnbook.run.places import check_places, reserved
+from attnbook.run.processes import joined, processes_here, usable_device
+from attnbook.text import Batches, Vocabulary, tiny_shakespeare, windows
+from attnbook.training import Recipe, evaluating, mean_loss
 
-PROGRAM = "python -m attnbook.training"
+PROGRAM = "python -m attnbook"
+
+#: What a text is trained with; benchmarks/shakespeare.py measures it.
+TEXT_CONFIG = GPTConfig(
+    context=64,
+    d_model=128,
+    n_heads=4,
+    n_layers=4,
+    bias=False,
+    positions="rotary",
+    activation="swiglu",
+    norm="rms",
+    initial_std=0.05,
+)
+TEXT_RECIPE = Recipe(steps=2000, batch_size=12, peak=4e-3)
 
 
 class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> None:
+    def error(self, message: str) -> Any:
         self.exit(2, f"{self.prog}: {message}\n")
-
-
-_HELP = {
-    "context": "longest sequence, in tokens",
-    "d_model": "width of the residual stream",
-    "n_heads": "heads a block",
-    "n_layers": "blocks",
-    "dropout": "probability that a number is dropped",
-    "bias": "biases in the layers",
-    "positions": "kind of positions",
-    "activation": "of the feed-forward layers",
-    "initial_std": "standard deviation of a new matrix",
-    "n_kv_heads": "heads of keys and values; as many as heads if not given",
-    "d_ff": "width inside the feed-forward layers, if another than usual",
-    "norm": "kind of norm, layer or rms",
-    "norm_eps": "added inside the root of the norms",
-    "rotary_base": "of the angles of rotary positions",
-    "tied": "the token embedding as the output head",
-    "steps": "updates of the weights",
-    "batch_size": "sequences a step, over all processes together",
-    "peak": "learning rate when the warm-up is over",
-    "warmup": "steps of the warm-up",
-    "final": "last learning rate, as part of the peak",
-    "betas": "AdamW's two decay rates",
-    "weight_decay": "AdamW's weight decay, of matrices",
-    "clip": "longest gradient that is let through",
-    "seed": "of the weights, the batches and dropout",
-}
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog=PROGRAM,
-        description="Train a small GPT on the stories of the book's town, or "
-        "on the characters of a text. Under torchrun several processes share "
-        "each batch.",
+        description="Train a small GPT on the characters of a text. Under "
+        "torchrun several processes share each batch.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    source = parser.add_mutually_exclusive_group()
-    source.add_argument(
-        "--text", type=Path, metavar="FILE", help="train on this UTF-8 text"
-    )
-    source.add_argument(
-        "--shakespeare", action="store_true", help="train on Tiny Shakespeare"
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("text", type=Path, nargs="?", help="a file of UTF-8 text")
+    add("--shakespeare", action="store_true", help="Tiny Shakespeare instead")
+    add(
         "--out",
         type=Path,
         metavar="FILE",
         default=Path("model.safetensors"),
         help="the finished model",
     )
-    parser.add_argument(
+    add(
         "--checkpoint",
         type=Path,
         metavar="FILE",
-        help="what --resume needs; beside the model if not given, as "
-        "NAME.checkpoint.safetensors",
+        help="what --resume needs; beside the model if not given",
     )
-    parser.add_argument(
-        "--resume", action="store_true", help="go on from the checkpoint"
-    )
-    parser.add_argument(
-        "--overwrite", action="store_true", help="replace files that exist"
-    )
-    parser.add_argument(
+    add("--resume", action="store_true", help="go on from the checkpoint")
+    add("--overwrite", action="store_true", help="replace files that exist")
+    add(
         "--every",
         type=int,
-        default=100,
+        default=250,
         metavar="N",
-        help="report, and write the checkpoint, after so many steps",
+        help="steps between two checkpoints, each with a report",
     )
-    parser.add_argument(
+    add(
+        "--sample",
+        type=int,
+        default=64,
+        metavar="N",
+        help="characters in a report",
+    )
+    add(
         "--device",
         default="cuda" if torch.cuda.is_available() else "cpu",
         help="cpu, cuda or cuda:N",
     )
-    parser.add_argument(
-        "--dtype",
-        choices=("float32", "float64"),
-        default=TOWN_DTYPE,
-        help="type of the weights in training",
-    )
-    for title, given in (("model", TOWN_CONFIG), ("recipe", TOWN_RECIPE)):
+    for title, given in (("model", TEXT_CONFIG), ("recipe", TEXT_RECIPE)):
         group = parser.add_argument_group(title)
-        for name, value in asdict(given).items():
-            if name != "vocab_size":  # the text's
-                _add_option(group, name, value)
+        for one in fields(given):
+            if one.name != "vocab_size":  # the text's
+                value = getattr(given, one.name)
+                _add_option(group, one, value)
     return parser
 
 
-def _add_option(group, name, value):
-    """An option for one field, with the field's value as its default."""
+def _add_option(group, field, value):
+    """An option for one field of a dataclass, and its default."""
     kind = int if value is None else type(value)
-    options = {"type": kind, "metavar": kind.__name__.upper()}
+    how: dict[str, Any] = {"type": kind, "metavar": kind.__name__.upper()}
     if kind is bool:
-        options = {"action": argparse.BooleanOptionalAction}
+        how = {"action": argparse.BooleanOptionalAction}
     elif kind is tuple:
-        options = {"type": float, "nargs": len(value), "metavar": "FLOAT"}
-    group.add_argument(
-        "--" + name.replace("_", "-"),
-        default=value,
-        help=_HELP.get(name, ""),
-        **options,
-    )
+        how = {"type": float, "nargs": len(value), "metavar": "FLOAT"}
+    name = "--" + field.name.replace("_", "-")
+    help_text = field.metadata.get("help", "")
+    group.add_argument(name, default=value, help=help_text, **how)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """The command; its exit code: 0, or 2 for what the user must mend."""
     options = _parser().parse_args(arguments)
-    checkpoint = options.checkpoint or options.out.parent / (
-        options.out.stem + ".checkpoint.safetensors"
-    )
+    if options.checkpoint is None:
+        name = options.out.stem + ".checkpoint.safetensors"
+        options.checkpoint = options.out.parent / name
     try:
-        with _joined(options.device) as device:
-            _train_as_asked(options, checkpoint, device)
-    except (ValueError, OSError) as error:
-        print(f"{PROGRAM}: {error}", file=sys.stderr)
-        return 2
+        _train_as_asked(options)
+    except (ValueError, TypeError, OSError, MemoryError) as error:
+        return _refuse(error, 2)
+    except torch.OutOfMemoryError as error:
+        return _refuse(str(error).splitlines()[0], 2)
     except KeyboardInterrupt:
-        print(
-            f"{PROGRAM}: stopped; "
-            + (
-                f"--resume goes on from {checkpoint}"
-                if checkpoint.exists()
-                else "no checkpoint was written yet"
-            ),
-            file=sys.stderr,
+        there = options.checkpoint.exists()
+        return _refuse(
+            f"stopped; --resume goes on from {options.checkpoint}"
+            if there
+            else "stopped; no checkpoint was written yet",
+            130,
         )
-        return 130
     return 0
 
 
-def _train_as_asked(options, checkpoint, device):
+def _refuse(why: object, code: int) -> int:
+    if processes_here()[0] == 0:
+        print(f"{PROGRAM}: {why}", file=sys.stderr)
+    return code
+
+
+def _train_as_asked(options: argparse.Namespace) -> None:
     """What the command does, once in each process."""
-    check_free(options.out, overwrite=options.overwrite)
     recipe = Recipe(**_fields(Recipe, options))
-    vocabulary, batches, others, data = _source(options)
+    whole("every", options.every, at_least=1)
+    whole("sample", options.sample, at_least=0)
+    check_places(
+        {"--out": options.out, "--checkpoint": options.checkpoint},
+        options.text,
+        replace=({"--out", "--checkpoint"} if options.overwrite else set())
+        | ({"--checkpoint"} if options.resume else set()),
+    )
+    device = usable_device(options.device)
+    text = _text(options)
+    vocabulary = Vocabulary.of_characters(text)
     options.vocab_size = len(vocabulary)
     config = GPTConfig(**_fields(GPTConfig, options))
-    with own_random_numbers(torch.device("cpu"), recipe.seed):
-        model = GPT(config).to(device, getattr(torch, options.dtype))
-    held_out = None
-    if others is not None:
-        held_out = others(256, torch.Generator().manual_seed(recipe.seed + 1))
-
-    def report(done, history):
-        if done % options.every == 0 or done == recipe.steps:
-            line = f"step {done}: loss {history.losses[-1]:.4f}"
-            if done in history.held_out:
-                line += f", held out {history.held_out[done]:.4f}"
-            tqdm.write(line)
-
-    train(
-        model,
-        batches,
-        recipe,
-        held_out=held_out,
-        checkpoint=checkpoint,
-        resume=options.resume,
-        overwrite=options.overwrite,
-        every=options.every,
-        vocabulary=vocabulary,
-        data=data,
-        on_step=report,
-    )
-    if processes_here()[0] == 0:
-        save_model(
-            options.out,
-            model,
-            vocabulary,
-            recipe,
-            note=f"trained on {data}",
-            overwrite=options.overwrite,
+    numbers = torch.tensor(vocabulary.encode(text))  # (N,)
+    kept = len(numbers) - len(numbers) // 10  # the last tenth is held out
+    batches = windows(numbers[:kept], config.context)
+    others = None
+    if len(numbers) - kept > config.context:
+        others = windows(numbers[kept:], config.context)
+    _check_memory(config, recipe, device)
+    first = processes_here()[0] == 0
+    places = [options.out, options.checkpoint] if first else []
+    with reserved(places), joined(device):
+        with torch.random.fork_rng([]):
+            torch.default_generator.manual_seed(recipe.seed)
+            model = GPT(config).to(device)
+        checksum = hashlib.sha256(text.encode()).hexdigest()
+        run = Run(model, recipe, vocabulary, f"a text with sha256 {checksum}")
+        report = _Report(vocabulary, others, options.sample)
+        go_on(
+            run,
+            batches,
+            options.checkpoint,
+            resume=options.resume,
+            every=options.every,
+            report=report,
         )
-        print(f"wrote {options.out}")
+        if first:
+            about = {"recipe": asdict(recipe), "data": run.about["data"]}
+            save_model(options.out, model, vocabulary, about=about)
+            print(f"wrote {options.out}")
+
+
+class _Report:
+    """Says how a run stands: its loss, and what the model writes."""
+
+    def __init__(
+        self, vocabulary: Vocabulary, others: Batches | None, length: int
+    ) -> None:
+        self.vocabulary, self.length = vocabulary, length
+        self.held_out = None
+        if others is not None:
+            self.held_out = others(256, torch.Generator().manual_seed(1))
+
+    def __call__(self, run: Run) -> None:
+        if processes_here()[0] > 0:
+            return
+        line = f"step {len(run.losses)}: loss {run.losses[-1]:.4f}"
+        if self.held_out is not None:
+            line += f", held out {mean_loss(run.model, *self.held_out):.4f}"
+        tqdm.write(line)
+        if self.length:
+            start = "\n" if "\n" in self.vocabulary else self.vocabulary[0]
+            prompt = self.vocabulary.encode(start)
+            with evaluating(run.model):
+                [written] = complete(
+                    run.model, [prompt], self.length, sampling=Sampling(0.8)
+                )
+            tqdm.write("  " + repr(self.vocabulary.decode(written)))
 
 
 def _fields(kind, options):
     return {f.name: getattr(options, f.name) for f in fields(kind)}
 
 
-def _source(options):
-    """Vocabulary, batches, batches held out or None, and a name for it."""
-    if options.text is None and not options.shakespeare:
-        draw = Town().batches
-        return vocabulary(), draw, draw, "the town's stories"
-    text = tiny_shakespeare() if options.shakespeare else _text(options.text)
-    vocabulary = Vocabulary.of_characters(text)
-    numbers = torch.tensor(vocabulary.encode(text))  # (N,)
-    kept = len(numbers) - len(numbers) // 10  # the last tenth is held out
-    batches = windows(numbers[:kept], options.context)
-    others = None
-    if len(numbers) - kept > options.context:
-        others = windows(numbers[kept:], options.context)
-    checksum = hashlib.sha256(text.encode()).hexdigest()
-    return vocabulary, batches, others, f"a text with sha256 {checksum}"
-
-
-def _text(path):
+def _text(options):
+    path = options.text
+    if (path is not None) == options.shakespeare:
+        raise ValueError(
+            "there is no text; expected a file or --shakespeare; got "
+            + ("both" if options.shakespeare else "neither")
+        )
+    if path is None:
+        return tiny_shakespeare()
     if not path.is_file():
         raise FileNotFoundError(
             f"there is no file {path}; expected a text; got none"
@@ -253,32 +245,23 @@ def _text(path):
     return text
 
 
-@contextmanager
-def _joined(name):
-    """The device to train on; under torchrun, with the other processes."""
-    several = dist.is_available() and dist.is_torchelastic_launched()
-    if several and name.startswith("cuda"):
-        name = f"cuda:{os.environ['LOCAL_RANK']}"  # one each
-    try:
-        device = torch.device(name)
-        usable = device.type in ("cpu", "cuda")
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError):  # torch says it in many words
-        usable = False
-    if not usable:
-        raise ValueError(
-            "the device cannot be used; expected cpu, or cuda or cuda:N "
-            f"where there is such a card; got {name}"
-        )
-    if not several:
-        yield device
-        return
+def _check_memory(config: GPTConfig, recipe: Recipe, device: torch.device):
+    """Raise if a run surely needs more memory than there is.
+
+    A parameter takes four numbers: itself, its gradient, and two averages of
+    AdamW's. A token takes its logits and, in each block, more than ten
+    vectors of the model's width. A number has four bytes.
+    """
     if device.type == "cuda":
-        torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
-    try:
-        silent = dist.get_rank() > 0
-        with redirect_stdout(io.StringIO()) if silent else nullcontext():
-            yield device
-    finally:
-        dist.destroy_process_group()
+        there = torch.cuda.get_device_properties(device).total_memory
+    else:
+        there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    a_token = config.vocab_size + 10 * config.n_layers * config.d_model
+    tokens = recipe.batch_size * config.context // processes_here()[1]
+    needed = 4 * (4 * config.parameter_count() + tokens * a_token)
+    if needed > there:
+        raise MemoryError(
+            "the run does not fit into memory; expected at most "
+            f"{there / 1e9:.3g} GB; got sizes that take {needed:.3g} bytes "
+            "or more: lower the sizes or the batch_size"
+        )

@@ -1,0 +1,138 @@
+"""The command beside nanoGPT, each with its defaults for a CPU, on one text.
+
+Three trainings: nanoGPT's train.py with the flags that its README gives for
+a CPU, the book's command with the same sizes, and the command's defaults.
+Each runs on one thread, beside one that belongs to another, so that both
+wait for the same machine; times are CPU seconds. All are measured on the
+whole last tenth of the text, in pieces as long as the model's context.
+
+usage: python benchmarks/shakespeare.py --nanogpt FOLDER --text FILE
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from attnbook.pretrained import load_model
+from results import CHAPTERS, store
+
+#: nanoGPT's README, "I only have a macbook", but for how much it prints.
+NANOGPT = (
+    "config/train_shakespeare_char.py --device=cpu --compile=False "
+    "--eval_iters=20 --log_interval=100 --block_size=64 --batch_size=12 "
+    "--n_layer=4 --n_head=4 --n_embd=128 --max_iters=2000 "
+    "--lr_decay_iters=2000 --dropout=0.0"
+).split()
+SAME = (
+    "--context 64 --batch-size 12 --n-layers 4 --n-heads 4 --d-model 128 "
+    "--steps 2000 --warmup 100 --peak 4e-3 --initial-std 0.05"
+).split()
+
+
+def trained(arguments: list[str], folder: Path) -> float:
+    """Run Python with these arguments to its end; its CPU seconds."""
+    settings = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(CHAPTERS)}
+    with open(folder / "log.txt", "w") as log:
+        process = subprocess.Popen(
+            [sys.executable, *arguments],
+            cwd=folder,
+            env=os.environ | settings | {"ATTNBOOK_QUIET": "1"},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+        _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        raise SystemExit((folder / "log.txt").read_text())
+    return usage.ru_utime + usage.ru_stime
+
+
+@torch.no_grad()
+def held_out_loss(model, numbers: torch.Tensor, context: int) -> float:
+    """Nats a character, over the last tenth; `model` gives all logits."""
+    tenth = numbers[len(numbers) * 9 // 10 :]
+    n = (len(tenth) - 1) // context
+    tokens = tenth[: n * context].view(n, context)
+    targets = tenth[1 : n * context + 1].view(n, context)
+    losses = [
+        F.cross_entropy(model(x).flatten(0, 1), y.flatten())
+        for x, y in zip(tokens.split(32), targets.split(32))
+    ]
+    sizes = [len(x) for x in tokens.split(32)]
+    return sum(x.item() * n for x, n in zip(losses, sizes)) / n
+
+
+def nanogpt(source: Path, text: Path, folder: Path) -> dict:
+    """Train and measure nanoGPT, in a copy of its own."""
+    shutil.copytree(source, folder, ignore=shutil.ignore_patterns(".git"))
+    shutil.copy(text, folder / "data/shakespeare_char/input.txt")
+    trained(["data/shakespeare_char/prepare.py"], folder)
+    seconds = trained(["train.py", *NANOGPT], folder)
+    sys.path.insert(0, str(folder))
+    from model import GPT, GPTConfig  # nanoGPT's
+
+    checkpoint = torch.load(folder / "out-shakespeare-char/ckpt.pt")
+    config = GPTConfig(**checkpoint["model_args"])
+    model = GPT(config).eval()
+    model.load_state_dict(checkpoint["model"])
+    characters = sorted(set(text.read_text()))
+    number = {c: n for n, c in enumerate(characters)}
+    numbers = torch.tensor([number[c] for c in text.read_text()])
+    return {
+        "loss": held_out_loss(
+            lambda x: model(x, x)[0], numbers, config.block_size
+        ),
+        "seconds": seconds,
+        "parameters": sum(p.numel() for p in model.parameters()),
+    }
+
+
+def ours(text: Path, folder: Path, options: list[str]) -> dict:
+    """Train and measure by the book's command."""
+    folder.mkdir()
+    seconds = trained(["-m", "attnbook", str(text), *options], folder)
+    found = load_model(folder / "model.safetensors")
+    numbers = torch.tensor(found.vocabulary.encode(text.read_text()))
+    config = found.model.config
+    return {
+        "loss": held_out_loss(found.model, numbers, config.context),
+        "seconds": seconds,
+        "parameters": config.parameter_count(),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--nanogpt", type=Path, required=True)
+    parser.add_argument("--text", type=Path, required=True)
+    given = parser.parse_args()
+    text = given.text.resolve()
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(2) as pool:
+        place = Path(name)
+        runs = {
+            "nanoGPT": pool.submit(
+                nanogpt, given.nanogpt, text, place / "nanogpt"
+            ),
+            "defaults": pool.submit(ours, text, place / "defaults", []),
+            "same sizes": pool.submit(ours, text, place / "same", SAME),
+        }
+        found = {who: run.result() for who, run in runs.items()}
+    whole = found["nanoGPT"]["seconds"]
+    for who, one in found.items():
+        one["time"] = round(one.pop("seconds") / whole, 2)
+        one["loss"] = round(one["loss"], 3)
+        print(who, one)
+    store("shakespeare", found)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,3 @@
+from attnbook.run.command import main
+
+raise SystemExit(main())

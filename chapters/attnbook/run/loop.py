@@ -1,0 +1,75 @@
+"""The loop of `attnbook.training`, around the same step, for a long run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+from tqdm import tqdm
+
+from attnbook.run.checkpoints import Run
+from attnbook.run.processes import processes_here, shared_loss
+from attnbook.text import Batches
+from attnbook.training import loss_share, update
+
+
+def go_on(
+    run: Run,
+    batches: Batches,
+    checkpoint: Path,
+    *,
+    resume: bool,
+    every: int,
+    report: Callable[[Run], None],
+) -> None:
+    """Train to the last step, with a checkpoint every so many steps.
+
+    It can be killed at any moment and resumed; on a CPU (with as many
+    threads) it ends with the same weights to the bit as one that was never
+    stopped. Several processes draw the same batch, and share it.
+
+    Args:
+        report: called after each checkpoint.
+
+    Raises:
+        ValueError: a batch that the processes cannot share; see also
+            `Run.resume` and `update`.
+    """
+    recipe, (rank, processes) = run.recipe, processes_here()
+    if recipe.batch_size % processes:
+        raise ValueError(
+            "the processes do not divide the batch; expected a batch_size "
+            f"that is a multiple of {processes}; got {recipe.batch_size}"
+        )
+    cards = [run.device] if run.device.type == "cuda" else []
+    with torch.random.fork_rng(cards):
+        torch.manual_seed(recipe.seed + rank)
+        if resume:
+            run.resume(checkpoint)
+        model: torch.nn.Module = run.model.train()
+        if processes > 1:
+            model = DistributedDataParallel(model, device_ids=cards or None)
+        loss_of = shared_loss if processes > 1 else loss_share
+        one = recipe.batch_size * run.model.config.context  # tokens a step
+        with tqdm(
+            total=recipe.steps * one,
+            initial=len(run.losses) * one,
+            unit="tok",
+            unit_scale=True,
+            disable=rank > 0 or "ATTNBOOK_QUIET" in os.environ,
+        ) as bar:
+            for step in range(len(run.losses), recipe.steps):
+                batch = batches(recipe.batch_size, run.generator)
+                loss = update(
+                    model, run.optimizer, batch, step, recipe, loss_of
+                )
+                run.losses.append(loss)
+                bar.set_postfix_str(f"loss {loss:.3f}", refresh=False)
+                bar.update(one)
+                if (step + 1) % every == 0 or step + 1 == recipe.steps:
+                    run.save(checkpoint)
+                    report(run)
+    run.model.eval()

@@ -1,0 +1,236 @@
+"""The command: what it writes, what it refuses, and that it says why."""
+
+import dataclasses
+import os
+import re
+import signal
+from multiprocessing import forkserver
+from unittest import mock
+
+import killed
+import pytest
+import torch
+import torch.distributed as dist
+from attnbook.gpt import GPTConfig
+from attnbook.pretrained import load_model
+from attnbook.run import command as program
+from attnbook.run.places import reserved
+from attnbook.training import Recipe
+
+TINY = (
+    "--steps 4 --every 2 --batch-size 2 --d-model 8 --n-heads 2 "
+    "--n-layers 1 --context 16 --device cpu"
+).split()
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.txt").write_text("the boat left the river bank. " * 30)
+    return tmp_path
+
+
+def command(*arguments):
+    try:
+        return program.main([*TINY, *arguments])
+    except SystemExit as error:  # of argparse
+        return error.code
+
+
+def files(folder):
+    return {p.name: p.read_bytes() for p in folder.iterdir()}
+
+
+def test_it_trains_on_a_text(here, capsys):
+    state = torch.get_rng_state()
+    assert command("text.txt", "--out", "a.safetensors") == 0
+    assert torch.equal(torch.get_rng_state(), state)
+    captured = capsys.readouterr()
+    said = r"step {}: loss \d\.\d{{4}}, held out \d\.\d{{4}}\n  '.{{64}}'\n"
+    assert re.fullmatch(
+        said.format(2) + said.format(4) + r"wrote a\.safetensors\n",
+        captured.out,
+    )
+    assert captured.err == ""
+    found, last = (
+        load_model(f"a.{n}safetensors") for n in ("", "checkpoint.")
+    )
+    letters = set((here / "text.txt").read_text())
+    assert list(found.vocabulary) == sorted(letters)
+    assert found.model.config.d_model == 8
+    assert found.about["recipe"]["steps"] == 4
+    for ours, theirs in zip(
+        found.model.parameters(), last.model.parameters(), strict=True
+    ):
+        assert torch.equal(ours, theirs)
+    assert not list(here.glob(".*"))  # no lock is left
+
+
+def test_it_trains_on_shakespeare(here, capsys, monkeypatch):
+    monkeypatch.setattr(program, "tiny_shakespeare", lambda: "to be " * 50)
+    assert command("--shakespeare", "--sample", "0") == 0
+    assert len(load_model("model.safetensors").vocabulary) == 5
+    assert "'" not in capsys.readouterr().out
+
+
+def test_a_person_sees_a_bar(here, capsys, monkeypatch):
+    monkeypatch.delenv("ATTNBOOK_QUIET", raising=False)
+    assert command("text.txt") == 0
+    bar = capsys.readouterr().err
+    assert re.search(r"128/128 \[.*<.*tok/s, loss \d\.\d{3}\]", bar)
+
+
+def test_every_option_is_explained(here, capsys):
+    assert command("--help") == 0
+    said = " ".join(capsys.readouterr().out.split())
+    for one in dataclasses.fields(GPTConfig) + dataclasses.fields(Recipe):
+        if one.name != "vocab_size":
+            option = "--" + one.name.replace("_", "-")
+            help = re.escape(one.metadata["help"])
+            assert re.search(f"{option} .*?{help}", said), option
+
+
+MUCH = "99999999999999999999999"
+
+
+@pytest.mark.parametrize(
+    "arguments, names",
+    [
+        ([], "neither"),
+        (["text.txt", "--shakespeare"], "both"),
+        (["none.txt"], "no file none.txt"),
+        (["."], "no file ."),
+        (["empty.txt"], "empty.txt is empty"),
+        (["short.txt"], "context of 16 and a text of 9"),
+        (["bytes.bin"], "bytes.bin is no text; expected UTF-8"),
+        (["text.txt", "--device", "abacus"], "device.*abacus"),
+        (["text.txt", "--device", "cuda:99"], "device.*cuda:99"),
+        (["text.txt", "--device", "meta"], "device.*meta"),
+        (["text.txt", "--out", "none/model"], "no folder none"),
+        (["text.txt", "--out", ""], "is a folder"),
+        (["text.txt", "--checkpoint", "bytes.bin"], "bytes.bin exists"),
+        (["text.txt", "--out", "bytes.bin"], "bytes.bin exists"),
+        (["text.txt", "--out", "text.txt", "--overwrite"], "the text"),
+        (["text.txt", "--checkpoint", "a", "--out", "a"], "--out too"),
+        (["text.txt", "--checkpoint", "link", "--overwrite"], "the text"),
+        (["text.txt", "--resume"], "no file model.checkpoint.safetensors"),
+        (["text.txt", "--steps", "0"], "steps"),
+        (["text.txt", "--every", "0"], "every"),
+        (["text.txt", "--sample", "-1"], "sample"),
+        (["text.txt", "--n-heads", "3"], "n_heads"),
+        (["text.txt", "--activation", "sine"], "activation"),
+        (["text.txt", "--steps", "many"], "--steps"),
+        (["text.txt", "--colour", "red"], "--colour"),
+        (["text.txt", "--d-model", "2147483648"], "memory"),
+        (["text.txt", "--batch-size", "100000000000"], "memory"),
+        (["text.txt", "--d-ff", MUCH], "memory"),
+        (["text.txt", "--n-layers", "1000000000"], "memory"),
+    ],
+)
+def test_a_wrong_command_is_one_line(arguments, names, here, capsys):
+    (here / "empty.txt").touch()
+    (here / "short.txt").write_text("ten chars.")
+    (here / "bytes.bin").write_bytes(b"\xff\xfe\xff")
+    (here / "link").symlink_to("text.txt")
+    before = files(here)
+    assert command(*arguments) == 2
+    captured = capsys.readouterr()
+    assert re.fullmatch(f"python -m attnbook: .*{names}.*\n", captured.err), (
+        captured.err
+    )
+    assert captured.out == ""
+    assert files(here) == before
+
+
+def test_each_process_has_its_own_card(here, capsys, monkeypatch):
+    monkeypatch.setattr(dist, "is_torchelastic_launched", lambda: True)
+    for name, value in (("LOCAL_RANK", 98), ("RANK", 0), ("WORLD_SIZE", 2)):
+        monkeypatch.setenv(name, str(value))
+    for name in ("cuda", "cuda:0"):
+        assert command("text.txt", "--device", name) == 2
+        assert capsys.readouterr().err.endswith("; got cuda:98\n")
+
+
+def test_an_interruption_is_one_line(here, capsys, monkeypatch):
+    def interrupted(run, batches, checkpoint, **options):
+        if checkpoint.name.startswith("a"):
+            checkpoint.touch()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(program, "go_on", interrupted)
+    assert command("text.txt") == 130
+    assert "no checkpoint was written yet\n" in capsys.readouterr().err
+    assert command("text.txt", "--out", "a.safetensors") == 130
+    said = capsys.readouterr().err
+    assert said.endswith("--resume goes on from a.checkpoint.safetensors\n")
+
+
+# Where it writes
+
+
+def test_two_runs_on_one_file_are_refused_in_one_line(here, capsys):
+    for taken in ("model.safetensors", "model.checkpoint.safetensors"):
+        with reserved([here / taken]):
+            before = files(here)
+            assert command("text.txt") == 2
+            assert files(here) == before
+        captured = capsys.readouterr()
+        assert captured.out == "" and captured.err.count("\n") == 1
+        assert f"another run writes {taken}" in captured.err
+    assert command("text.txt") == 0
+
+
+def test_a_killed_run_leaves_no_lock(here):
+    path = here / "model.safetensors"
+    root = {"PYTHONPATH": os.pathsep.join(p for p in os.sys.path if p)}
+    with mock.patch.dict(os.environ, root):
+        forkserver.ensure_running()
+    assert killed.in_processes(killed.held_lock, path) == [-signal.SIGKILL]
+    assert list(here.glob(".*lock"))  # its file, which holds nobody
+    with reserved([path]), pytest.raises(BlockingIOError, match="another run"):
+        with reserved([path]):
+            pass
+    assert not list(here.glob(".*lock"))
+
+
+def test_what_cannot_be_written_is_found_out_before_training(
+    here, capsys, monkeypatch
+):
+    opened = os.open
+
+    def refused(path, *how, **more):
+        if str(path).endswith(".lock"):
+            raise PermissionError(13, "Permission denied")
+        return opened(path, *how, **more)
+
+    monkeypatch.setattr(os, "open", refused)
+    monkeypatch.setattr(program, "go_on", None)
+    assert command("text.txt") == 2
+    said = capsys.readouterr().err
+    assert "model.safetensors cannot be written" in said
+    assert said.count("\n") == 1
+
+
+def test_no_file_of_somebody_else_is_touched(here):
+    victim = here / "victim.txt"
+    victim.write_text("dear to me")
+    others = [
+        here / f"model.checkpoint.safetensors{end}" for end in (".part", ".x")
+    ]
+    for other in others:
+        other.symlink_to(victim)
+    assert command("text.txt") == 0
+    lock = here / ".b.safetensors.lock"
+    lock.symlink_to(victim)
+    assert command("text.txt", "--out", "b.safetensors") == 2
+    assert victim.read_text() == "dear to me"
+    assert all(other.is_symlink() for other in (*others, lock))
+
+
+def test_the_checkpoint_is_there_before_the_report(here, monkeypatch):
+    def broken(line):
+        raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr(program.tqdm, "write", broken)
+    assert command("text.txt") == 2
+    load_model("model.checkpoint.safetensors")

@@ -1,0 +1,28 @@
+"""Train the book's language model, that of the town, and store it.
+
+usage: python tools/town_model.py FILE
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+
+import torch
+from attnbook.gpt import GPT
+from attnbook.pretrained import save_model
+from attnbook.town import TOWN_CONFIG, TOWN_RECIPE, Town, vocabulary
+from attnbook.training import train
+
+
+def main(path: str) -> None:
+    torch.manual_seed(TOWN_RECIPE.seed)
+    model = GPT(TOWN_CONFIG)
+    train(model, Town().batches, TOWN_RECIPE)
+    about = {"recipe": asdict(TOWN_RECIPE), "data": "the town's stories"}
+    save_model(path, model, vocabulary(), about=about)
+    print(f"wrote {path}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
