@@ -2,9 +2,9 @@
 
 import pytest
 import torch
+from attnbook.teach.catalogue import all_tasks
 from attnbook.teach.exercises import check
-from attnbook.teach.mistakes import all_mistakes
-from attnbook.teach.tasks import all_tasks, judge
+from attnbook.teach.tasks import judge
 from book import CHAPTER_FILES, by_notebook, defined, exercises
 
 EXERCISES = [(path, e) for path in CHAPTER_FILES for e in exercises(path)]
@@ -29,5 +29,5 @@ def test_stub_and_solution(path, exercise, capsys):
     assert capsys.readouterr().out == f"{task.name}: not attempted yet.\n"
     names = {"torch": torch}
     exec(exercise.solution, names)
-    verdict = judge(names[mine], task, all_mistakes(task=task.name))
+    verdict = judge(names[mine], task)
     assert verdict.kind == "right", verdict.message

@@ -3,8 +3,7 @@
 import functools
 
 import pytest
-from attnbook.teach.mistakes import all_mistakes
-from attnbook.teach.tasks import all_tasks
+from attnbook.teach.catalogue import all_mistakes, all_tasks
 from book import (
     Wrong,
     branches,
@@ -12,8 +11,6 @@ from book import (
     defined,
     lesson,
 )
-
-TASKS = all_tasks()
 
 #: Errors that have nothing to do with what a function computes.
 BESIDE_THE_POINT = {
@@ -26,7 +23,7 @@ BESIDE_THE_POINT = {
 
 
 def as_wrong(mistake):
-    task = TASKS[mistake.task]
+    task = mistake.task
     ours = task.ours() if task.home else None
     return Wrong(mistake.name, task.name, ours, mistake.wrong)
 
@@ -34,7 +31,7 @@ def as_wrong(mistake):
 def on_its_page(mistake):
     """Whether its task has a function in the package or on the page; the
     others are exercises alone, which their check looks after."""
-    task = TASKS[mistake.task]
+    task = mistake.task
     return task.home or task.name in defined(
         lesson(chapter_file(task.chapter))
     )
@@ -62,7 +59,7 @@ def test_the_page_notices_the_mistake(mistake):
 
 def test_a_right_function_in_its_own_place_is_not_noticed():
     """So it is the mistake that a page notices, not the exchange."""
-    task = TASKS["softmax"]
+    task = all_tasks()["softmax"]
     right = Wrong("right", task.name, task.ours(), task.right)
     page = chapter_file(task.chapter)
     assert branches(page, [right]) == {"": None, "right": None}

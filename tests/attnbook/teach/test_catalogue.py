@@ -20,7 +20,6 @@ COVERAGE = ROOT / "tests" / "chapters" / "coverage.md"
 LABELLED = re.findall(r"`(\w+)`", COVERAGE.read_text(encoding="utf-8"))
 
 
-
 def by_chapter(entry):
     """With the chapter in front, so that `make check CHAPTER=` finds it."""
     return f"{entry.chapter:02}-{entry.name}"
