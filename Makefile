@@ -16,13 +16,28 @@ SOURCES := $(wildcard chapters/*.ipynb chapters/*.md images/*) \
 export ATTNBOOK_OFFLINE := 1
 export ATTNBOOK_QUIET := 1
 
-NBVAL := $(BIN)/python -m pytest --nbval --nbval-current-env \
-	--nbval-cell-timeout 900 -p no:cacheprovider
-OTHER_CPU := ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE \
-	ONEDNN_MAX_CPU_ISA=SSE41 OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES=
+RUFF := $(BIN)/ruff
+PYTEST := env CUDA_VISIBLE_DEVICES= OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 900 \
+	-p no:cacheprovider -q
+# The outputs must be those of the machine that stored them on another one
+# too: with older instructions, and one thread.
+OTHER_CPU := env ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE \
+	ONEDNN_MAX_CPU_ISA=SSE41
 
-.PHONY: help install book pdf test test-site scores outputs model bench \
-	repository clean
+# What `make check CHAPTER=04` looks at.
+PAGE = $(wildcard chapters/$(CHAPTER)*.ipynb)
+CATALOGUE = $(wildcard chapters/attnbook/teach/catalogue/c$(CHAPTER)_*.py)
+
+# Two commands side by side, the output of the first at the end.
+define beside
+@mkdir -p _build; ($(1)) > _build/beside.txt 2>&1 & first=$$!; \
+trap 'trap "" TERM; kill 0' INT TERM; $(2); second=$$?; wait $$first; \
+first=$$?; cat _build/beside.txt; exit $$((first || second))
+endef
+
+.PHONY: help install book pdf check quick test test-site scores outputs \
+	model bench repository clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' \
@@ -32,13 +47,7 @@ install: $(INSTALLED) ## create .venv and install what the book needs
 
 # The stamp is written last: an interrupted installation is taken up again.
 $(INSTALLED): requirements.txt $(CONSTRAINTS)
-	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 10) or sys.exit( \
-		f"the book needs Python 3.10 or newer; got {v[0]}.{v[1]}; " \
-		"name another with: make PYTHON=python3.11 ...")'
-	@$(BIN)/python -m pip --version >/dev/null 2>&1 || \
-		$(PYTHON) -m venv --clear .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		-r requirements.txt $(if $(CONSTRAINTS),-c $(CONSTRAINTS))
+	$(PYTHON) tools/install.py $(CONSTRAINTS)
 	@touch $@
 
 book: $(BUILT) ## build the HTML and say where it is
@@ -51,14 +60,32 @@ $(BUILT): $(INSTALLED) $(SOURCES)
 pdf: book ## print the book as one PDF, by a Chromium
 	$(BIN)/python tools/pdf.py
 
-test: book ## prove everything: helpers, notebooks, each alone, the site
-	@echo "The notebooks run beside the tests; their report comes last."
-	@($(OTHER_CPU) $(NBVAL) -q chapters; other=$$?; \
-		$(NBVAL) chapters && exit $$other) > _build/notebooks.txt 2>&1 & \
-	notebooks=$$!; trap 'trap "" TERM; kill 0' INT TERM; \
-	$(BIN)/python -m pytest --ignore=tests/browser tests; tests=$$?; \
-	wait $$notebooks; notebooks=$$?; cat _build/notebooks.txt; \
-	exit $$((notebooks || tests))
+ifdef CHAPTER
+check: $(INSTALLED) ## look all over in minutes, or one chapter (CHAPTER=04)
+	@test -n "$(PAGE)" || { echo "there is no chapter $(CHAPTER)" >&2; false; }
+	$(RUFF) format --check $(PAGE) $(CATALOGUE)
+	$(RUFF) check $(PAGE) $(CATALOGUE)
+	$(call beside,$(BIN)/python -m pytest $(NBVAL) $(PAGE),\
+		$(PYTEST) -q -k "$(CHAPTER)_ or $(CHAPTER)-" \
+		tests/chapters tests/attnbook/teach/test_catalogue.py)
+else
+check: quick
+	$(call beside,$(PYTEST) -q -m "not slow" tests/attnbook --ignore=tests/attnbook/teach,\
+		$(PYTEST) -q -m "not slow" tests/test_rooms.py tests/attnbook/teach \
+		tests/tools tests/benchmarks tests/chapters/test_notebooks.py; \
+		tests=$$?; $(PYTEST) -q --doctest-modules \
+		$$(grep -rl --include='*.py' '>>>' chapters tools site) && \
+		(exit $$tests))
+endif
+
+quick: $(INSTALLED)
+	$(RUFF) format --check .
+	$(RUFF) check .
+	$(BIN)/python -m mypy
+
+test: book ## prove everything, but for the browser
+	$(call beside,$(OTHER_CPU) $(PYTEST) $(NBVAL) chapters,\
+		$(PYTEST) --ignore=tests/browser tests)
 
 test-site: book ## read the built book in a real browser
 	$(BIN)/python -m pytest tests/browser

@@ -1,4 +1,4 @@
-"""How nbval compares outputs: as text, with a tolerance for floats.
+"""nbval compares the outputs of notebooks as `comparison` does.
 
 It stands at the root because pytest reads a `conftest.py` only for the
 folders below it, and the notebooks lie in `chapters/`.
@@ -6,49 +6,14 @@ folders below it, and the notebooks lie in `chapters/`.
 
 from __future__ import annotations
 
-import math
-import re
-
 import pytest
-
-#: Numbers with a point or an exponent. Integers are compared as words, and
-#: so is the number of a paper.
-FLOAT = re.compile(
-    r"(?<![\w.])(?<!arXiv:)[-+]?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))"
-    r"(?:[eE][-+]?\d+)?(?![\w.]*\d)"
-)
-
-#: Relative. It lets pass how a number is written (-0.0 and 0.0, 1e-5 and
-#: 1.0e-05), but any change of a digit in a number of six digits fails.
-TOLERANCE = 2e-7
+from comparison import Output
 
 _counts = {"run": 0, "compared": 0, "not compared": 0}
 
 
-class Output(str):
-    """A cell's text, equal to another if only floats differ, and barely."""
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, str) and close(str(self), str(other))
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    __hash__ = str.__hash__
-
-
-def close(a: str, b: str) -> bool:
-    """Whether two outputs agree: words exactly, floats closely."""
-    if FLOAT.split(a) != FLOAT.split(b):
-        return False
-    pairs = zip(FLOAT.findall(a), FLOAT.findall(b), strict=True)
-    return all(
-        math.isclose(float(x), float(y), rel_tol=TOLERANCE) for x, y in pairs
-    )
-
-
 def pytest_collection_modifyitems(items):
-    """Let every notebook cell compare by `close`."""
+    """Let every notebook cell compare by `comparison.agree`."""
     for item in items:
         if hasattr(item, "cell"):
             item.sanitize = _as_output(item.sanitize)

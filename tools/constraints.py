@@ -1,4 +1,5 @@
-"""Write constraints.txt: the versions that are installed and work together.
+"""Write constraints.txt and uv.lock: the versions that are installed and
+work together.
 
 usage: .venv/bin/python tools/constraints.py     after `make test` has passed
 """
@@ -6,29 +7,28 @@ usage: .venv/bin/python tools/constraints.py     after `make test` has passed
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from importlib.metadata import distributions
 from pathlib import Path
 
-from packaging.specifiers import SpecifierSet
-
-sys.path.insert(0, str(Path(__file__).parent))
 from notebooks import ROOT, write_text
+from packaging.specifiers import SpecifierSet
 
 HEAD = """\
 # The exact versions that were last validated together. Where one of them
 # needs a newer Python than the oldest that the book takes, the line counts
 # only there. Written by tools/constraints.py.
 """
-OLDEST = "3.10.0"
+OLDEST = "3.11.0"
 
 
 def line(name: str, version: str, needs: str | None) -> str:
     """One constraint, with a condition if the oldest Python is too old.
 
-    >>> line("numpy", "2.4.6", ">=3.11")
-    'numpy==2.4.6; python_full_version >= "3.11"'
-    >>> line("torch", "2.13.0+cpu", ">=3.10")
+    >>> line("soupsieve", "4.1.1", ">=3.11.5")
+    'soupsieve==4.1.1; python_full_version >= "3.11.5"'
+    >>> line("torch", "2.13.0+cpu", ">=3.11")
     'torch==2.13.0'
     """
     pin = f"{name}=={version.partition('+')[0]}"
@@ -46,7 +46,16 @@ def main() -> int:
     }
     lines = sorted(found, key=str.lower)
     write_text(ROOT / "constraints.txt", HEAD + "\n".join(lines) + "\n")
-    return 0
+    return lock(lines)
+
+
+def lock(pins: list[str]) -> int:
+    """Write uv.lock with these versions, and the public index in it."""
+    command = [Path(sys.executable).with_name("uv"), "lock", "--no-config"]
+    command += ["--default-index", "https://pypi.org/simple"]
+    for pin in pins:
+        command += ["-P", pin]
+    return subprocess.run(command, cwd=ROOT).returncode
 
 
 if __name__ == "__main__":

@@ -11,8 +11,6 @@ from pathlib import Path
 
 from nbclient import NotebookClient
 from nbformat import NotebookNode
-
-sys.path.insert(0, str(Path(__file__).parent))
 from notebooks import notebooks, read, write
 
 METADATA = {

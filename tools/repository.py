@@ -12,7 +12,6 @@ import re
 import sys
 
 import yaml
-
 from notebooks import ROOT, notebooks, read, write, write_text
 
 CONFIG = ROOT / "_config.yml"

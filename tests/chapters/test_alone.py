@@ -1,51 +1,44 @@
-"""Every notebook alone: an empty folder, a fresh kernel, no network.
+"""A notebook alone, as in Colab: an empty folder, and no helper package.
 
-As in Colab the helper package is not there and comes from the repository, at
-the reference that the committed set-up cell names. git is told to find the
-repository's address in a copy of this working tree; the cell is untouched.
+git is told to find an address in a copy of this working tree.
 """
 
-from __future__ import annotations
-
 import os
-import re
 import shutil
 import subprocess
 import sys
 import sysconfig
 from pathlib import Path
 
+import nbformat
 import pytest
-from book import COMPARISON, by_notebook, code_cells, tags
-from notebooks import ROOT, notebooks
-from repository import address
+from book import SETTINGS, chapter_file, code_cells, tags
+from comparison import agree
+from notebooks import ROOT, read
+from repository import address, setup_source
+
+URL, TAG = "https://github.com/someone/book", "v9.9.9"
 
 RUN = """
 import sys
-import nbformat
-from nbclient import NotebookClient
-from nbclient.exceptions import CellExecutionError
-path = sys.argv[1]
-notebook = nbformat.read(path, as_version=4)
-client = NotebookClient(notebook, timeout=300, kernel_name="python3",
-                        extra_arguments=["--log-level=40"])
-try:
-    client.execute()
-finally:
-    nbformat.write(notebook, path)
+from pathlib import Path
+from notebooks import write
+from outputs import execute
+path = Path(sys.argv[1])
+write(path, execute(path))
 """
 
 
-def git(*arguments: str, cwd: Path) -> None:
+def git(*arguments, cwd):
     who = ["-c", "user.name=test", "-c", "user.email=test@example.org"]
     subprocess.run(
         ["git", *who, *arguments], cwd=cwd, check=True, capture_output=True
     )
 
 
-@pytest.fixture(scope="session")
-def repository(tmp_path_factory) -> Path:
-    """A repository with this working tree, tagged with the reference."""
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    """A repository with this working tree."""
     tree = tmp_path_factory.mktemp("remote") / "book"
     tree.mkdir()
     for name in ("pyproject.toml", "README.md"):
@@ -58,42 +51,31 @@ def repository(tmp_path_factory) -> Path:
     git("init", "--quiet", cwd=tree)
     git("add", ".", cwd=tree)
     git("commit", "--quiet", "-m", "as it is", cwd=tree)
-    git("tag", address()[1], cwd=tree)
+    for tag in (TAG, address()[1]):
+        git("tag", tag, cwd=tree)
     return tree
 
 
-@pytest.fixture(scope="session")
-def environment(tmp_path_factory) -> Path:
+@pytest.fixture(scope="module")
+def python(tmp_path_factory):
     """A Python that borrows the installed packages, but not the helper."""
     home = tmp_path_factory.mktemp("environment")
     subprocess.run([sys.executable, "-m", "venv", home], check=True)
-    inside = subprocess.run(
-        [
-            home / "bin" / "python",
-            "-c",
-            "import sysconfig; print(sysconfig.get_path('purelib'))",
-        ],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout.strip()
+    (inside,) = home.glob("lib/python*/site-packages")
     borrowed = sysconfig.get_path("purelib")
-    Path(inside, "borrowed.pth").write_text(f"{borrowed}\n")
+    (inside / "borrowed.pth").write_text(f"{borrowed}\n")
     kernels = Path(borrowed).parents[2] / "share" / "jupyter"
     (home / "share").mkdir(exist_ok=True)
     (home / "share" / "jupyter").symlink_to(kernels)
     return home / "bin" / "python"
 
 
-def run_alone(python: Path, notebook: Path, folder: Path, remote: str):
-    """Run a copy of a notebook in an empty folder; what the process did."""
-    copy = folder / notebook.name
-    shutil.copy(notebook, copy)
-    url, _ = address()
-    settings = {
+def alone(command, folder, remote):
+    """Run a command in an empty folder; URL leads to `remote`."""
+    settings = SETTINGS | {
         "GIT_CONFIG_COUNT": "1",
-        "GIT_CONFIG_KEY_0": f"url.{remote}.insteadOf",
-        "GIT_CONFIG_VALUE_0": url,
+        "GIT_CONFIG_KEY_0": f"url.{remote.as_uri()}.insteadOf",
+        "GIT_CONFIG_VALUE_0": URL,
         "GIT_CONFIG_GLOBAL": "/dev/null",
         "GIT_TERMINAL_PROMPT": "0",
         # No network for pip: what a build needs is borrowed. The value 0
@@ -101,26 +83,66 @@ def run_alone(python: Path, notebook: Path, folder: Path, remote: str):
         "PIP_NO_INDEX": "1",
         "PIP_NO_DEPS": "1",
         "PIP_NO_BUILD_ISOLATION": "0",
-        "PIP_FORCE_REINSTALL": "1",
-        "ATTNBOOK_OFFLINE": "1",
-        "ATTNBOOK_QUIET": "1",
+        "PYTHONPATH": str(ROOT / "tools"),
     }
     inherited = {
         k: v
         for k, v in os.environ.items()
         if not k.startswith(("PYTHON", "PIP_"))
     }
-    done = subprocess.run(
-        [python, "-c", RUN, copy],
+    return subprocess.run(
+        command,
         cwd=folder,
         env={**inherited, **settings},
         capture_output=True,
         text=True,
     )
-    return done, copy
 
 
-def texts(path: Path) -> list[str]:
+@pytest.fixture
+def fake_pip(tmp_path):
+    """A pip that only tells that it was called."""
+    folder = tmp_path / "fake"
+    (folder / "pip").mkdir(parents=True)
+    (folder / "pip" / "__main__.py").write_text(
+        "import sys; print('pip', *sys.argv[1:], file=sys.stderr); sys.exit(1)"
+    )
+    return f"import os; os.environ['PYTHONPATH'] = {str(folder)!r}\n"
+
+
+@pytest.mark.parametrize("owner", ["OWNER", "owner", "someone"])
+def test_from_a_placeholder_nothing_is_fetched(
+    owner, python, fake_pip, tmp_path
+):
+    """Somebody may have its name, and a repository there."""
+    cell = setup_source(f"https://github.com/{owner}/book", TAG)
+    done = alone([python, "-c", fake_pip + cell], tmp_path, tmp_path)
+    assert done.returncode and "ModuleNotFoundError" in done.stderr
+    assert "whole `chapters` folder" in " ".join(done.stderr.split())
+    reached = f"git+https://github.com/{owner}/book@{TAG}" in done.stderr
+    assert reached == (owner == "someone")
+
+
+def test_a_chapter_alone_fetches_the_helper_and_gives_its_numbers(
+    python, repository, tmp_path
+):
+    """The set-up cell is the same everywhere, as test_notebooks sees to."""
+    path = chapter_file(14)
+    notebook = read(path)
+    for cell in notebook.cells:
+        if "setup" in tags(cell):
+            cell.source = setup_source(URL, TAG)
+    copy = tmp_path / path.name
+    nbformat.write(notebook, copy)
+    done = alone([python, "-c", RUN, copy], tmp_path, repository)
+    assert done.returncode == 0, done.stderr[-3000:]
+    both = zip(texts(copy), texts(path), strict=True)
+    assert [(a, b) for a, b in both if not agree(a, b)] == []
+    (installed,) = python.parents[1].glob("lib/*/site-packages/attnbook")
+    assert files(installed) == files(ROOT / "chapters" / "attnbook")
+
+
+def texts(path):
     """What each code cell printed, the set-up cell's aside."""
     return [
         "".join(str(output.get("text", "")) for output in cell.outputs)
@@ -129,29 +151,7 @@ def texts(path: Path) -> list[str]:
     ]
 
 
-@by_notebook()
-def test_a_notebook_runs_alone(path, repository, environment, tmp_path):
-    done, copy = run_alone(environment, path, tmp_path, repository.as_uri())
-    assert done.returncode == 0, done.stderr[-3000:]
-    both = zip(texts(copy), texts(path), strict=True)
-    assert [(a, b) for a, b in both if not COMPARISON.close(a, b)] == []
-
-
-def test_without_a_repository_it_says_what_to_do(environment, tmp_path):
-    """Whatever an earlier test has installed is taken away first."""
-    subprocess.run(
-        [environment, "-m", "pip", "uninstall", "-q", "-y", "attnbook"],
-        capture_output=True,
-    )
-    done, _ = run_alone(
-        environment, notebooks()[0], tmp_path, (tmp_path / "none").as_uri()
-    )
-    assert done.returncode != 0
-    said = re.sub(r"\x1b\[[\d;]*m", "", done.stderr)  # without colours
-    url, reference = address()
-    assert (
-        f"ModuleNotFoundError: attnbook is not beside this notebook, and "
-        f"git+{url}@{reference} could not be installed. Download the book's "
-        "whole `chapters` folder and open the notebook in it."
-    ) in said
-    assert "has not been given its repository yet" in said
+def files(folder):
+    """What the package consists of: no chapter misses a text or a script."""
+    found = (p.relative_to(folder) for p in folder.rglob("*") if p.is_file())
+    return {p for p in found if "__pycache__" not in p.parts}

@@ -51,7 +51,9 @@ def _ids(text: str) -> set[str]:
 def test_every_row_is_taught_where_the_table_says():
     html = ROOT / "_build" / "html"
     assert html.exists(), "the book is not built; run `make book`"
-    text = (ROOT / "tests" / "chapters" / "coverage.md").read_text(encoding="utf-8")
+    text = (ROOT / "tests" / "chapters" / "coverage.md").read_text(
+        encoding="utf-8"
+    )
     assert faults(text, html) == []
 
 

@@ -93,7 +93,7 @@ def test_figures_have_alt_text(path):
 @by_notebook()
 def test_figures_are_pictures(path):
     """nbval does not compare them, and would let pass a spoilt one."""
-    for number, cell, output in outputs(path):
+    for number, _, output in outputs(path):
         picture = output.get("data", {}).get("image/png")
         if picture:
             height, width, _ = imread(BytesIO(b64decode(picture))).shape

@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 import contextlib
 import importlib
-import importlib.util
+import inspect
 import io
+import multiprocessing
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
@@ -18,27 +19,13 @@ from unittest import mock
 import matplotlib.pyplot as plt
 import nbformat
 import pytest
+import torch
 from notebooks import CHAPTERS, ROOT, notebooks, read
 
 #: Off the network, and without progress bars.
 SETTINGS = {"ATTNBOOK_OFFLINE": "1", "ATTNBOOK_QUIET": "1"}
 
 CHAPTER_FILES = [p for p in notebooks() if p.name[0].isdigit()]
-
-
-def _comparison():
-    """The root's conftest.py, which a `conftest` imported by name need not
-    be: tests/browser has one too."""
-    spec = importlib.util.spec_from_file_location(
-        "comparison", ROOT / "conftest.py"
-    )
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-#: How nbval compares the outputs.
-COMPARISON = _comparison()
 
 
 def extension(name: str):
@@ -58,7 +45,7 @@ def without_make() -> dict[str, str]:
     return {k: v for k, v in os.environ.items() if not k.startswith(ours)}
 
 
-def by_notebook(paths=None):
+def by_notebook(paths: list[Path] | None = None) -> pytest.MarkDecorator:
     """A decorator: the test runs once for every notebook."""
     return pytest.mark.parametrize(
         "path", notebooks() if paths is None else paths, ids=lambda p: p.stem
@@ -71,6 +58,15 @@ def tags(cell: nbformat.NotebookNode) -> list[str]:
 
 def code_cells(path: Path) -> list[nbformat.NotebookNode]:
     return [c for c in read(path).cells if c.cell_type == "code"]
+
+
+def is_stub(cell: nbformat.NotebookNode) -> bool:
+    return cell.cell_type == "code" and "NotImplementedError" in cell.source
+
+
+def lesson(path: Path) -> str:
+    """The code of a notebook without its exercises."""
+    return "\n".join(c.source for c in code_cells(path) if not is_stub(c))
 
 
 @dataclass(frozen=True)
@@ -86,7 +82,7 @@ def exercises(path: Path) -> list[Exercise]:
     """Each stub cell of a chapter with the folded solution that follows."""
     found, stub = [], ""
     for cell in read(path).cells:
-        if cell.cell_type == "code" and "NotImplementedError" in cell.source:
+        if is_stub(cell):
             assert not stub, f"{path.name}: an exercise has no solution"
             stub = cell.source
         elif "solution" in tags(cell):
@@ -101,57 +97,234 @@ def exercises(path: Path) -> list[Exercise]:
     return found
 
 
-def defined(path: Path) -> set[str]:
-    """The functions that a chapter defines, exercise stubs aside."""
-    return {
-        node.name
-        for cell in code_cells(path)
-        if "NotImplementedError" not in cell.source
-        for node in ast.parse(cell.source).body
-        if isinstance(node, ast.FunctionDef)
+def defined(source: str) -> set[str]:
+    """The functions and classes that code defines at its top."""
+    kinds = (ast.FunctionDef, ast.ClassDef)
+    return {n.name for n in ast.parse(source).body if isinstance(n, kinds)}
+
+
+def used(source: str) -> set[str]:
+    """The names and attributes that code uses."""
+    nodes = list(ast.walk(ast.parse(source)))
+    return {n.id for n in nodes if isinstance(n, ast.Name)} | {
+        n.attr for n in nodes if isinstance(n, ast.Attribute)
     }
 
 
-class _Injector(ast.NodeTransformer):
-    """After each `def name`, put `name = __injected__` for a given name."""
+class Page:
+    """A notebook's code, run in this process cell by cell.
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def visit_Module(self, node: ast.Module) -> ast.Module:
-        body = []
-        for statement in node.body:
-            body.append(statement)
-            if getattr(statement, "name", None) == self.name:
-                line = f"{self.name} = __injected__"
-                body += ast.parse(line).body
-        node.body = body
-        return ast.fix_missing_locations(node)
-
-
-def run_in_process(path: Path, name: str = "", wrong: Callable | None = None):
-    """Run a notebook's code here; the exception that it raises, or None.
-
-    With `name`, every function of that name which the page defines is
-    replaced by `wrong` at once.
+    Attributes:
+        names: what the cells so far have bound.
+        taken: names of the page that a stub of an exercise has bound anew.
+        asserts: whether the page's own `assert` lines are run.
     """
-    namespace = {"__name__": "__page__", "__injected__": wrong}
+
+    def __init__(self, path: Path, *, asserts: bool = True) -> None:
+        self.path, self.asserts = path, asserts
+        self.cells = code_cells(path)
+        self.names: dict = {"__name__": "__page__"}
+        self.taken: list[str] = []
+        self.wrong: tuple[str, Callable] | None = None
+
+    def run(self, start: int = 0) -> Exception | None:
+        """Run the cells from `start` on; the first error, or None."""
+        for number in range(start, len(self.cells)):
+            if error := self.run_cell(number):
+                return error
+        return None
+
+    def run_cell(self, number: int) -> Exception | None:
+        cell = self.cells[number]
+        tree = ast.parse(cell.source)
+        if self.wrong:
+            name, self.names["__wrong__"] = self.wrong
+            tree.body = [
+                s
+                for statement in tree.body
+                for s in (statement, *_rebound(statement, name))
+            ]
+        place = f"{self.path.name}, code cell {number}"
+        before = dict(self.names) if is_stub(cell) else {}
+        code = compile(tree, place, "exec", optimize=int(not self.asserts))
+        try:
+            exec(code, self.names)
+        except Exception as error:
+            return None if "raises-exception" in tags(cell) else error
+        finally:
+            plt.close("all")
+        self.taken += [n for n, v in before.items() if self.names[n] is not v]
+        return None
+
+
+def _rebound(statement: ast.stmt, name: str) -> list[ast.stmt]:
+    """After ``def name`` comes ``name = __wrong__``."""
+    if getattr(statement, "name", None) != name:
+        return []
+    return ast.parse(f"{name} = __wrong__").body
+
+
+@contextlib.contextmanager
+def as_a_page() -> Iterator[None]:
+    """The settings of a page, and nobody to look at what it prints."""
     plt.switch_backend("agg")
     with (
         mock.patch.dict(os.environ, SETTINGS),
         mock.patch.object(sys, "path", [str(CHAPTERS), *sys.path]),
         contextlib.redirect_stdout(io.StringIO()),
     ):
-        for number, cell in enumerate(code_cells(path)):
-            tree = ast.parse(cell.source)
-            if name:
-                tree = _Injector(name).visit(tree)
-            place = f"{path.name}, code cell {number}"
-            try:
-                exec(compile(tree, place, "exec"), namespace)
-            except Exception as error:
-                if "raises-exception" not in tags(cell):
-                    return error
-            finally:
-                plt.close("all")
-    return None
+        yield
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A wrong function that takes the place of a right one.
+
+    Attributes:
+        name: of the mistake.
+        task: the name of the right function on the page.
+        ours: the package's own, if it has one.
+        fn: the wrong function.
+    """
+
+    name: str
+    task: str
+    ours: Callable | None
+    fn: Callable
+
+
+@dataclass(frozen=True)
+class Noticed:
+    """An error of a page, as it comes from another process."""
+
+    kinds: tuple[str, ...]
+    message: str
+
+    @staticmethod
+    def of(error: Exception | None) -> Noticed | None:
+        if error is None:
+            return None
+        kinds = tuple(kind.__name__ for kind in type(error).__mro__)
+        return Noticed(kinds, f"{kinds[0]}: {error}")
+
+
+def branches(path: Path, wrongs: list[Wrong]) -> dict[str, Noticed | None]:
+    """What a page raises with each mistake, by the mistake's name.
+
+    The page is run once, as far as there is a mistake to come; with each, it
+    goes on from the cell in which the function is first defined, named or
+    called. Until there, the page with the mistake is the page without it.
+    What the page itself raises is under the empty name. The state before
+    each cell is kept by a process that waits there.
+    """
+    return _in_a_process(lambda: _run_and_branch(path, wrongs))
+
+
+def _run_and_branch(path: Path, wrongs: list[Wrong]):
+    torch.set_num_threads(1)  # a forked process has one
+    page, waiting = Page(path), {wrong.name: wrong for wrong in wrongs}
+    noticed: dict[str, Noticed | None] = {"": None}
+    with as_a_page():
+        for number, cell in enumerate(page.cells):
+            if not waiting or noticed[""]:
+                break
+            kept = _Kept(page, number, waiting)
+            with _calls(waiting.values()) as called:
+                noticed[""] = Noticed.of(page.run_cell(number))
+            begun = [
+                name
+                for name, wrong in waiting.items()
+                if wrong.task in defined(cell.source)
+                or (wrong.ours and wrong.task in used(cell.source))
+                or not called.isdisjoint(_codes(wrong.ours))
+            ]
+            noticed |= kept.go_on(begun)
+            for name in begun:
+                del waiting[name]
+    return dict.fromkeys(waiting) | noticed
+
+
+FORK = multiprocessing.get_context("fork")
+
+
+def _in_a_process(work: Callable):
+    """What `work()` gives, done by a copy of this process."""
+    mine, theirs = FORK.Pipe()
+    process = FORK.Process(target=lambda: theirs.send(work()))
+    process.start()
+    theirs.close()
+    try:
+        return mine.recv()
+    except EOFError:
+        raise RuntimeError("the copy of the process has died") from None
+    finally:
+        process.join()
+
+
+class _Kept:
+    """A page before one of its cells, kept by a process that waits."""
+
+    def __init__(self, page: Page, number: int, wrongs: dict) -> None:
+        self.page, self.number, self.wrongs = page, number, wrongs
+        self.mine, self.theirs = FORK.Pipe()
+        self.process = FORK.Process(target=self._wait)
+        self.process.start()
+        self.theirs.close()
+
+    def go_on(self, names: list[str]) -> dict[str, Noticed | None]:
+        """The errors of the rest of the page with each of these mistakes."""
+        self.mine.send(names)
+        found = self.mine.recv()
+        self.process.join()
+        return found
+
+    def _wait(self) -> None:
+        self.mine.close()  # so that the end of the other process is seen
+        self.theirs.send(
+            {
+                name: _in_a_process(lambda name=name: self._with(name))
+                for name in self.theirs.recv()
+            }
+        )
+
+    def _with(self, name: str) -> Noticed | None:
+        wrong = self.wrongs[name]
+        for module in [m for n, m in sys.modules.items() if _of_package(n)]:
+            _replace(vars(module), wrong)
+        _replace(self.page.names, wrong)
+        self.page.wrong = wrong.task, wrong.fn
+        return Noticed.of(self.page.run(self.number))
+
+
+def _of_package(module: str) -> bool:
+    return module.partition(".")[0] == "attnbook"
+
+
+def _replace(names: dict, wrong: Wrong) -> None:
+    for name, value in list(names.items()):
+        if value is wrong.ours and value is not None:
+            names[name] = wrong.fn
+
+
+def _codes(fn: Callable | None) -> set[int]:
+    """The identities of a function's code, or of a class's methods'."""
+    parts = vars(fn).values() if inspect.isclass(fn) else [fn]
+    parts = [inspect.unwrap(p) for p in parts if callable(p)]
+    return {id(p.__code__) for p in parts if hasattr(p, "__code__")}
+
+
+@contextlib.contextmanager
+def _calls(wrongs: Iterable[Wrong]) -> Iterator[set[int]]:
+    """Which of the right functions are called in here, as `_codes`."""
+    looked_for = set().union(*(_codes(wrong.ours) for wrong in wrongs))
+    called: set[int] = set()
+
+    def look(frame, event, _):
+        if id(frame.f_code) in looked_for:
+            called.add(id(frame.f_code))
+
+    sys.setprofile(look if looked_for else None)
+    try:
+        yield called
+    finally:
+        sys.setprofile(None)

@@ -1,0 +1,134 @@
+"""Every notebook from its first cell to its last: in an empty folder, on a
+graphics card, pretended where there is none."""
+
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from attnbook.teach import notebook
+from book import (
+    Page,
+    as_a_page,
+    by_notebook,
+    code_cells,
+    defined,
+    is_stub,
+    lesson,
+    used,
+)
+from nbformat.v4 import new_code_cell, new_notebook
+from notebooks import write
+from pretend import CARD, Pretended
+from torch import nn
+
+#: What asks for a training of minutes. Here its steps are enough, what the
+#: model has learned is left to the comparison of outputs.
+TRAINING = "TOWN_RECIPE"
+
+
+@pytest.fixture
+def page(tmp_path, monkeypatch):
+    """Run a page whole; the page, and the error that it raised, or None."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(notebook, "DEVICE", CARD)
+
+    def run(path):
+        trains = TRAINING in lesson(path)
+        page = Page(path, asserts=not trains)
+        for module in _holding(TRAINING) if trains else ():
+            short = replace(getattr(module, TRAINING), steps=20, warmup=5)
+            monkeypatch.setattr(module, TRAINING, short)
+        with as_a_page(), Pretended():
+            return page, page.run()
+
+    return run
+
+
+def _holding(name):
+    """The modules of the package that have a thing of this name."""
+    modules = [m for n, m in sys.modules.items() if n.startswith("attnbook")]
+    return [m for m in modules if hasattr(m, name)]
+
+
+@by_notebook()
+def test_a_page_runs_on_a_card_and_its_exercises_take_nothing(path, page):
+    """Run again, the cells would find what they found the first time."""
+    done, error = page(path)
+    assert error is None, error
+    assert done.taken == []
+
+
+@by_notebook()
+def test_no_stub_has_a_name_of_its_chapter(path):
+    stubs = [c.source for c in code_cells(path) if is_stub(c)]
+    ours = used(lesson(path)) | defined(lesson(path))
+    assert not {name for stub in stubs for name in defined(stub)} & ours
+
+
+def test_a_stub_that_takes_a_name_is_found(page, tmp_path):
+    cells = [
+        new_code_cell("def mean(x):\n    return sum(x) / len(x)"),
+        new_code_cell("def mean(x):\n    raise NotImplementedError"),
+    ]
+    write(tmp_path / "page.ipynb", new_notebook(cells=cells))
+    done, error = page(tmp_path / "page.ipynb")
+    assert error is None and done.taken == ["mean"]
+
+
+def there(*size):
+    return torch.ones(size, device=CARD)
+
+
+def _step(layer, x):
+    """A training step, after which the layer is still where it was."""
+    optimiser = torch.optim.Adam(layer.parameters())
+    optimiser.zero_grad()
+    layer(x).sum().backward()
+    optimiser.step()
+    layer(x)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        lambda: there(3) + torch.ones(3),
+        lambda: torch.ones(3)[there(3).long()],
+        lambda: torch.stack([there(2), torch.ones(2)]),
+        lambda: there(2, 3) @ torch.ones(3, 2),
+        lambda: torch.ones(3).to(CARD) * torch.arange(3),
+        lambda: nn.Linear(3, 2)(there(3)),
+        lambda: nn.Linear(3, 2).to(CARD)(torch.ones(3)),
+        lambda: nn.Linear(3, 2, device=CARD)(torch.ones(3)),
+        lambda: there(3).numpy(),
+        lambda: np.asarray(there(3)),
+        lambda: there(3).masked_fill(torch.ones(3).bool(), 0),
+        lambda: torch.where(torch.ones(3).bool(), there(3), 0.0),
+        lambda: torch.ones(3) + there(),
+    ],
+)
+def test_what_a_card_refuses_is_refused(code):
+    code()  # on the CPU it works
+    with Pretended(), pytest.raises((RuntimeError, TypeError)):
+        code()
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        lambda: there(3) + torch.tensor(2.0),
+        lambda: there(3)[torch.arange(2)],
+        lambda: there(3).cpu().numpy(),
+        lambda: torch.zeros_like(there(3)) + there(3),
+        lambda: nn.Linear(3, 2).to(CARD)(there(3)),
+        lambda: nn.Linear(3, 2, device=CARD)(there(3)),
+        lambda: _step(nn.Linear(3, 2, device=CARD), there(3)),
+        lambda: there(3).tolist() + [float(there(1))],
+        lambda: torch.randn(3).to(CARD) @ there(3),
+        lambda: torch.ones(3).copy_(there(3)) + torch.ones(3),
+    ],
+)
+def test_what_a_card_takes_is_taken(code):
+    with Pretended():
+        code()

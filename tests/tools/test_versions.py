@@ -1,0 +1,157 @@
+"""The versions: what is asked for, what is pinned, what is locked; and the
+settings of pip that uv is told."""
+
+import re
+import tomllib
+from urllib.parse import urlsplit
+
+import install
+import pytest
+from constraints import line
+from notebooks import ROOT
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+LOCK = tomllib.loads((ROOT / "uv.lock").read_text())
+
+
+def lines(name):
+    text = re.sub(r"#.*", "", (ROOT / name).read_text())
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def plain(name):
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def pins():
+    found = (re.match(r"([\w.-]+)==([^;\s]+)", p) for p in lines(PINS))
+    return {plain(m[1]): m[2] for m in found}
+
+
+PINS = "constraints.txt"
+
+
+def test_uv_and_pip_are_asked_for_the_same():
+    assert PROJECT["dependency-groups"]["book"] == lines("requirements.txt")
+
+
+def test_every_requirement_is_pinned():
+    asked = {
+        plain(re.match(r"[\w-]+", r)[0]) for r in lines("requirements.txt")
+    }
+    assert asked <= set(pins())
+
+
+def test_the_lock_has_the_pinned_versions():
+    """More of them only for other systems, and for another Python."""
+    locked = {}
+    for package in LOCK["package"]:
+        locked.setdefault(package["name"], []).append(package.get("version"))
+    assert {n: v for n, v in pins().items() if v not in locked[n]} == {}
+    assert {n for n, v in locked.items() if len(v) > 1} == {"soupsieve"}
+
+
+def test_the_lock_is_of_this_project():
+    """As `uv lock --check` finds, which needs the network."""
+    (ours,) = (p for p in LOCK["package"] if p["source"] == {"virtual": "."})
+    asked = ours["metadata"]["requires-dev"]["book"]
+    asked = {f"{r['name']}{r['specifier']}" for r in asked}
+    assert asked == {plain_line(r) for r in lines("requirements.txt")}
+    needed = {r["name"] for r in ours["metadata"]["requires-dist"]}
+    assert needed == set(PROJECT["project"]["dependencies"])
+    python = PROJECT["project"]["requires-python"]
+    assert LOCK["requires-python"] == python == ">=3.11"
+    assert PROJECT["tool"]["ruff"]["target-version"] == "py311"
+
+
+def plain_line(requirement):
+    name, rest = re.match(r"([\w-]+)(.*)", requirement).groups()
+    return plain(name) + rest
+
+
+def test_the_lock_names_public_hosts_alone():
+    addresses = re.findall(
+        r'"([a-z]+://[^"]+)"', (ROOT / "uv.lock").read_text()
+    )
+    hosts = {urlsplit(address).hostname for address in addresses}
+    assert hosts == {"pypi.org", "files.pythonhosted.org"}
+
+
+def test_a_pin_names_the_python_it_needs():
+    assert line("torch", "2.13.0+cpu", ">=3.11") == "torch==2.13.0"
+    assert line("a", "4", ">=3.11.5") == (
+        'a==4; python_full_version >= "3.11.5"'
+    )
+
+
+LISTED = """\
+:env:.cert='/env.pem'
+:env:.timeout='9'
+global.cert='/global.pem'
+global.extra-index-url='https://a/simple https://b/simple'
+global.find-links='\\n/wheels'
+install.constraint='c.txt'
+install.no-index='false'
+list.format='json'
+"""
+
+
+def test_uv_is_told_pips_settings():
+    options, variables = install.for_uv(install.settings(LISTED))
+    assert variables == {"SSL_CERT_FILE": "/env.pem"}
+    assert " ".join(options) == (
+        "--index https://a/simple --index https://b/simple "
+        "--find-links /wheels --constraints c.txt "
+        "--index-strategy unsafe-best-match"
+    )
+
+
+@pytest.fixture
+def calls(tmp_path, monkeypatch):
+    """An environment whose commands are taken down; what of them fails."""
+    monkeypatch.chdir(tmp_path)
+    made, broken = [], set()
+
+    def run(command, **_):
+        name, text = str(command[0]), " ".join(map(str, command))
+        made.append(text)
+        fails = any(word in text for word in broken)
+        output = LISTED if "config list" in text else ""
+        return install.subprocess.CompletedProcess(name, int(fails), output)
+
+    monkeypatch.setattr(install.subprocess, "run", run)
+    return made, broken
+
+
+@pytest.mark.parametrize(
+    "broken, way",
+    [
+        (set(), ["uv pip install"]),
+        ({"uv --version"}, ["pip install --q", "uv pip install"]),
+        (
+            {"uv --version", "disable-pip-version-check uv"},
+            ["pip install"] * 2,
+        ),
+        ({"uv pip install"}, ["uv pip install", "pip install --q"]),
+        ({"pip --version"}, ["-m venv --clear .venv", "uv pip install"]),
+    ],
+)
+def test_uv_installs_and_else_pip(calls, broken, way):
+    calls[1].update(broken)
+    assert install.main(["constraints.txt"]) == 0
+    made = [c for c in calls[0] if "install" in c or "venv " in c]
+    assert len(made) == len(way)
+    assert all(w in m for w, m in zip(way, made, strict=True))
+    assert "-rrequirements.txt -cconstraints.txt" in made[-1]
+    assert ("--find-links /wheels" in made[-1]) == ("uv pip" in made[-1])
+
+
+def test_what_cannot_be_installed_fails(calls):
+    calls[1].add("install")
+    assert install.main([]) == 1
+
+
+def test_an_old_python_is_refused(calls, monkeypatch, capsys):
+    monkeypatch.setattr(install.sys, "version_info", (3, 10, 4))
+    assert install.main([]) == 2 and calls[0] == []
+    assert "3.11 or newer; got 3.10" in capsys.readouterr().err

@@ -1,0 +1,123 @@
+"""Make .venv and install what the book needs, by uv or else by pip.
+
+usage: python3.11 tools/install.py [CONSTRAINTS]
+
+uv takes seconds where pip takes minutes, but it does not read pip's
+settings. It is told them here, so that both take the same packages from the
+same places (a build of PyTorch without CUDA, say).
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+BIN = Path(".venv", "bin")
+OLDEST = (3, 11)
+
+#: pip's settings, and uv's options for them; each may hold several values.
+OPTIONS = {
+    "index-url": "--default-index",
+    "extra-index-url": "--index",
+    "find-links": "--find-links",
+    "constraint": "--constraints",
+    "trusted-host": "--allow-insecure-host",
+    "no-binary": "--no-binary",
+    "only-binary": "--only-binary",
+}
+VARIABLES = {"cert": ["SSL_CERT_FILE"], "proxy": ["HTTP_PROXY", "HTTPS_PROXY"]}
+
+
+def settings(listed: str) -> dict[str, str]:
+    """pip's settings from what `pip config list` prints.
+
+    What holds for `pip install` goes before what holds for every command,
+    and the environment before both.
+
+    >>> settings("global.cert='a'\\n:env:.cert='b'\\nlist.format='json'")
+    {'cert': 'b'}
+    """
+    found = {}
+    for section in ("global", "install", ":env:"):
+        for line in listed.splitlines():
+            name, _, value = line.partition("=")
+            if name.startswith(f"{section}."):
+                key = name.removeprefix(f"{section}.").replace("_", "-")
+                found[key] = str(ast.literal_eval(value))
+    return found
+
+
+def for_uv(pip: dict[str, str]) -> tuple[list[str], dict[str, str]]:
+    """uv's options and variables that say what pip's settings say.
+
+    >>> for_uv({"find-links": "/a /b", "cert": "/c", "timeout": "9"})
+    (['--find-links', '/a', '--find-links', '/b'], {'SSL_CERT_FILE': '/c'})
+    """
+    # As pip does, take the best version of all indexes.
+    options = []
+    for key, option in OPTIONS.items():
+        for value in pip.get(key, "").split():
+            options += [option, value]
+    if "--index" in options:
+        options += ["--index-strategy", "unsafe-best-match"]
+    if pip.get("no-index", "0").lower() in ("1", "true", "yes", "on"):
+        options.append("--no-index")
+    variables = {
+        v: pip[k] for k in VARIABLES if k in pip for v in VARIABLES[k]
+    }
+    return options, variables
+
+
+def run(*command: str | Path, **variables: str) -> bool:
+    """Run a command of the environment; whether it succeeded."""
+    command = (BIN / command[0], *command[1:])
+    environment = {**os.environ, **variables}
+    return subprocess.run(command, env=environment).returncode == 0
+
+
+def has(*command: str) -> bool:
+    """Whether the environment has a command that works."""
+    try:
+        done = subprocess.run(
+            (BIN / command[0], *command[1:]), capture_output=True
+        )
+    except OSError:
+        return False
+    return done.returncode == 0
+
+
+def main(arguments: list[str]) -> int:
+    if sys.version_info < OLDEST:
+        print(
+            "the book needs Python 3.11 or newer; got "
+            f"{sys.version_info[0]}.{sys.version_info[1]}; "
+            "name another with: make PYTHON=python3.11 ...",
+            file=sys.stderr,
+        )
+        return 2
+    pip = ("python", "-m", "pip")
+    if not has(*pip, "--version"):
+        subprocess.run(
+            [sys.executable, "-m", "venv", "--clear", ".venv"], check=True
+        )
+    what = [f"-r{Path('requirements.txt')}", *(f"-c{c}" for c in arguments)]
+    quietly = ["install", "--quiet", "--disable-pip-version-check"]
+    listed = subprocess.run(
+        [BIN / pip[0], *pip[1:], "config", "list"],
+        capture_output=True,
+        text=True,
+    ).stdout
+    if has("uv", "--version") or run(*pip, *quietly, "uv", *what[1:]):
+        options, variables = for_uv(settings(listed))
+        python = ["--python", BIN / "python", "--quiet"]
+        if run("uv", "pip", "install", *python, *what, *options, **variables):
+            return 0
+        print("uv could not install all; pip tries", file=sys.stderr)
+    return 0 if run(*pip, *quietly, *what) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
