@@ -19,7 +19,7 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from attnbook.teach.proof import (
     Case,
@@ -282,13 +282,17 @@ def _inputs(case: Case) -> str:
 def brief(value: Any, digits: int = 4) -> str:
     """A value on a line or two: small tensors whole, larger ones by shape."""
     if isinstance(value, (tuple, list)) and any(
-        isinstance(v, Tensor) for v in value
+        isinstance(v, (Tensor, nn.Module)) for v in value
     ):
         return "(" + ", ".join(brief(v, digits) for v in value) + ")"
     if isinstance(value, Mapping):
         inside = (f"{k!r}: {brief(v, digits)}" for k, v in value.items())
         return "{" + ", ".join(inside) + "}"
     if not isinstance(value, Tensor):
+        if isinstance(value, nn.Module):
+            return f"a {type(value).__name__}"
+        if inspect.isfunction(value) or inspect.isbuiltin(value):
+            return value.__name__
         if isinstance(value, float):
             return f"{value:.{digits + 2}g}"
         return plain_repr(value)

@@ -7,27 +7,22 @@ import torch.nn.functional as F
 
 from attnbook.gpt import GPT, GPTConfig
 from attnbook.masks import causal_mask
+from attnbook.teach.inputs import drawn, ints, marks, randns
 from attnbook.teach.proof import call
-from attnbook.teach.seeded import randn
 from attnbook.teach.tasks import task
 
-
-def _step_cases():
-    w_query, w_key = randn(3, 2, seed=1), randn(3, 2, seed=2)
-    weights = (w_query, w_key, randn(3, 4, seed=3))
-    x, keys = randn(3, 3, seed=4), randn(5, 2, seed=5)
-    values = randn(5, 4, seed=6)
-    return {
-        "a token after one": (x[:1], keys[:1], values[:1], *weights),
-        "a token after five": (x[1:2], keys, values, *weights),
-        "three tokens after two": (x, keys[:2], values[:2], *weights),
-        "an empty cache": (x, keys[:0], values[:0], *weights),
-    }
+_MATRICES = randns((3, 2), (3, 2), (3, 4), seed=1)
+_X, _KEYS, _VALUES = randns((3, 3), (5, 2), (5, 4), seed=4)
 
 
 @task(
     against="a loop over tokens",
-    cases=_step_cases,
+    cases={
+        "a token after one": (_X[:1], _KEYS[:1], _VALUES[:1], *_MATRICES),
+        "a token after five": (_X[1:2], _KEYS, _VALUES, *_MATRICES),
+        "three tokens after two": (_X, _KEYS[:2], _VALUES[:2], *_MATRICES),
+        "an empty cache": (_X, _KEYS[:0], _VALUES[:0], *_MATRICES),
+    },
 )
 def decode_step(x, keys, values, w_query, w_key, w_value):
     """the context of each new token, with all keys and all values, the new
@@ -45,12 +40,10 @@ def decode_step(x, keys, values, w_query, w_key, w_value):
 def sees_the_first_key_only(x, keys, values, w_query, w_key, w_value):
     """No error; a new token gets the first token's value for its context,
     whatever stands in between, and the text turns into nonsense.
-
     cause: is_causal=True takes the queries for the first ones of the keys. A
     single query is then the first of all, and sees key 0 alone.
     fix: Leave is_causal out for a single query, and give several queries the
-    last rows of the causal mask.
-    """
+    last rows of the causal mask."""
     keys = torch.cat([keys, x @ w_key])
     values = torch.cat([values, x @ w_value])
     context = F.scaled_dot_product_attention(
@@ -63,11 +56,9 @@ def sees_the_first_key_only(x, keys, values, w_query, w_key, w_value):
 def decodes_with_dropout(x, keys, values, w_query, w_key, w_value):
     """Two runs on one input differ, and both differ from the full pass; with a
     small dropout the text still looks sensible.
-
     cause: Dropout is left on. Gradients switched off is not the same: no_grad
     and inference_mode leave it as it was.
-    fix: Call model.eval() before anything is written or compared.
-    """
+    fix: Call model.eval() before anything is written or compared."""
     keys = torch.cat([keys, x @ w_key])
     values = torch.cat([values, x @ w_value])
     scores = x @ w_query @ keys.mT / math.sqrt(keys.shape[-1])
@@ -102,27 +93,22 @@ def chunk_mask(n_cached, n_new):
 def counts_from_the_first_query(n_cached, n_new):
     """No error; the new tokens see the beginning of the text and neither its
     end nor themselves.
-
     cause: The rows of the mask are counted from the first token of the text:
     the top left corner of the square.
     fix: The new tokens are the last ones: take the last rows, key ≤ n_cached +
-    query.
-    """
+    query."""
     return causal_mask(n_cached + n_new)[:n_new]
 
 
 @chunk_mask.mistake(
-    "time-series-foundation-models/lag-llama #81, Mikyx-1/TinyLLM #17 (no "
-    "mask at all)"
+    "time-series-foundation-models/lag-llama #81, Mikyx-1/TinyLLM #17"
 )
 def cuts_the_mask_to_one_row(n_cached, n_new):
     """Token by token all is right; in a chunk the tokens see those that come
     after them, and what they hold in the next layer is wrong.
-
     cause: One new token needs the last row, in which all is allowed. That row
     is used for all tokens of a chunk, so that none is masked.
-    fix: A row for each new token: the last n_new rows of the causal mask.
-    """
+    fix: A row for each new token: the last n_new rows of the causal mask."""
     return causal_mask(n_cached + n_new)[-1:]
 
 
@@ -130,40 +116,24 @@ def cuts_the_mask_to_one_row(n_cached, n_new):
 def masks_the_new_tokens_alone(n_cached, n_new):
     """Right without a cache and right token by token; a chunk after a cached
     text fails with an error about shapes.
-
     cause: The mask is as wide as the new tokens. For a single one that is one
     entry, which is broadcast over all keys and happens to be right.
-    fix: The mask has a column for each key, the cached ones too.
-    """
+    fix: The mask has a column for each key, the cached ones too."""
     return causal_mask(n_new)
 
 
-def _tokens(*rows):
-    return torch.tensor(rows, dtype=torch.bool)
+_POSITIONS = {
+    "one token after two": (ints(2), marks("1")),
+    "a token for rows of five and three": (ints(5, 3), marks("1", "1")),
+    "nothing cached, padded on the left": (ints(0, 0), marks("111", "001")),
+    "three rows, padded on either side": (
+        ints(4, 0, 2),
+        marks("011", "100", "000"),
+    ),
+}
 
 
-def _position_cases():
-    return {
-        "one token after two": (torch.tensor([2]), _tokens([1])),
-        "a token for rows of five and three": (
-            torch.tensor([5, 3]),
-            _tokens([1], [1]),
-        ),
-        "nothing cached, padded on the left": (
-            torch.tensor([0, 0]),
-            _tokens([1, 1, 1], [0, 0, 1]),
-        ),
-        "three rows, padded on either side": (
-            torch.tensor([4, 0, 2]),
-            _tokens([0, 1, 1], [1, 0, 0], [0, 0, 0]),
-        ),
-    }
-
-
-@task(
-    against="counting token by token",
-    cases=_position_cases,
-)
+@task(against="counting token by token", cases=_POSITIONS)
 def cached_positions(before, real):
     """the position of each new token, (B, T): how many tokens of its row stand
     before it, `before` of them in the cache; 0 at padding"""
@@ -179,11 +149,9 @@ def cached_positions(before, real):
 def starts_again_at_zero(before, real):
     """The prompt is right; from the second written token on, the logits are
     not those of the full pass.
-
     cause: The positions are made from the tokens of this call alone: each new
     one is told that it is the first of the text.
-    fix: Start at the number of tokens that the cache holds of the row.
-    """
+    fix: Start at the number of tokens that the cache holds of the row."""
     return (real.long().cumsum(-1) - 1) * real
 
 
@@ -191,33 +159,26 @@ def starts_again_at_zero(before, real):
 def counts_the_width_of_the_batch(before, real):
     """The longest row of a batch is right, shorter ones are not, and alone
     each of them would be.
-
     cause: One count serves all rows, that of the padded width, as if the
     padding were text.
-    fix: A count for each row, of real tokens only.
-    """
+    fix: A count for each row, of real tokens only."""
     columns = torch.arange(real.shape[-1], device=real.device)
     return (before.max() + columns) * real
 
 
-def _stored_cases():
-    q = randn(2, 2, 1, 3, seed=11)
-    keys, values = randn(2, 2, 4, 3, seed=12), randn(2, 2, 4, 3, seed=13)
-    return {
-        "one row, two of four slots filled": (
-            q[:1, :1],
-            keys[:1, :1],
-            values[:1, :1],
-            torch.tensor([2]),
-        ),
-        "rows of three and one": (q, keys, values, torch.tensor([3, 1])),
-        "rows of one and four": (q, keys, values, torch.tensor([1, 4])),
-    }
+_STORED = randns((2, 2, 1, 3), (2, 2, 4, 3), (2, 2, 4, 3), seed=11)
 
 
 @task(
     against="torch's attention, text by text",
-    cases=_stored_cases,
+    cases={
+        "one row, two of four slots filled": (
+            *(x[:1, :1] for x in _STORED),
+            ints(2),
+        ),
+        "rows of three and one": (*_STORED, ints(3, 1)),
+        "rows of one and four": (*_STORED, ints(1, 4)),
+    },
 )
 def attend_stored(q, keys, values, lengths):
     """the context of one query a row, (B, H, 1, d_v), from the first `lengths`
@@ -236,11 +197,9 @@ def attend_stored(q, keys, values, lengths):
 def reads_the_empty_slots(q, keys, values, lengths):
     """As long as the memory is fresh the contexts are too small, for zeros
     share the weight; after reuse an older text is mixed in.
-
     cause: All slots are read, also those that nobody, or an earlier request,
     has written.
-    fix: Mask the slots from the row's length on.
-    """
+    fix: Mask the slots from the row's length on."""
     return F.scaled_dot_product_attention(q, keys, values)
 
 
@@ -248,11 +207,9 @@ def reads_the_empty_slots(q, keys, values, lengths):
 def cuts_at_the_longest_row(q, keys, values, lengths):
     """Right in a batch of equal lengths, and so in a test with one prompt
     given twice; wrong in the shorter rows of any other.
-
     cause: The memory is cut at the longest row, and no mask keeps the shorter
     ones from what lies behind their end.
-    fix: Combine the cut with a mask of each row's own length.
-    """
+    fix: Combine the cut with a mask of each row's own length."""
     n = int(lengths.max())
     return F.scaled_dot_product_attention(q, keys[:, :, :n], values[:, :, :n])
 
@@ -260,9 +217,9 @@ def cuts_at_the_longest_row(q, keys, values, lengths):
 @task(
     against="torch.einsum",
     cases={
-        "one query, two keys": (randn(1, 2, seed=21), randn(2, 2, seed=22)),
-        "two heads": (randn(2, 1, 5, seed=23), randn(2, 4, 5, seed=24)),
-        "a batch": (randn(3, 2, 3, 4, seed=25), randn(3, 2, 6, 4, seed=26)),
+        "one query, two keys": randns((1, 2), (2, 2), seed=21),
+        "two heads": randns((2, 1, 5), (2, 4, 5), seed=23),
+        "a batch": randns((3, 2, 3, 4), (3, 2, 6, 4), seed=25),
     },
 )
 def cached_scores(q, keys):
@@ -270,54 +227,37 @@ def cached_scores(q, keys):
     return torch.einsum("...td,...sd->...ts", q, keys) / keys.shape[-1] ** 0.5
 
 
-@cached_scores.mistake(
-    "NeuraLegion/shainet #110 (kept keys rotated again in each step; found "
-    "in a review)"
-)
+@cached_scores.mistake("NeuraLegion/shainet #110")
 def scales_the_cache_in_place(q, keys):
     """The first step is right. From then on the keys in the cache get smaller
     with each step, and attention more and more uniform.
-
     cause: What a cache gives out are views of its memory; an operation in
     place on them changes what every later token reads.
-    fix: Compute a new tensor; scale the query or the scores, not the keys.
-    """
+    fix: Compute a new tensor; scale the query or the scores, not the keys."""
     keys /= math.sqrt(keys.shape[-1])
     return q @ keys.mT
 
 
-class _Writer(GPT):
-    def __repr__(self):
-        return "a small GPT"
-
-
 def _writer(positions):
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(3)
-        config = GPTConfig(
-            vocab_size=9,
-            context=32,
-            d_model=8,
-            n_heads=2,
-            n_layers=2,
-            positions=positions,
-            initial_std=0.7,
-        )
-        return _Writer(config).double().eval().requires_grad_(False)
+    sizes = dict(vocab_size=9, context=32, d_model=8, n_heads=2, n_layers=2)
+    model = drawn(GPT(GPTConfig(**sizes, positions=positions)), seed=3)
+    return model.eval().requires_grad_(False)
 
 
-def _request_cases():
-    first, second = torch.tensor([3, 1, 4, 1]), torch.tensor([5, 2])
-    return {
-        "two requests": (_writer("rotary"), (first, second), 4),
-        "the same, twice": (_writer("learned"), (second, second), 5),
-        "three requests": (_writer("alibi"), (second, first, second[:1]), 3),
-    }
+_FIRST, _SECOND = ints(3, 1, 4, 1), ints(5, 2)
 
 
 @task(
     against="each request alone, without a cache",
-    cases=_request_cases,
+    cases=lambda: {
+        "two requests": (_writer("rotary"), (_FIRST, _SECOND), 4),
+        "the same, twice": (_writer("learned"), (_SECOND, _SECOND), 5),
+        "three requests": (
+            _writer("alibi"),
+            (_SECOND, _FIRST, _SECOND[:1]),
+            3,
+        ),
+    },
 )
 def answers(model, requests, n):
     """for each request (T,) the n tokens that the model, alone with it, finds
@@ -336,11 +276,9 @@ def answers(model, requests, n):
 def shares_the_cache(model, requests, n):
     """The first answer is right. The second depends on who asked before, and
     hands on what was in the other's text.
-
     cause: The cache still holds the earlier request: the new one is read as if
     it stood behind it.
-    fix: Give each request a cache of its own, or reset the one there is.
-    """
+    fix: Give each request a cache of its own, or reset the one there is."""
     longest = sum(len(request) + n for request in requests)
     cache = model.new_cache(1, min(longest, model.config.context))
     found = []
@@ -354,38 +292,27 @@ def shares_the_cache(model, requests, n):
     return found
 
 
-def _fit_cases():
-    gpt2 = {"n_layers": 12, "n_heads": 12, "n_kv_heads": 12, "d_k": 64}
-    grouped = {"n_layers": 32, "n_heads": 32, "n_kv_heads": 8, "d_k": 128}
-    tiny = {"n_layers": 1, "n_heads": 2, "n_kv_heads": 1, "d_k": 4}
-    return {
-        "a tiny model": call(1000, 100, **tiny, capacity=5, size=4),
-        "GPT-2 small in 16 GB": call(
-            16 * 10**9, 124_439_808, **gpt2, capacity=1024, size=2
-        ),
-        "seven billion, shared heads, 80 GB": call(
-            80 * 10**9, 7_241_732_096, **grouped, capacity=8192, size=2
-        ),
-        "too small for one": call(
-            15 * 10**9, 7_241_732_096, **grouped, capacity=8192, size=2
-        ),
-    }
+def _fit(memory, n_parameters, *sizes, size=2):
+    names = ("n_layers", "n_heads", "n_kv_heads", "d_k", "capacity")
+    return call(memory, n_parameters, **dict(zip(names, sizes)), size=size)
+
+
+_SEVEN = (7_241_732_096, 32, 32, 8, 128, 8192)
 
 
 @task(
     against="a sum over layers",
-    cases=_fit_cases,
+    cases={
+        "a tiny model": _fit(1000, 100, 1, 2, 1, 4, 5, size=4),
+        "GPT-2 small in 16 GB": _fit(
+            16 * 10**9, 124_439_808, 12, 12, 12, 64, 1024
+        ),
+        "seven billion, shared heads, 80 GB": _fit(80 * 10**9, *_SEVEN),
+        "too small for one": _fit(15 * 10**9, *_SEVEN),
+    },
 )
 def rows_that_fit(
-    memory,
-    n_parameters,
-    *,
-    n_layers,
-    n_heads,
-    n_kv_heads,
-    d_k,
-    capacity,
-    size,
+    memory, n_parameters, *, n_layers, n_heads, n_kv_heads, d_k, capacity, size
 ):
     """how many sequences of `capacity` tokens fit into `memory` bytes beside
     the parameters, of `size` bytes each like the cache's numbers"""
@@ -396,59 +323,34 @@ def rows_that_fit(
     return max(0, free // row)
 
 
-@rows_that_fit.mistake(
-    "meta-pytorch/torchtune #38, vllm-project/vllm #29736 (found in a review)"
-)
+@rows_that_fit.mistake("meta-pytorch/torchtune #38, vllm-project/vllm #29736")
 def gives_every_head_a_cache(
-    memory,
-    n_parameters,
-    *,
-    n_layers,
-    n_heads,
-    n_kv_heads,
-    d_k,
-    capacity,
-    size,
+    memory, n_parameters, *, n_layers, n_heads, n_kv_heads, d_k, capacity, size
 ):
     """Right for models in which each head has keys of its own; with shared
     keys, a fraction of what would fit.
-
     cause: The heads of the queries are counted; keys and values have fewer.
     fix: Count n_kv_heads: queries are not kept.
-    hint: Of which heads does a cache keep something?
-    """
+    hint: Of which heads does a cache keep something?"""
     row = 2 * n_layers * n_heads * capacity * d_k * size
     return max(0, (memory - n_parameters * size) // row)
 
 
 @rows_that_fit.mistake("jranaraki/vllm-fit #2")
 def counts_the_heads_twice(
-    memory,
-    n_parameters,
-    *,
-    n_layers,
-    n_heads,
-    n_kv_heads,
-    d_k,
-    capacity,
-    size,
+    memory, n_parameters, *, n_layers, n_heads, n_kv_heads, d_k, capacity, size
 ):
     """Far too few: what would fit, divided by the number of heads.
-
     cause: The heads are counted twice: once by their number and once in the
     model's width, which is all of them side by side.
     fix: Heads times the width of one head, n_kv_heads · d_k.
-    hint: How many numbers has the key of one token, over all its heads?
-    """
+    hint: How many numbers has the key of one token, over all its heads?"""
     d_model = n_heads * d_k
     row = 2 * n_layers * n_heads * d_model * capacity * size
     return max(0, (memory - n_parameters * size) // row)
 
 
-@task(
-    against="a loop over tokens",
-    cases=_position_cases,
-)
+@task(against="a loop over tokens", cases=_POSITIONS)
 def batch_mask(before, real):
     """True where a new token may read a slot, (B, T, S), S the longest row
     afterwards; a token's slot is its position, and padding reads none"""
@@ -464,11 +366,9 @@ def batch_mask(before, real):
 @batch_mask.mistake()
 def one_mask_for_all_rows(before, real):
     """Right in the longest row; the others read slots behind their own end.
-
     cause: One causal mask serves all rows, made for the longest.
     fix: Compare the slots with each row's own positions.
-    hint: In your batch, does the shorter row's new token see fewer slots?
-    """
+    hint: In your batch, does the shorter row's new token see fewer slots?"""
     S = int((before + real.sum(-1)).max())
     last = S - real.shape[-1] + torch.arange(real.shape[-1])  # (T,)
     allowed = torch.arange(S) <= last[:, None]  # (T, S)
@@ -479,31 +379,27 @@ def one_mask_for_all_rows(before, real):
 def forgets_what_is_cached(before, real):
     """Right for a fresh cache; afterwards the new tokens see the beginning of
     the text only.
-
     cause: The new tokens are counted from 0, as if nothing were cached.
     fix: Add the row's length so far to the count.
-    hint: How many slots may the first new token of a row of five read?
-    """
+    hint: How many slots may the first new token of a row of five read?"""
     S = int((before + real.sum(-1)).max())
     place = real.long().cumsum(-1) - 1  # (B, T)
     slots = torch.arange(S, device=real.device)
     return (slots <= place[..., None]) & real[..., None]
 
 
-def _window_cases():
-    store, new = randn(4, 2, seed=31), randn(7, 2, seed=32)
-    return {
-        "a token into a fresh window": (store * 0, 0, new[:1]),
-        "a token into a full one": (store, 4, new[:1]),
-        "three tokens around the end": (store, 6, new[:3]),
-        "a prompt longer than the window": (store * 0, 0, new),
-        "a long chunk later on": (store, 9, new[:6]),
-    }
+_STORE, _NEW = randns((4, 2), (7, 2), seed=31)
 
 
 @task(
     against="a ring of slots, key by key",
-    cases=_window_cases,
+    cases={
+        "a token into a fresh window": (_STORE * 0, 0, _NEW[:1]),
+        "a token into a full one": (_STORE, 4, _NEW[:1]),
+        "three tokens around the end": (_STORE, 6, _NEW[:3]),
+        "a prompt longer than the window": (_STORE * 0, 0, _NEW),
+        "a long chunk later on": (_STORE, 9, _NEW[:6]),
+    },
 )
 def roll_in(store, n_seen, new):
     """the window (C, d) with the new keys in it: position p stands in slot p
@@ -514,38 +410,29 @@ def roll_in(store, n_seen, new):
     return torch.stack(slots)
 
 
-@roll_in.mistake(
-    "Lightning-AI/litgpt #2182 (also a prompt longer than the window; there "
-    "the end overwrites the start, and the mask does not know)"
-)
+@roll_in.mistake("Lightning-AI/litgpt #2182")
 def keeps_the_start_of_a_long_chunk(store, n_seen, new):
     """Right as long as chunks are shorter than the window; after a long prompt
     the model knows its beginning and not its end.
-
     cause: Of a chunk that does not fit, the first tokens are kept.
     fix: Keep the last C of them, each in the slot of its own position.
-    hint: After a prompt longer than the window, which tokens shall be in it?
-    """
+    hint: After a prompt longer than the window, which tokens shall be in
+    it?"""
     store, new = store.clone(), new[: len(store)]
     slots = (n_seen + torch.arange(len(new), device=new.device)) % len(store)
     store[slots] = new
     return store
 
 
-@roll_in.mistake(
-    "by its title, huggingface/transformers #37574 (wrong from the window's "
-    "length on)"
-)
+@roll_in.mistake("huggingface/transformers #37574")
 def stops_at_the_last_slot(store, n_seen, new):
     """Right until the window is full; from then on all new tokens fall into
     one slot, and the rest grows old.
-
     cause: The place to write is held at the last slot when it should go round,
     or the rest should move up.
     fix: Write to slot p mod C.
     hint: Where does your function write the token after the last slot, and
-    where the next one?
-    """
+    where the next one?"""
     store = store.clone()
     for position, key in enumerate(new, n_seen):
         store[min(position, len(store) - 1)] = key
@@ -554,7 +441,7 @@ def stops_at_the_last_slot(store, n_seen, new):
 
 @task(
     against="a sum over steps",
-    cases=lambda: {
+    cases={
         "two tokens after one": (1, 2, 10, 1),
         "one token: no step after the prefill": (5, 1, 10, 1),
         "no pairs": (3, 4, 7, 0),
@@ -579,27 +466,21 @@ def writing_flops(prompt, n, per_token, per_pair):
 )
 def counts_the_linear_layers_alone(prompt, n, per_token, per_pair):
     """Too little, and the more so the longer the context.
-
     cause: Only the layers with parameters are counted. The products of queries
     with keys and of weights with values have none.
     fix: Add T · S · per_pair for them.
-    hint: Which products of your model have no parameters?
-    """
+    hint: Which products of your model have no parameters?"""
     without = sum(prompt + step for step in range(n)) * per_token
     return without, (prompt + n - 1) * per_token
 
 
-@writing_flops.mistake(
-    "ml-explore/mlx-lm #1039 (tokens of the prompt read twice)"
-)
+@writing_flops.mistake("ml-explore/mlx-lm #1039")
 def feeds_the_last_token_twice(prompt, n, per_token, per_pair):
     """With the cache one step too many: n of them after the prefill.
-
     cause: The prefill already gives the first new token, from the logits of
     the prompt's last one; reading that one again is for nothing.
     fix: A prefill and n − 1 steps.
-    hint: What do you know once the prompt has been read?
-    """
+    hint: What do you know once the prompt has been read?"""
     lengths = [prompt + step for step in range(n)]
     without = sum(S * per_token + S * S * per_pair for S in lengths)
     cached = prompt * per_token + prompt * prompt * per_pair

@@ -4,19 +4,16 @@ import math
 
 import torch
 
+from attnbook.teach.inputs import f64, ints
 from attnbook.teach.seeded import randn
 from attnbook.teach.tasks import task
-
-
-def _f64(*rows):
-    return torch.tensor(rows, dtype=torch.float64)
 
 
 @task(
     against="math.exp, row by row",
     cases={
-        "two tokens, colder": (_f64(1.0, 0.0), 0.5),
-        "three tokens, hotter": (_f64(3.0, 1.0, -2.0), 2.0),
+        "two tokens, colder": (f64(1.0, 0.0), 0.5),
+        "three tokens, hotter": (f64(3.0, 1.0, -2.0), 2.0),
         "two rows, as they are": (3 * randn(2, 5, seed=1), 1.0),
         "large logits": (700 * randn(2, 3, seed=2), 0.7),
     },
@@ -32,15 +29,13 @@ def at_temperature(logits, temperature):
     return torch.tensor(rows, dtype=logits.dtype).reshape(logits.shape)
 
 
-@at_temperature.mistake("keras-team/keras #6477 (there asked about)")
+@at_temperature.mistake("keras-team/keras #6477")
 def divides_the_probabilities(logits, temperature):
     """The text is nonsense at every temperature, also at 1, and a lower one
     hardly helps.
-
     cause: The division comes after a softmax, and a second softmax follows. It
     is given numbers between 0 and 1 and makes them nearly equal.
-    fix: Divide the logits, before the only softmax.
-    """
+    fix: Divide the logits, before the only softmax."""
     return (logits.softmax(-1) / temperature).softmax(-1)
 
 
@@ -48,35 +43,31 @@ def divides_the_probabilities(logits, temperature):
 def divides_twice(logits, temperature):
     """At temperature 1 all is well, so the tests pass. Every other value does
     too much: 0.5 acts like 0.25.
-
     cause: Two layers of a program each divide by the temperature, so that the
     logits are divided by its square.
-    fix: Divide in one place, and test it with a temperature other than 1.
-    """
+    fix: Divide in one place, and test it with a temperature other than 1."""
     logits = logits / temperature
     return (logits / temperature).softmax(-1)
 
 
-def _draw_cases():
-    table = _f64([0.5, 0.25, 0.25], [0.1, 0.6, 0.3])
-    gaps = _f64([0.0, 0.5, 0.0, 0.5, 0.0], [0.0, 0.0, 1.0, 0.0, 0.0])
-    almost = 1 - 2.0**-53
-    return {
-        "two rows of three": (table, _f64(0.6, 0.05)),
-        "a step's very edge": (table[:1], _f64(0.5)),
-        "impossible first tokens, chance 0": (gaps, _f64(0.0, 0.0)),
-        "chance just below 1": (gaps, _f64(almost, almost)),
-        "seven rows": (
-            randn(7, 9, seed=3).softmax(-1),
-            torch.linspace(0, 0.99, 7).double(),
-        ),
-    }
+_TABLE = f64([0.5, 0.25, 0.25], [0.1, 0.6, 0.3])
+_GAPS = f64([0.0, 0.5, 0.0, 0.5, 0.0], [0.0, 0.0, 1.0, 0.0, 0.0])
+_ALMOST = 1 - 2.0**-53
 
 
 @task(
     against="adding shares up to the chance",
     home="generate.draw",
-    cases=_draw_cases,
+    cases={
+        "two rows of three": (_TABLE, f64(0.6, 0.05)),
+        "a step's very edge": (_TABLE[:1], f64(0.5)),
+        "impossible first tokens, chance 0": (_GAPS, f64(0.0, 0.0)),
+        "chance just below 1": (_GAPS, f64(_ALMOST, _ALMOST)),
+        "seven rows": (
+            randn(7, 9, seed=3).softmax(-1),
+            f64(0, 0.2, 0.3, 0.5, 0.6, 0.8, 0.99),
+        ),
+    },
 )
 def draw(probabilities, chance):
     """a token a row, (B,): the first at which the running sum of the
@@ -91,15 +82,13 @@ def draw(probabilities, chance):
     return torch.tensor(tokens)
 
 
-@draw.mistake("pytorch/pytorch #48841 (the symptom)")
+@draw.mistake("pytorch/pytorch #48841")
 def draws_what_cannot_be(probabilities, chance):
     """Once in a very long time a token comes that has the probability 0.
-
     cause: The search takes the first token at which the running sum reaches
     the chance. A chance of exactly 0 is reached before anything counts.
     fix: Take the first running sum that is above the chance: right=True in
-    torch.searchsorted.
-    """
+    torch.searchsorted."""
     reached = probabilities.double().cumsum(-1)
     wanted = chance.double()[:, None] * reached[:, -1:]
     return torch.searchsorted(reached, wanted)[:, 0]
@@ -108,10 +97,8 @@ def draws_what_cannot_be(probabilities, chance):
 @draw.mistake("turboderp-org/exllamav2 #186")
 def one_chance_for_all(probabilities, chance):
     """Each text alone looks fine, but those of one batch are nearly alike.
-
     cause: One random number serves all rows of the batch.
-    fix: Draw a number for each row.
-    """
+    fix: Draw a number for each row."""
     reached = probabilities.double().cumsum(-1)
     wanted = chance.double()[:1, None] * reached[:, -1:]
     return torch.searchsorted(reached, wanted, right=True)[:, 0]
@@ -136,9 +123,9 @@ def _shares(row):
     against="sorted lists",
     home="generate.keep_top_k",
     cases={
-        "one of three": (_f64(2.0, 5.0, 1.0), 1),
-        "two of four, two of them equal": (_f64(1.0, 3.0, 1.0, 0.0), 2),
-        "more than there are": (_f64(1.0, 3.0), 5),
+        "one of three": (f64(2.0, 5.0, 1.0), 1),
+        "two of four, two of them equal": (f64(1.0, 3.0, 1.0, 0.0), 2),
+        "more than there are": (f64(1.0, 3.0), 5),
         "two rows": (randn(2, 6, seed=4), 3),
     },
 )
@@ -157,10 +144,8 @@ def keep_top_k(logits, k):
 def keeps_one_more(logits, k):
     """With k = 1, which should be greedy, the text still changes from run to
     run.
-
     cause: Counting from 0, everything up to place k is kept: k + 1 tokens.
-    fix: Counted from 0, place k and all behind it are out.
-    """
+    fix: Counted from 0, place k and all behind it are out."""
     rank = logits.argsort(dim=-1, descending=True, stable=True)
     rank = rank.argsort(dim=-1)
     return logits.masked_fill(rank > k, -torch.inf)
@@ -170,9 +155,9 @@ def keeps_one_more(logits, k):
     against="sorted lists",
     home="generate.keep_top_p",
     cases={
-        "the second reaches it": (_f64(0.5, 0.41, 0.09).log(), 0.9),
-        "not in order": (_f64(0.1, 0.2, 0.6, 0.1).log(), 0.7),
-        "one alone is above it": (_f64(0.05, 0.9, 0.05).log(), 0.5),
+        "the second reaches it": (f64(0.5, 0.41, 0.09).log(), 0.9),
+        "not in order": (f64(0.1, 0.2, 0.6, 0.1).log(), 0.7),
+        "one alone is above it": (f64(0.05, 0.9, 0.05).log(), 0.5),
         "two rows": (2 * randn(2, 7, seed=5), 0.8),
         "everything": (randn(2, 4, seed=6), 0.999999),
     },
@@ -199,12 +184,10 @@ def keep_top_p(logits, p):
 def drops_the_one_that_reaches_p(logits, p):
     """The text is duller than top-p should make it: of 0.5, 0.41 and 0.09 with
     p = 0.9 only the first is left.
-
     cause: A token is kept if the running sum, its own probability included, is
     at most p. So the token that reaches p is dropped.
     fix: Look at the sum before the token: it is out if the likelier ones reach
-    p without it.
-    """
+    p without it."""
     ordered, order = logits.sort(descending=True, stable=True)
     keep = ordered.softmax(-1).cumsum(-1) <= p
     keep[..., 0] = True
@@ -216,11 +199,9 @@ def drops_the_one_that_reaches_p(logits, p):
 def leaves_nothing_where_sure(logits, p):
     """Where the model is sure, nothing is left to draw from, and the softmax
     of nothing is NaN.
-
     cause: The likeliest token has more than p by itself, and goes with the
     rest.
-    fix: The likeliest token always stays.
-    """
+    fix: The likeliest token always stays."""
     ordered, order = logits.sort(descending=True, stable=True)
     keep = ordered.softmax(-1).cumsum(-1) < p
     keep = torch.zeros_like(keep).scatter(-1, order, keep)
@@ -231,11 +212,9 @@ def leaves_nothing_where_sure(logits, p):
 def gathers_where_it_should_scatter(logits, p):
     """Fluent nonsense: the values that come back are right, the words they
     belong to are not.
-
     cause: What was found in the order of the logits is brought back by
     gathering with that order a second time, and not by scattering.
-    fix: Scatter: place order[n] gets the value at n.
-    """
+    fix: Scatter: place order[n] gets the value at n."""
     ordered, order = logits.sort(descending=True, stable=True)
     probabilities = ordered.softmax(-1)
     before = probabilities.cumsum(-1) - probabilities
@@ -247,9 +226,9 @@ def gathers_where_it_should_scatter(logits, p):
     against="a comparison with the largest share",
     home="generate.keep_min_p",
     cases={
-        "one of three is out": (_f64(0.6, 0.39, 0.01).log(), 0.1),
-        "p = 0: nothing is out": (_f64(4.0, -30.0), 0.0),
-        "flat: nothing is out": (_f64(1.0, 1.1, 0.9, 1.0), 0.5),
+        "one of three is out": (f64(0.6, 0.39, 0.01).log(), 0.1),
+        "p = 0: nothing is out": (f64(4.0, -30.0), 0.0),
+        "flat: nothing is out": (f64(1.0, 1.1, 0.9, 1.0), 0.5),
         "two rows, negative logits": (2 * randn(2, 7, seed=7) - 9, 0.2),
     },
 )
@@ -268,10 +247,8 @@ def keep_min_p(logits, p):
 def compares_logits(logits, p):
     """How many tokens stay depends on where the logits happen to lie: add 10
     to all of them, which changes no probability, and others stay.
-
     cause: The logits themselves are compared with p times the largest one.
-    fix: Take the softmax first, and compare probabilities.
-    """
+    fix: Take the softmax first, and compare probabilities."""
     return logits.masked_fill(
         logits < p * logits.amax(-1, keepdim=True), -torch.inf
     )
@@ -281,8 +258,8 @@ def compares_logits(logits, p):
     against="a loop over numbers",
     home="generate.penalise",
     cases={
-        "a positive one": (_f64(2.0, 1.0), torch.tensor([True, False]), 2.0),
-        "a negative one": (_f64(-2.0, 1.0), torch.tensor([True, False]), 2.0),
+        "a positive one": (f64(2.0, 1.0), torch.tensor([True, False]), 2.0),
+        "a negative one": (f64(-2.0, 1.0), torch.tensor([True, False]), 2.0),
         "two rows": (randn(2, 6, seed=8), randn(2, 6, seed=9) > 0, 1.3),
         "a reward": (randn(5, seed=10), randn(5, seed=11) > 0, 0.8),
     },
@@ -301,11 +278,9 @@ def penalise(logits, seen, penalty):
 def divides_negative_logits(logits, seen, penalty):
     """The higher the penalty, the more the model repeats itself: "The dog dog
     dog dog".
-
     cause: A negative logit divided by a number above 1 comes nearer to 0. It
     grows.
-    fix: Multiply the negative ones.
-    """
+    fix: Multiply the negative ones."""
     return torch.where(seen, logits / penalty, logits)
 
 
@@ -328,26 +303,22 @@ def goes_on(chosen, stop):
     return found
 
 
-@goes_on.mistake("Lightning-AI/lit-llama #153 (noticed in review)")
+@goes_on.mistake("Lightning-AI/lit-llama #153")
 def ends_all_with_the_first(chosen, stop):
     """In a batch most texts break off in the middle; alone each of them is
     whole.
-
     cause: One row's stop token ends the loop, for all rows.
-    fix: Keep account of each row by itself: it goes on or it does not.
-    """
+    fix: Keep account of each row by itself: it goes on or it does not."""
     return [not any(token in stop for token in chosen)] * len(chosen)
 
 
-@goes_on.mistake("lucidrains/h-transformer-1d #9 (the symptom)")
+@goes_on.mistake("lucidrains/h-transformer-1d #9")
 def waits_for_all_to_end_at_once(chosen, stop):
     """The stop token works for one text. In a batch the texts run on behind
     their end.
-
     cause: The loop ends when all rows choose a stop token in the same step,
     which hardly ever happens.
-    fix: A row that has ended is ended, whatever the others do.
-    """
+    fix: A row that has ended is ended, whatever the others do."""
     return [not all(token in stop for token in chosen)] * len(chosen)
 
 
@@ -377,11 +348,9 @@ def pad_left(sequences, *, device=None):
 def pads_on_the_right(sequences, *, device=None):
     """The longest prompt of a batch goes on as it should, the others with
     anything.
-
     cause: The padding stands on the right, and the next token is taken from
     the last column: there the short rows have padding.
-    fix: Pad on the left, or take each row's last real column.
-    """
+    fix: Pad on the left, or take each row's last real column."""
     T = max(len(s) for s in sequences)
     rows = [list(s) + [0] * (T - len(s)) for s in sequences]
     tokens = torch.tensor(rows, device=device)
@@ -395,11 +364,9 @@ def pads_on_the_right(sequences, *, device=None):
 def takes_zeros_for_padding(sequences, *, device=None):
     """A prompt goes on differently as soon as the token that serves for
     padding stands in it.
-
     cause: Padding is told by its number. A real token with that number is
     hidden too, and the positions behind it are one too low.
-    fix: Tell padding by the lengths of the prompts.
-    """
+    fix: Tell padding by the lengths of the prompts."""
     T = max(len(s) for s in sequences)
     rows = [[0] * (T - len(s)) + list(s) for s in sequences]
     tokens = torch.tensor(rows, device=device)
@@ -410,9 +377,9 @@ def takes_zeros_for_padding(sequences, *, device=None):
 @task(
     against="sorted lists",
     cases={
-        "the second reaches it": (_f64(0.5, 0.25, 0.25), 0.7),
-        "one is enough": (_f64(0.125, 0.875), 0.5),
-        "exactly reached": (_f64(0.25, 0.5, 0.25), 0.75),
+        "the second reaches it": (f64(0.5, 0.25, 0.25), 0.7),
+        "one is enough": (f64(0.125, 0.875), 0.5),
+        "exactly reached": (f64(0.25, 0.5, 0.25), 0.75),
         "nine tokens, not in order": (randn(9, seed=12).softmax(-1), 0.8),
         "flat": (torch.full((8,), 0.125).double(), 0.9),
     },
@@ -432,12 +399,10 @@ def nucleus_size(probabilities, p):
 def counts_up_to_p(probabilities, p):
     """One token too few, nearly always; none at all where the likeliest has
     more than p.
-
     cause: A token is counted if the running sum with it is at most p. The
     token that takes the sum to p or beyond belongs to the set, too.
     fix: Count where the sum before the token is below p.
-    hint: Do the tokens that you counted reach p together?
-    """
+    hint: Do the tokens that you counted reach p together?"""
     ordered = probabilities.sort(descending=True).values
     return int((ordered.cumsum(-1) <= p).sum())
 
@@ -445,14 +410,11 @@ def counts_up_to_p(probabilities, p):
 @task(
     against="a loop over rows",
     cases={
-        "one row of one": (randn(1, 1, 3, seed=13), torch.tensor([1])),
-        "two rows of three and one": (
-            randn(2, 3, 2, seed=14),
-            torch.tensor([3, 1]),
-        ),
+        "one row of one": (randn(1, 1, 3, seed=13), ints(1)),
+        "two rows of three and one": (randn(2, 3, 2, seed=14), ints(3, 1)),
         "nobody fills the last column": (
             randn(3, 5, 2, seed=15),
-            torch.tensor([2, 4, 1]),
+            ints(2, 4, 1),
         ),
     },
 )
@@ -467,32 +429,20 @@ def last_logits(logits, lengths):
 @last_logits.mistake("huggingface/transformers #3167, #14521")
 def takes_the_last_column(logits, lengths):
     """The longest text is continued well, the shorter ones badly.
-
     cause: The last column is taken for all rows; in short rows it is padding.
     fix: Take column length − 1 of each row.
-    hint: Which token stands in the last column of the shortest row?
-    """
+    hint: Which token stands in the last column of the shortest row?"""
     return logits[:, -1]
 
 
 @task(
     against="a sum over tokens",
     cases={
-        "one token of two": (_f64([1.0, 0.0]), torch.tensor([0]), 1.0, 2),
-        "hotter": (_f64([2.0, 0.0, 1.0]), torch.tensor([0]), 2.0, 3),
-        "k cuts": (_f64([2.0, 0.0, 1.0]), torch.tensor([2]), 1.0, 2),
-        "four tokens": (
-            randn(4, 6, seed=16),
-            randn(4, 6, seed=16).argmax(-1),
-            0.7,
-            3,
-        ),
-        "a token that was cut": (
-            _f64([2.0, 0.0, 1.0]),
-            torch.tensor([1]),
-            0.5,
-            2,
-        ),
+        "one token of two": (f64([1.0, 0.0]), ints(0), 1.0, 2),
+        "hotter": (f64([2.0, 0.0, 1.0]), ints(0), 2.0, 3),
+        "k cuts": (f64([2.0, 0.0, 1.0]), ints(2), 1.0, 2),
+        "four tokens": (randn(4, 6, seed=16), ints(2, 0, 5, 3), 0.7, 6),
+        "a token that was cut": (f64([2.0, 0.0, 1.0]), ints(1), 0.5, 2),
     },
 )
 def chance_of_text(logits, tokens, temperature, k):
@@ -513,32 +463,27 @@ def chance_of_text(logits, tokens, temperature, k):
 def tells_the_models_chance(logits, tokens, temperature, k):
     """The numbers do not change with the temperature or with k, although the
     texts do.
-
     cause: They are those of the model, not of the sampler that bent its logits
     before it drew.
     fix: Take the softmax of the logits that were drawn from.
-    hint: Would a token that top-k cut have the probability 0 in your sum?
-    """
+    hint: Would a token that top-k cut have the probability 0 in your sum?"""
     logs = logits.log_softmax(-1)
     return logs.gather(-1, tokens[:, None]).sum()
 
 
-def _race_cases():
-    def noise(*size, seed):
-        generator = torch.Generator().manual_seed(seed)
-        return torch.rand(size, generator=generator, dtype=torch.float64)
-
-    return {
-        "two tokens": (_f64([0.0, 1.0]), _f64([0.9, 0.2])),
-        "one row of five": (randn(1, 5, seed=17), noise(1, 5, seed=18)),
-        "fifty rows": (randn(50, 4, seed=19), noise(50, 4, seed=20)),
-        "a token that is out": (_f64([-math.inf, 0.0]), _f64([0.999, 0.01])),
-    }
+def _noise(*size, seed):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.rand(size, generator=generator, dtype=torch.float64)
 
 
 @task(
     against="math.log, number by number",
-    cases=_race_cases,
+    cases={
+        "two tokens": (f64([0.0, 1.0]), f64([0.9, 0.2])),
+        "one row of five": (randn(1, 5, seed=17), _noise(1, 5, seed=18)),
+        "fifty rows": (randn(50, 4, seed=19), _noise(50, 4, seed=20)),
+        "a token that is out": (f64([-math.inf, 0.0]), f64([0.999, 0.01])),
+    },
 )
 def race(logits, noise):
     """a token a row, (B,): the one with the largest logit − log(−log noise),
@@ -554,22 +499,18 @@ def race(logits, noise):
 def subtracts_the_noise(logits, noise):
     """The texts look plausible. Counted, likely tokens come too often and
     unlikely ones too seldom.
-
     cause: Uniform noise is subtracted from the probabilities. That favours the
     large ones, and is a draw from no softmax.
     fix: The noise has to be −log(−log u), added to the logits.
-    hint: Have you counted how often each token comes?
-    """
+    hint: Have you counted how often each token comes?"""
     return (logits.softmax(-1) - noise).argmax(-1)
 
 
-@race.mistake("chainer/chainerrl #104 (by its title), ermongroup/subsets #6")
+@race.mistake("chainer/chainerrl #104, ermongroup/subsets #6")
 def adds_the_wrong_sign(logits, noise):
     """The frequencies are near the probabilities, and not equal to them.
-
     cause: The noise −log(−log u) is subtracted instead of added. Its large
     values are positive, so a change of sign makes another noise of it.
     fix: Subtract log(−log u) from the logits.
-    hint: On which side of 0 are the largest values of your noise?
-    """
+    hint: On which side of 0 are the largest values of your noise?"""
     return (logits + (-noise.log()).log()).argmax(-1)

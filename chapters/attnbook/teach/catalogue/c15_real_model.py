@@ -6,36 +6,27 @@ import torch
 import torch.nn.functional as F
 
 from attnbook.gpt import GPT, GPTConfig
-from attnbook.teach.proof import Case
+from attnbook.teach.catalogue.c10_block import gpt2_block
+from attnbook.teach.inputs import drawn, f64, ints, randns
 from attnbook.teach.seeded import randn
 from attnbook.teach.tasks import task
 
-
-def _joint_cases():
-    eye = torch.eye(2, dtype=torch.float64)
-    joint = torch.cat([eye, 10 * eye, 100 * eye], -1)  # (2, 6)
-    token = torch.tensor([[[1.0, 2.0]]], dtype=torch.float64)
-    return {
-        "two heads of width one": (token, joint, joint[0] * 0, 2),
-        "one head": _joint(1, 3, 4, 1, seed=1),
-        "three heads": _joint(2, 5, 12, 3, seed=2),
-        "as many heads as components": _joint(3, 1, 5, 5, seed=3),
-    }
+_JOINT = f64([1, 0, 10, 0, 100, 0], [0, 1, 0, 10, 0, 100])
 
 
 def _joint(B, T, d, n_heads, *, seed):
-    return (
-        randn(B, T, d, seed=seed),
-        randn(d, 3 * d, seed=seed + 10),
-        randn(3 * d, seed=seed + 20),
-        n_heads,
-    )
+    return *randns((B, T, d), (d, 3 * d), (3 * d,), seed=seed), n_heads
 
 
 @task(
     against="torch's F.linear, part by part",
     gradients=True,
-    cases=_joint_cases,
+    cases={
+        "two heads of width one": (f64([[1, 2]]), _JOINT, f64(*[0] * 6), 2),
+        "one head": _joint(1, 3, 4, 1, seed=1),
+        "three heads": _joint(2, 5, 12, 3, seed=2),
+        "as many heads as components": _joint(3, 1, 5, 5, seed=3),
+    },
 )
 def queries_keys_values(x, weight, bias, n_heads):
     """queries, keys and values, (B, H, T, d_k) each, of tokens x (B, T, d) by
@@ -51,18 +42,13 @@ def queries_keys_values(x, weight, bias, n_heads):
     return tuple(found)
 
 
-@queries_keys_values.mistake(
-    "lablup/mlxcel #928 (the other way round: GPT-NeoX's outputs do lie "
-    "head by head, and cutting in three would be the mistake)"
-)
+@queries_keys_values.mistake("lablup/mlxcel #928")
 def cuts_head_by_head(x, weight, bias, n_heads):
     """All shapes are right. The queries of one head are made of queries, keys
     and values of several; with a single head nothing is wrong.
-
     cause: The outputs are taken to lie head by head, (H, 3, d_k), as in
     GPT-NeoX. In GPT-2 they lie part by part, (3, H, d_k).
-    fix: Cut into three parts first, then each part into heads.
-    """
+    fix: Cut into three parts first, then each part into heads."""
     y = x @ weight + bias
     y = y.unflatten(-1, (n_heads, 3, -1))  # (B, T, H, 3, d_k)
     q, k, v = y.transpose(1, 2).unbind(-2)
@@ -71,29 +57,14 @@ def cuts_head_by_head(x, weight, bias, n_heads):
 
 def _checkpoint(d, context, n_layers, *, seed):
     """Tensors as GPT2LMHeadModel saves them."""
-    shapes = {"transformer.wte.weight": (11, d)}
-    shapes["transformer.wpe.weight"] = (context, d)
+    wte, wpe, weight, bias = randns(
+        (11, d), (context, d), (d,), (d,), seed=seed
+    )
+    found = {"transformer.wte.weight": wte, "transformer.wpe.weight": wpe}
     for n in range(n_layers):
-        at = f"transformer.h.{n}."
-        shapes |= {
-            at + "ln_1.weight": (d,),
-            at + "ln_1.bias": (d,),
-            at + "attn.c_attn.weight": (d, 3 * d),
-            at + "attn.c_attn.bias": (3 * d,),
-            at + "attn.c_proj.weight": (d, d),
-            at + "attn.c_proj.bias": (d,),
-            at + "ln_2.weight": (d,),
-            at + "ln_2.bias": (d,),
-            at + "mlp.c_fc.weight": (d, 4 * d),
-            at + "mlp.c_fc.bias": (4 * d,),
-            at + "mlp.c_proj.weight": (4 * d, d),
-            at + "mlp.c_proj.bias": (d,),
-        }
-    shapes |= {"transformer.ln_f.weight": (d,), "transformer.ln_f.bias": (d,)}
-    return {
-        name: randn(*shape, seed=100 * seed + n)
-        for n, (name, shape) in enumerate(shapes.items())
-    }
+        found |= gpt2_block(d, seed=seed + n, at=f"transformer.h.{n}.")
+    last = {"transformer.ln_f.weight": weight, "transformer.ln_f.bias": bias}
+    return found | last
 
 
 @task(
@@ -116,17 +87,13 @@ def to_linear(tensors):
     return found
 
 
-@to_linear.mistake(
-    "nntile/nntile #370 (in a review: a shape that happens to match)"
-)
+@to_linear.mistake("nntile/nntile #370")
 def leaves_the_square_ones(tensors):
     """The weights load without an error and the logits are wrong.
-
     cause: Only matrices that would not fit are transposed. Attention's output,
     (d_model, d_model), fits either way.
     fix: Transpose by the kind of layer, not by the shape: all four Conv1Ds of
-    every block.
-    """
+    every block."""
     return {
         name: p.T if ".h." in name and p.shape != p.shape[::-1] else p
         for name, p in tensors.items()
@@ -137,11 +104,9 @@ def leaves_the_square_ones(tensors):
 def transposes_the_embeddings_too(tensors):
     """An error about the shape of the token embedding; and where the context
     is as long as a token is wide, positions that are wrong without a word.
-
     cause: Everything with two axes is transposed. The two embeddings are
     tables with one row a token or a position, and no Conv1Ds.
-    fix: Transpose the matrices inside the blocks only.
-    """
+    fix: Transpose the matrices inside the blocks only."""
     return {name: p.T if p.ndim == 2 else p for name, p in tensors.items()}
 
 
@@ -175,11 +140,9 @@ def what_differs(expected, found):
 def looks_at_common_names_alone(expected, found):
     """Nothing is reported for a file whose names are all wrong. The model
     keeps the random numbers that it began with, and runs.
-
     cause: Only names on both sides are looked at, which is what
     load_state_dict does with strict=False.
-    fix: Look at every name that stands on one side or on the other.
-    """
+    fix: Look at every name that stands on one side or on the other."""
     return {
         name: (expected[name], found[name])
         for name in expected
@@ -187,15 +150,13 @@ def looks_at_common_names_alone(expected, found):
     }
 
 
-@what_differs.mistake("PIQuIL/QuCumber #18 (there asked for)")
+@what_differs.mistake("PIQuIL/QuCumber #18")
 def forgets_what_is_left_over(expected, found):
     """A tensor that the model has no place for is dropped without a word: a
     bias, or an output head that is not tied.
-
     cause: Only what the model asks for is looked up; what the file has beyond
     that is never seen.
-    fix: Report what is left over as well.
-    """
+    fix: Report what is left over as well."""
     return {
         name: (shape, found.get(name))
         for name, shape in expected.items()
@@ -203,53 +164,51 @@ def forgets_what_is_left_over(expected, found):
     }
 
 
-def _config_cases():
-    gpt2 = {
-        "model_type": "gpt2",
-        "vocab_size": 11,
-        "n_positions": 7,
-        "n_embd": 6,
-        "n_head": 2,
-        "n_layer": 1,
-        "n_inner": None,
-        "layer_norm_epsilon": 1e-5,
-        "activation_function": "gelu_new",
-    }
-    llama = {
-        "model_type": "llama",
-        "vocab_size": 11,
-        "hidden_size": 8,
-        "max_position_embeddings": 7,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 4,
-        "intermediate_size": 9,
-        "hidden_act": "silu",
-        "rms_norm_eps": 1e-5,
-        "rope_theta": 10_000.0,
-        "attention_bias": False,
-        "tie_word_embeddings": False,
-    }
-    return {
-        "a GPT-2": (gpt2,),
-        "another epsilon": (gpt2 | {"layer_norm_epsilon": 1e-6},),
-        "exact GELU, 10 inside": (
-            gpt2 | {"activation_function": "gelu", "n_inner": 10},
-        ),
-        "a Llama": (llama,),
-        "another epsilon and base": (
-            llama | {"rms_norm_eps": 1e-6, "rope_theta": 500.0},
-        ),
-        "two heads of keys, a tied head": (
-            llama | {"num_key_value_heads": 2, "tie_word_embeddings": True},
-        ),
-    }
+_GPT2 = {
+    "model_type": "gpt2",
+    "vocab_size": 11,
+    "n_positions": 7,
+    "n_embd": 6,
+    "n_head": 2,
+    "n_layer": 1,
+    "n_inner": None,
+    "layer_norm_epsilon": 1e-5,
+    "activation_function": "gelu_new",
+}
+_LLAMA = {
+    "model_type": "llama",
+    "vocab_size": 11,
+    "hidden_size": 8,
+    "max_position_embeddings": 7,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "intermediate_size": 9,
+    "hidden_act": "silu",
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10_000.0,
+    "attention_bias": False,
+    "tie_word_embeddings": False,
+}
 
 
 @task(
     against="a table of names",
     home="families.config_of",
-    cases=_config_cases,
+    cases={
+        "a GPT-2": (_GPT2,),
+        "another epsilon": (_GPT2 | {"layer_norm_epsilon": 1e-6},),
+        "exact GELU, 10 inside": (
+            _GPT2 | {"activation_function": "gelu", "n_inner": 10},
+        ),
+        "a Llama": (_LLAMA,),
+        "another epsilon and base": (
+            _LLAMA | {"rms_norm_eps": 1e-6, "rope_theta": 500.0},
+        ),
+        "two heads of keys, a tied head": (
+            _LLAMA | {"num_key_value_heads": 2, "tie_word_embeddings": True},
+        ),
+    },
 )
 def config_of(config):
     """the GPTConfig of a config.json, given as a dictionary"""
@@ -299,11 +258,9 @@ def _config(config, **other):
 def keeps_the_books_epsilon(config):
     """Everything loads, all shapes are right, and the logits are off by a
     little. Only where the inputs of a norm are small does it show.
-
     cause: The epsilon of the norms is a fixed number in the code, not the one
     of the checkpoint.
-    fix: Read it from the configuration, like the sizes.
-    """
+    fix: Read it from the configuration, like the sizes."""
     return _config(config, norm_eps=1e-5)
 
 
@@ -313,29 +270,22 @@ def keeps_the_books_epsilon(config):
 def gives_every_head_its_own_keys(config):
     """A model with grouped queries cannot be loaded: the matrices of its keys
     and values are smaller than expected.
-
     cause: num_key_value_heads is not read; the number of queries' heads is
     taken for that of the keys'.
-    fix: Read it, and give the keys and values that many heads.
-    """
+    fix: Read it, and give the keys and values that many heads."""
     heads = config.get("num_attention_heads", config.get("n_head"))
     llama = config["model_type"] == "llama"
     return _config(config, **({"n_kv_heads": heads} if llama else {}))
 
 
-def _count_cases():
-    sizes = [
-        ("two queries' heads, one of keys", (5, 4, 6, 1, 2, 1)),
-        ("all heads of their own", (7, 6, 10, 2, 3, 3)),
-        ("four groups of two", (11, 16, 24, 3, 8, 4)),
-        ("as large as Llama 2 70B", (32_000, 8192, 28_672, 80, 64, 8)),
-    ]
-    return {label: args for label, args in sizes}
-
-
 @task(
     against="the shapes of all matrices",
-    cases=_count_cases,
+    cases={
+        "two queries' heads, one of keys": (5, 4, 6, 1, 2, 1),
+        "all heads of their own": (7, 6, 10, 2, 3, 3),
+        "four groups of two": (11, 16, 24, 3, 8, 4),
+        "as large as Llama 2 70B": (32_000, 8192, 28_672, 80, 64, 8),
+    },
 )
 def llama_parameters(vocab_size, d_model, d_ff, n_layers, n_heads, n_kv_heads):
     """the number of parameters of a Llama-style model whose output head is not
@@ -374,12 +324,10 @@ def counts_keys_for_every_head(
     vocab_size, d_model, d_ff, n_layers, n_heads, n_kv_heads
 ):
     """Right without groups; a model of 70 billion parameters comes out at 78.
-
     cause: Keys and values are counted as d_model by d_model each. With grouped
     queries they have n_kv_heads heads, not n_heads.
     fix: Count d_model · n_kv_heads · d_k for each of the two.
-    hint: How wide are all keys of one token together?
-    """
+    hint: How wide are all keys of one token together?"""
     return _count(
         vocab_size, d_model, d_ff, n_layers, shared=d_model, matrices=3
     )
@@ -388,33 +336,23 @@ def counts_keys_for_every_head(
 @llama_parameters.mistake("TransformerLensOrg/TransformerLens #448")
 def forgets_the_gate(vocab_size, d_model, d_ff, n_layers, n_heads, n_kv_heads):
     """The count is too small by a third of the feed-forward layers.
-
     cause: SwiGLU is counted like a feed-forward layer with two matrices; the
     gate is a third.
     fix: Count 3 · d_model · d_ff.
-    hint: How many matrices does the feed-forward layer have now?
-    """
+    hint: How many matrices does the feed-forward layer have now?"""
     shared = d_model // n_heads * n_kv_heads
     return _count(
         vocab_size, d_model, d_ff, n_layers, shared=shared, matrices=2
     )
 
 
-def _attention_cases():
-    def case(label, d, seed):
-        key_value = randn(2 * d, d, seed=seed + 1)
-        return Case(label, (randn(d, d, seed=seed), key_value))
-
-    return [
-        case("width one", 1, 1),
-        case("width two", 2, 3),
-        case("width six", 6, 5),
-    ]
-
-
 @task(
     against="what the layers make of the identity",
-    cases=_attention_cases,
+    cases={
+        "width one": randns((1, 1), (2, 1), seed=1),
+        "width two": randns((2, 2), (4, 2), seed=3),
+        "width six": randns((6, 6), (12, 6), seed=5),
+    },
 )
 def to_c_attn(query, key_value):
     """GPT-2's joint matrix, (d, 3 d), of the book's query, (d, d), and
@@ -424,46 +362,37 @@ def to_c_attn(query, key_value):
     return torch.cat([F.linear(eye, query), F.linear(eye, key_value)], -1)
 
 
-@to_c_attn.mistake("ggml-org/ggml #371 (the error there, the other way round)")
+@to_c_attn.mistake("ggml-org/ggml #371")
 def stacks_and_forgets_to_transpose(query, key_value):
     """The matrix has the shape (3 d, d), which GPT-2 refuses.
-
     cause: The matrices are stacked as nn.Linear keeps them, (out, in). A
     Conv1D keeps (in, out).
     fix: Transpose what has been stacked.
-    hint: Which axis of a Conv1D's matrix is multiplied with the token?
-    """
+    hint: Which axis of a Conv1D's matrix is multiplied with the token?"""
     return torch.cat([query, key_value])
 
 
 @to_c_attn.mistake()
 def reshapes_where_it_should_transpose(query, key_value):
     """The shape is right, and the numbers are in the wrong places.
-
     cause: reshape keeps the order of the numbers in memory and cuts the rows
     anew; it does not turn rows into columns.
     fix: Use .T, which exchanges the axes.
-    hint: Where should the number in row 0, column 1 of query stand?
-    """
+    hint: Where should the number in row 0, column 1 of query stand?"""
     return torch.cat([query, key_value]).reshape(len(query), -1)
-
-
-def _llama_cases():
-    def case(label, n_kv_heads, d_k, d, seed):
-        k, v = (randn(n_kv_heads * d_k, d, seed=seed + n) for n in (0, 1))
-        return Case(label, (k, v, n_kv_heads))
-
-    column = torch.arange(4.0, dtype=torch.float64)[:, None]  # (4, 1)
-    return [
-        Case("one head of four rows", (column, column + 10, 1)),
-        case("two heads of four", 2, 4, 3, seed=1),
-        case("four heads of six", 4, 6, 5, seed=3),
-    ]
 
 
 @task(
     against="torch.unflatten",
-    cases=_llama_cases,
+    cases={
+        "one head of four rows": (
+            f64([0], [1], [2], [3]),
+            f64([10], [11], [12], [13]),
+            1,
+        ),
+        "two heads of four": (*randns((8, 3), (8, 3), seed=1), 2),
+        "four heads of six": (*randns((24, 5), (24, 5), seed=3), 4),
+    },
 )
 def stack_key_value(k_proj, v_proj, n_kv_heads):
     """the book's key_value matrix, (2 · H_kv · d_k, d), of the two matrices
@@ -479,58 +408,53 @@ def stack_key_value(k_proj, v_proj, n_kv_heads):
 def stacks_them_as_they_are(k_proj, v_proj, n_kv_heads):
     """The first token comes out right and the later ones wrong, without an
     error.
-
     cause: The matrices are made for the interleaved rotation and are used with
     the half one.
     fix: Reorder the rows of each head of the keys (and of the queries).
     hint: Which components does the rotation take together, in the checkpoint's
-    model and in ours?
-    """
+    model and in ours?"""
     return torch.cat([k_proj, v_proj])
 
 
-@stack_key_value.mistake(
-    "InternLM/lmdeploy #2639 (there asked why the values are left)"
-)
+@stack_key_value.mistake("InternLM/lmdeploy #2639")
 def reorders_the_values_too(k_proj, v_proj, n_kv_heads):
     """Scores and weights are right, and the context has its components in the
     wrong order.
-
     cause: The values are reordered like the keys. They are not rotated, and
     W_O expects them as they were.
     fix: Reorder the rows of queries and keys alone.
-    hint: What is rotated, and what is not?
-    """
+    hint: What is rotated, and what is not?"""
     both = torch.cat([k_proj, v_proj]).unflatten(0, (2 * n_kv_heads, -1, 2))
     return both.transpose(1, 2).flatten(0, 2)
 
 
-def _recorded_cases():
-    x = torch.tensor([1.0, 2.0], dtype=torch.float64)
-    nan = torch.tensor([1.0, torch.nan], dtype=torch.float64)
-    deep = {f"layer {n}": randn(2, 3, seed=n) for n in range(4)}
-    noisy = {name: y + 1e-7 for name, y in deep.items()}
-    off = {
-        name: y * (1 + (n > 1) * 10**n)
-        for n, (name, y) in enumerate(noisy.items())
-    }
-    return {
-        "the second": ({"a": x, "b": x}, {"a": x, "b": x + 1}, 1e-4),
-        "a NaN": ({"a": x, "b": nan}, {"a": x, "b": x}, 1e-4),
-        "two, the later one worse": (
-            {"a": x, "b": x, "c": x},
-            {"a": x, "b": x + 1, "c": x + 9},
-            1e-4,
-        ),
-        "rounding alone": (deep, noisy, 1e-4),
-        "rounding, then more": (deep, off, 1e-4),
-        "a stricter bound": (deep, noisy, 1e-9),
-    }
+_DEEP = {f"layer {n}": randn(2, 3, seed=n) for n in range(4)}
+_NOISY = {name: x + 1e-7 for name, x in _DEEP.items()}
+_OFF = _NOISY | {
+    "layer 2": _DEEP["layer 2"] * 2,
+    "layer 3": f64([9] * 3, [9] * 3),
+}
+_PAIR, _HOLED = f64(1, 2), f64(1, torch.nan)
 
 
 @task(
     against="a loop over tensors",
-    cases=_recorded_cases,
+    cases={
+        "the second": (
+            {"a": _PAIR, "b": _PAIR},
+            {"a": _PAIR, "b": _PAIR + 1},
+            1e-4,
+        ),
+        "a NaN": ({"a": _PAIR, "b": _HOLED}, {"a": _PAIR, "b": _PAIR}, 1e-4),
+        "two, the later one worse": (
+            {"a": _PAIR, "b": _PAIR, "c": _PAIR},
+            {"a": _PAIR, "b": _PAIR + 1, "c": _PAIR + 9},
+            1e-4,
+        ),
+        "rounding alone": (_DEEP, _NOISY, 1e-4),
+        "rounding, then more": (_DEEP, _OFF, 1e-4),
+        "a stricter bound": (_DEEP, _NOISY, 1e-9),
+    },
 )
 def find_first(ours, theirs, bound):
     """the name of the first tensor that is further from the reference's than
@@ -546,31 +470,24 @@ def find_first(ours, theirs, bound):
 def lets_a_nan_pass(ours, theirs, bound):
     """A layer full of NaN counts as equal, and the name is that of a later
     layer or None.
-
     cause: Every comparison with NaN is False, so NaN > bound is False too.
     fix: Ask whether the difference is within the bound, and deny it: not (gap
     <= bound).all().
-    hint: What is `float('nan') > 1e-4`?
-    """
+    hint: What is `float('nan') > 1e-4`?"""
     for name, x in ours.items():
         if (x - theirs[name]).abs().max() > bound:
             return name
     return None
 
 
-@find_first.mistake(
-    "huggingface/transformers #18559 (the last layer suspected there, the "
-    "first one off)"
-)
+@find_first.mistake("huggingface/transformers #18559")
 def names_the_largest(ours, theirs, bound):
     """A late layer is named, and the fault is not in it.
-
     cause: The largest difference is looked for. An error grows on its way
     through the layers; it begins where it is still small.
     fix: Go through the layers in the order in which they run, and stop at the
     first beyond the bound.
-    hint: Is the layer with the largest difference the one where it began?
-    """
+    hint: Is the layer with the largest difference the one where it began?"""
     gaps = {
         name: (x - theirs[name]).abs().nan_to_num(nan=torch.inf).max().item()
         for name, x in ours.items()
@@ -579,81 +496,43 @@ def names_the_largest(ours, theirs, bound):
     return worst if gaps[worst] > bound else None
 
 
-class Labelled(GPT):
-    """A model that is printed as its label."""
-
-    def __init__(self, config, label):
-        super().__init__(config)
-        self.label = label
-
-    def __repr__(self):
-        return self.label
-
-
-_SIZES = {
-    "vocab_size": 7,
-    "context": 6,
-    "d_model": 8,
-    "n_heads": 2,
-    "n_layers": 2,
-}
-_LLAMA = {
-    "positions": "rotary",
-    "norm": "rms",
-    "activation": "swiglu",
-    "bias": False,
-    "tied": False,
-    "n_kv_heads": 1,
-}
+_SIZES = dict(vocab_size=7, context=6, d_model=8, n_heads=2, n_layers=2)
+_ROTARY = dict(
+    positions="rotary",
+    norm="rms",
+    activation="swiglu",
+    bias=False,
+    tied=False,
+    n_kv_heads=1,
+)
 
 
-def _hunt(label, *, seed, plant=None, sizes=_SIZES, **other):
-    """Two models with equal parameters, one with a bug."""
-    theirs = Labelled(GPTConfig(**sizes), "the reference").double()
-    for n, (name, p) in enumerate(theirs.named_parameters()):
-        values = randn(*p.shape, seed=100 * seed + n) / 2
-        is_scale = p.ndim == 1 and name.endswith("weight")
-        p.data = values + 1 if is_scale else values
-    ours = Labelled(GPTConfig(**sizes | other), "the suspect").double()
+def _hunt(seed, plant=None, sizes=_SIZES, **other):
+    """Two models with equal parameters, one with a bug, and tokens."""
+    theirs = drawn(GPT(GPTConfig(**sizes)), seed=seed).requires_grad_(False)
+    ours = GPT(GPTConfig(**sizes | other)).double().requires_grad_(False)
     ours.load_state_dict(theirs.state_dict())
     if plant:
-        with torch.no_grad():
-            plant(ours)
-    generator = torch.Generator().manual_seed(seed)
-    tokens = torch.randint(7, (2, 5), generator=generator)
-    return Case(label, (ours.eval(), theirs.eval(), tokens))
+        plant(ours)
+    return ours.eval(), theirs.eval(), ints([0, 3, 6, 2, 5], [4, 4, 1, 0, 2])
 
 
-def _hunt_cases():
-    def loose_norm(model):
-        model.blocks[1].attention_norm.eps = 1e-2
+def _untransposed(model):
+    weight = model.blocks[1].attention.out.weight
+    weight.copy_(weight.T.clone())
 
-    def untransposed(model):
-        model.blocks[1].attention.out.weight.copy_(
-            model.blocks[1].attention.out.weight.T.clone()
-        )
 
-    def one_place_on(model):
-        weight = model.position_embedding.weight
-        weight.copy_(weight.roll(1, 0))
+def _loose_norm(model):
+    model.blocks[1].attention_norm.eps = 1e-2
 
-    def nothing_to_hear(model):
-        model.blocks[0].attention.key_value.weight[-1] = torch.nan
 
-    return [
-        _hunt("a matrix", seed=1, plant=untransposed),
-        _hunt("a norm", seed=2, plant=loose_norm),
-        _hunt("between two matrices", seed=3, activation="gelu"),
-        _hunt("the positions", seed=4, plant=one_place_on),
-        _hunt("no bug", seed=5),
-        _hunt("NaN", seed=6, plant=nothing_to_hear),
-        _hunt(
-            "a Llama's rotation",
-            seed=7,
-            sizes=_SIZES | _LLAMA,
-            rotary_base=100.0,
-        ),
-    ]
+def _one_place_on(model):
+    weight = model.position_embedding.weight
+    weight.copy_(weight.roll(1, 0))
+
+
+def _nothing_to_hear(model):
+    model.blocks[0].attention.key_value.weight[-1] = torch.nan
 
 
 def _outputs(model, tokens):
@@ -679,7 +558,17 @@ def _outputs(model, tokens):
 
 @task(
     against="the outputs of all modules",
-    cases=_hunt_cases,
+    cases=lambda: {
+        "a matrix": _hunt(1, _untransposed),
+        "a norm": _hunt(2, _loose_norm),
+        "between two matrices": _hunt(3, activation="gelu"),
+        "the positions": _hunt(4, _one_place_on),
+        "no bug": _hunt(5),
+        "NaN": _hunt(6, _nothing_to_hear),
+        "a Llama's rotation": _hunt(
+            7, sizes=_SIZES | _ROTARY, rotary_base=100.0
+        ),
+    },
 )
 def first_wrong(ours, theirs, tokens):
     """the name, as in named_modules(), of the part of the model that is the
@@ -688,19 +577,14 @@ def first_wrong(ours, theirs, tokens):
     return find_first(_outputs(ours, tokens), _outputs(theirs, tokens), 1e-9)
 
 
-@first_wrong.mistake(
-    "alibaba/Pai-Megatron-Patch #605 (equal weights in its table, unequal "
-    "outputs)"
-)
+@first_wrong.mistake("alibaba/Pai-Megatron-Patch #605")
 def compares_the_parameters(ours, theirs, tokens):
     """A fault in a number that is not a parameter is not found: an epsilon, an
     activation, the base of a rotation.
-
     cause: Parameters are compared, and two models with equal parameters can
     still compute different things.
     fix: Compare what the parts give when the model runs.
-    hint: What could differ between two models whose parameters are equal?
-    """
+    hint: What could differ between two models whose parameters are equal?"""
     theirs = dict(theirs.named_parameters())
     for name, p in ours.named_parameters():
         if not ((p - theirs[name]).abs() <= 1e-9).all():
@@ -708,19 +592,15 @@ def compares_the_parameters(ours, theirs, tokens):
     return None
 
 
-@first_wrong.mistake(
-    "Lightning-AI/pytorch-lightning #1556 (there in a summary)"
-)
+@first_wrong.mistake("Lightning-AI/pytorch-lightning #1556")
 def goes_by_the_order_of_definition(ours, theirs, tokens):
     """A whole block is named where one norm in it is wrong.
-
     cause: The parts are visited in the order of their definition, in which a
     block comes before what is in it, and attention before the norm that runs
     first.
     fix: Take the order in which the parts finish: that in which their forward
     hooks are called.
-    hint: In which order do the parts finish when the model runs?
-    """
+    hint: In which order do the parts finish when the model runs?"""
     mine, reference = _outputs(ours, tokens), _outputs(theirs, tokens)
     names = [name for name, _ in ours.named_modules() if name in mine]
     mine = {name: mine[name] for name in names}
