@@ -104,6 +104,9 @@ def describe(app, pagename, templatename, context, doctree):
             '<meta name="description" content="Search '
             f'{html.escape(app.config.html_title)}" />'
         )
+    if pagename == "404":  # is sent from any depth
+        context["base"] = urlsplit(app.config.html_baseurl).path
+        context["pageurl"] = None
     if doctree is None:
         return
     front = pagename == app.config.root_doc
