@@ -129,8 +129,7 @@ def describe(app, pagename, templatename, context, doctree):
         'property="og:image"': app.config.html_baseurl + card.as_posix(),
         'property="og:image:width"': WIDTH,
         'property="og:image:height"': HEIGHT,
-        'property="og:image:alt"': f"The title, {title}, beside the book’s logo: "
-        "bars balanced on their average",
+        'property="og:image:alt"': f"{title}, beside the book’s logo",
         'name="twitter:card"': "summary_large_image",
     }
     icon = context["pathto"](f"_static/{LOGO.name}", resource=True)

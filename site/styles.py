@@ -19,8 +19,9 @@ from pathlib import Path
 import tinycss2
 from fontTools import subset
 from fontTools.ttLib import TTFont
-from sphinx.errors import ExtensionError
+from sphinx.util.logging import getLogger
 
+logger = getLogger(__name__)
 logging.getLogger("fontTools").setLevel("WARNING")  # not each glyph
 
 LINK = re.compile(
@@ -114,7 +115,7 @@ def purged(rules, words):
         elif rule.type == "comment" and rule.value.startswith("!"):
             kept[rule.serialize()] = None
         elif rule.type == "error":
-            raise ExtensionError(f"a style sheet is wrong: {rule.message}")
+            logger.warning("a style sheet is wrong: %s", rule.message)
     return "\n".join(kept)
 
 
@@ -228,10 +229,14 @@ def lighten(site):
     sheets = sheets_of(next(iter(pages.values())))
     for page, text in pages.items():
         if sheets_of(text) != sheets or not sheets:
-            raise ExtensionError(
-                f"{page.name} does not link the same style sheets as the "
-                f"first page; expected {sheets}; got {sheets_of(text)}"
+            logger.warning(
+                "%s links other style sheets than the first page; "
+                "expected %s; got %s",
+                page.name,
+                sheets,
+                sheets_of(text),
             )
+            return
     css = ""
     for name, *media in sheets:
         source = read_sheet(static / name, static)
