@@ -28,7 +28,6 @@ LINK = re.compile(
     r'\s*<link (?=[^>]*rel="stylesheet")'
     r'[^>]*href="(?P<root>[^":]*?)_static/(?P<name>[^"?]+)[^>]*>'
 )
-MEDIA = re.compile(r'\smedia="([^"]+)"')
 SCRIPT = re.compile(r'<script [^>]*src="[^":]*?_static/([^"?]+)')
 URL = re.compile(r"""url\((?!["']?(?:data:|#))["']?([^"')]+)["']?\)""")
 FACE = re.compile(r"@font-face\s*\{[^}]*\}")
@@ -42,9 +41,7 @@ BY_BOOTSTRAP = {
 }
 
 # The two fonts that nearly every formula is set in.
-EARLY_FONTS = re.compile(
-    r"url\((fonts/KaTeX_(?:Main-Regular|Math-Italic)\.[^)]+)\)"
-)
+EARLY = re.compile(r"url\((fonts/KaTeX_(?:Main-Regular|Math-Italic)\.[^)]+)\)")
 
 
 # What the pages use
@@ -168,21 +165,21 @@ def with_small_fonts(css, formulas, static):
             url = f"data:font/woff2;base64,{code}"
         else:
             data = subset_font(static / url, formulas)
-            url = f"fonts/{Path(url).stem}.{digest(data)}.woff2"
-            write(static / url, data)
+            url = write(static, f"fonts/{Path(url).name}", data)
         source = f'src:url({url}) format("woff2")'
         return re.sub(r'src:(?:[^;"}]|"[^"]*")*', source, found[0])
 
     return FACE.sub(smaller, css)
 
 
-def digest(data):
-    return hashlib.sha256(data).hexdigest()[:8]
-
-
-def write(path, data):
+def write(folder, name, data):
+    """Write a file, a digest of it in its name, which is returned."""
+    digest = hashlib.sha256(data).hexdigest()[:8]
+    stem, _, ending = name.rpartition(".")
+    path = folder / f"{stem}.{digest}.{ending}"
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(data)
+    return path.relative_to(folder).as_posix()
 
 
 # Pages
@@ -195,13 +192,6 @@ def pages_of(site):
         for page in site.rglob("*.html")
         if not page.relative_to(site).parts[0].startswith("_")
     )
-
-
-def sheets_of(page):
-    """The style sheets that a page links, each with its media or none."""
-    return [
-        (link["name"], *MEDIA.findall(link[0])) for link in LINK.finditer(page)
-    ]
 
 
 def relinked(page, name, fonts):
@@ -226,30 +216,23 @@ def lighten(site):
     """Give the pages of a site one style sheet, with no more than they use."""
     static = site / "_static"
     pages = {page: page.read_text("utf-8") for page in pages_of(site)}
-    sheets = sheets_of(next(iter(pages.values())))
-    for page, text in pages.items():
-        if sheets_of(text) != sheets or not sheets:
-            logger.warning(
-                "%s links other style sheets than the first page; "
-                "expected %s; got %s",
-                page.name,
-                sheets,
-                sheets_of(text),
-            )
-            return
+    linked = {
+        tuple(m["name"] for m in LINK.finditer(t)) for t in pages.values()
+    }
+    if len(linked) != 1 or () in linked:
+        logger.warning("expected one list of style sheets; got %s", linked)
+        return
     css = ""
-    for name, *media in sheets:
+    for name in linked.pop():
         source = read_sheet(static / name, static)
-        css += f"@media {media[0]} {{\n{source}\n}}" if media else source
+        css += f"@media print {{{source}}}" if "print" in name else source
     css = purged(
         tinycss2.parse_stylesheet(css), words_of(pages.values(), static)
     )
     formulas = set().union(*map(characters_of_formulas, pages.values()))
     css = with_small_fonts(css, formulas, static)
-    name = f"book.{digest(css.encode('utf-8'))}.css"
-    write(static / name, css.encode("utf-8"))
+    name, fonts = write(static, "book.css", css.encode()), EARLY.findall(css)
     for page, text in pages.items():
-        fonts = EARLY_FONTS.findall(css)
         page.write_text(relinked(text, name, fonts), "utf-8")
 
 
