@@ -1,10 +1,9 @@
 """What this book needs of Sphinx beyond its settings.
 
-Four things: formulas rendered while building, by KaTeX, where a wrong one
-fails the build, and numbered; citations that are plain links, so that they
-read well in a notebook too; boxes around exercises; and mends of the theme's
-pages. The theme's templates are left alone: a page is mended as it is written,
-and a mend that no longer finds its place warns, which fails the build.
+Formulas are rendered while building, by KaTeX, where a wrong one fails the
+build, and numbered. Citations are plain links, so that they read well in a
+notebook too. Exercises get a box. The theme's pages are made by templates/;
+what no template reaches is mended here.
 """
 
 import html
@@ -18,7 +17,6 @@ from pathlib import Path
 import sphinxcontrib.katex as katex
 from docutils import nodes
 from sphinx.errors import ExtensionError
-from sphinx.jinja2glue import BuiltinTemplateLoader
 from sphinx.util import logging
 
 logger = logging.getLogger(__name__)
@@ -84,31 +82,11 @@ class Renderer:
         return answer["html"]
 
 
-# Commands that KaTeX knows and the MathJax of notebooks does not: \argmax
-# would stand there in red. \operatorname{argmax} is read by both.
-KATEX_ONLY = re.compile(
-    r"\\(argmax|argmin|plim|R|N|Z|P|Reals|reals|natnums|bm|bra|ket|braket|Set"
-    r"|set|coloneqq|vcentcolon|llbracket|rrbracket|mathclap|mathllap|mathrlap"
-    r"|degree)(?![A-Za-z])"
-)
-
-
-def fault_of_formula(latex):
-    """What a notebook or KaTeX would show otherwise than meant, if any."""
-    if found := KATEX_ONLY.search(latex):
-        return f"{found[0]} is unknown to a notebook's MathJax"
-    if r"\\" in latex and not re.search(r"\\begin|\\substack", latex):
-        return r"a line break \\ is lost outside \begin{aligned}"
-    return None
-
-
 def placing_errors(visit, closing_tag):
     """Make of a formula's error, which names no place, a warning at it."""
 
     def visitor(translator, node):
         latex = node.astext()
-        if fault := fault_of_formula(latex):
-            logger.warning("%s: %s", fault, latex, location=node)
         try:
             visit(translator, node)
         except katex.KaTeXError as error:
@@ -123,15 +101,6 @@ def placing_errors(visit, closing_tag):
 
 
 # Sources
-
-
-def find_toc(app, config):
-    """Find ``--toc`` from where the command is given.
-
-    Jupyter Book looks for it there, and then reads it relative to the
-    sources; this lets the two agree.
-    """
-    config.external_toc_path = str(Path(config.external_toc_path).resolve())
 
 
 def link_bibliography(app, env):
@@ -172,101 +141,54 @@ def box_exercises(app, doctree):
 
 # Pages
 
-# Each mend: a pattern that every page of the theme has, and what replaces it.
-MENDS = [
-    # 1.5 MB of script that draws the icons a second time; the theme's own
-    # icon fonts already do.
-    (r'<script defer src="[^"]*fontawesome\.js[^"]*"></script>', ""),
-    # Scripts that are to run last should not be fetched first.
-    (r'\s*<link rel="preload" as="script"[^>]*>', ""),
-    # The page is read and shown before a script runs; those within the page
-    # keep their turn among them as modules.
-    (r"<script (?=src=)", "<script defer "),
-    (r"<script>(?=DOCUMENTATION_OPTIONS\.)", '<script type="module">'),
-    # Light or dark is known before anything is drawn: set by the theme's
-    # script, at the end, it makes the browser style the whole page again. And
-    # a page that is opened anew at its top shows its first view first.
-    (
-        r'(dataset\.theme =) localStorage\.getItem\("theme"\) \|\| "auto";',
-        r"""\1
-      document.documentElement.dataset.mode.replace("auto", matchMedia(
-        "(prefers-color-scheme: dark)").matches ? "dark" : "light");
-    const [opened] = performance.getEntriesByType("navigation");
-    if (opened?.type === "navigate" && !opened.name.includes("#")) {
-      document.documentElement.dataset.firstView = "";
-    }""",
-    ),
-    # While a page comes, a browser shows what it has of it, and that moves: the
-    # header's buttons, a line that gets a formula, a table that gets a row. So
-    # let it wait until the first section is whole, or the page if it has none.
-    (
-        r"(?<=<head>)",
-        '\n    <link rel="expect" href="#first-view-ends" blocking="render">',
-    ),
-    (
-        r'(?s)(<article.*?<h2>.*?<h2|<footer class="bd-footer")(.*)',
-        r'\1 id="first-view-ends"\2',
-    ),
-    # The theme says Sphinx's word again.
-    (r'\s*<meta name="viewport" content="[^"]*"/>', ""),
-    # A spoken name must hold what is seen ("Search Ctrl+K"): without the
-    # label, the button's text is its name.
-    (r'(search-button-field[^>]*?) aria-label="Search"', r"\1"),
-    # The icon's own titles would be read as part of the button's name.
-    (
-        r'(<i class="theme-switch [^>]*?) title="[^"]*"',
-        r'\1 aria-hidden="true"',
-    ),
-    # The sidebar's logo and search button stand in no landmark.
-    (
-        r'(<div id="pst-primary-sidebar")',
-        r'\1 role="complementary" aria-label="Book"',
-    ),
-]
 
-# What some pages have, to be left out.
-SUPERFLUOUS = [
-    # docutils' word, which Sphinx has said.
-    '<meta name="viewport" content="width=device-width, initial-scale=1" />',
-    # myst-nb gives every fold this name instead of the one that it shows.
-    ' aria-label="Toggle hidden content"',
-    # docutils' roles of a bibliography: deprecated, and no list's items.
-    ' role="doc-biblioentry"',
-    ' role="list"',
-]
+def load_late(app, pagename, templatename, context, doctree):
+    """Let a page run its scripts once it is read, and copy code if it has it.
 
-# Sphinx and its extensions load these scripts on every page; here a page
-# loads what it uses. Each: the files' names, and what a page that needs them
-# has. (The style sheets become one for all pages; see styles.py.)
-ASSETS = [
-    (r"design-tabs", r'class="(?:[^"]* )?sd-'),
-    (
-        r"togglebutton",
-        r'class="(?:[^"]* )?toggle[ "]|class="admonition[^"]* dropdown[ "]',
-    ),
-    (r"clipboard\.min|copybutton", r'class="highlight'),
-    # Only used here when searching while typing, which is off.
-    (r"searchtools|language_data|searchindex", r'id="search-results"'),
-]
+    Those within the page keep their turn among them as modules.
+    """
+    has_code = 'class="highlight' in context.get("body", "")
+    scripts = [
+        script
+        for script in context["script_files"]
+        if has_code or not re.search("clipboard|copybutton", str(script))
+    ]
+    for script in scripts:
+        if script.filename:
+            script.attributes["defer"] = "defer"
+        else:
+            script.attributes["type"] = "module"
+    context["script_files"] = scripts
 
 
-def mend(page, name):
-    """Mend one page of the theme, given as text; warn where that fails."""
-    for pattern, replacement in MENDS:
-        page, found = re.subn(pattern, replacement, page)
-        if not found:
-            logger.warning("page %s has no %s to mend", name, pattern)
-    for superfluous in SUPERFLUOUS:
-        page = page.replace(superfluous, "")
-    for files, sign in ASSETS:
-        if not re.search(sign, page):
-            page = re.sub(
-                rf'\s*<script [^>]*src="(?:[^"]*/)?(?:{files})\.js[^"]*"[^>]*>'
-                r"</script>",
-                "",
-                page,
-            )
-    return page
+def mend_page(app, pagename, templatename, context, doctree):
+    """Mark where the first view ends, and leave out what reads badly.
+
+    The first view is all before the second section; templates/layout.html
+    marks a page that has none.
+    """
+    body, marked = re.subn(
+        r"(?s)^(.*?<h2>.*?<h2)",
+        r'\1 id="first-view-ends"',
+        context.get("body", ""),
+        count=1,
+    )
+    for superfluous in (
+        # myst-nb gives every fold this name instead of the one it shows.
+        ' aria-label="Toggle hidden content"',
+        # docutils' roles of a bibliography: deprecated, and no list's items.
+        ' role="doc-biblioentry"',
+        ' role="list"',
+    ):
+        body = body.replace(superfluous, "")
+    # Names and brackets look as code does without an element of their own.
+    # They are two thirds of the elements of code, a third of all.
+    body = re.sub(r'<span class="(?:n|p|w)">([^<]*)</span>', r"\1", body)
+    context["body"] = body
+    context["first_view_is_marked"] = bool(marked)
+    context["metatags"] = re.sub(  # Sphinx says it, too
+        '<meta name="viewport"[^>]*>', "", context.get("metatags", "")
+    )
 
 
 # The theme's script measures all that may scroll as soon as the page is read,
@@ -290,16 +212,6 @@ def mend_theme_script(app, exception):
     path.write_text(script, "utf-8")
 
 
-class MendedPages(BuiltinTemplateLoader):
-    """Sphinx's template engine, whose pages are mended."""
-
-    def render(self, template, context):
-        text = super().render(template, context)
-        if "</html>" in text:  # not one of the parts it is made of
-            text = mend(text, context["pagename"])
-        return text
-
-
 def setup(app):
     app.add_html_math_renderer(
         "book_katex",
@@ -312,14 +224,15 @@ def setup(app):
             None,
         ),
     )
-    # Before sphinx-external-toc, at 900, reads it.
-    app.connect("config-inited", find_toc, priority=800)
     app.connect("builder-inited", Renderer.start)
     app.connect("build-finished", Renderer.stop)
     # After the theme, at the usual priority, has copied its scripts.
     app.connect("build-finished", mend_theme_script, priority=900)
     # After sphinxcontrib-bibtex, at the usual priority, has made its list.
     app.connect("env-updated", link_bibliography, priority=900)
+    # After the theme and the cards have said what they have to say.
+    app.connect("html-page-context", load_late, priority=900)
+    app.connect("html-page-context", mend_page, priority=900)
     app.connect("doctree-read", number_equations)
     app.connect("doctree-read", box_exercises)
     # One node answers one writer at a time.

@@ -1,8 +1,9 @@
 """What a page says of itself: to search engines, and where it is linked to.
 
 Its address, a description from its first words, and a card: the picture that
-messengers and networks show beside a link, drawn here with the page's title.
-All addresses follow from the repository's, which `_config.yml` names.
+messengers and networks show beside a link, drawn here with the page's title;
+templates/layout.html says all this. The addresses follow from the
+repository's, which `_config.yml` names.
 """
 
 import html
@@ -98,44 +99,22 @@ def first_words(doctree):
 
 
 def describe(app, pagename, templatename, context, doctree):
-    """Give a page's head its address, its description and its card."""
-    if pagename == "search":  # has no text of its own, and no card
-        context["metatags"] = (
-            '<meta name="description" content="Search '
-            f'{html.escape(app.config.html_title)}" />'
-        )
+    """Give a page's template its description and its card."""
+    site = app.config.html_baseurl
+    if pagename == "404":  # is sent from any depth, and has no address
+        context.update(base=urlsplit(site).path, pageurl=None)
     if doctree is None:
         return
-    front = pagename == app.config.root_doc
-    if front:
-        context["pageurl"] = app.config.html_baseurl
-    book = app.config.html_title
+    if pagename == app.config.root_doc:
+        context["pageurl"] = site
     title = html.unescape(re.sub("<.*?>", "", context["title"]))
-    description = first_words(doctree)
-    card = Path("_images", "cards", f"{pagename}.png")
-    file = Path(app.outdir) / card
+    file = Path(app.outdir, "_images", "cards", f"{pagename}.png")
     file.parent.mkdir(parents=True, exist_ok=True)
-    draw_card(title, book).save(file)
-    tags = {
-        'name="description"': description,
-        'property="og:type"': "website" if front else "article",
-        'property="og:site_name"': book,
-        'property="og:title"': title,
-        'property="og:description"': description,
-        'property="og:url"': context["pageurl"],
-        'property="og:image"': app.config.html_baseurl + card.as_posix(),
-        'property="og:image:width"': WIDTH,
-        'property="og:image:height"': HEIGHT,
-        'property="og:image:alt"': f"The title, {title}, beside the book’s logo: "
-        "bars balanced on their average",
-        'name="twitter:card"': "summary_large_image",
-    }
-    icon = context["pathto"](f"_static/{LOGO.name}", resource=True)
-    context["metatags"] += f'\n<link rel="apple-touch-icon" href="{icon}" />'
-    context["metatags"] += "".join(
-        f'\n<meta {key} content="{html.escape(str(value))}" />'
-        for key, value in tags.items()
-        if value
+    draw_card(title, app.config.html_title).save(file)
+    context.update(
+        plain_title=title,
+        description=first_words(doctree),
+        card=f"{site}_images/cards/{file.name}",
     )
 
 

@@ -1,11 +1,10 @@
-"""The book's style sheets and web fonts, cut down to what its pages use.
+"""One style sheet and small fonts: what the pages use of the theme's.
 
 The theme brings Bootstrap and all of Font Awesome, some 80 kB of compressed
 rules and 275 kB of icons, of which a page shows a few. Once all pages are
 written they are read: the style sheets that they link become one, whose rules
-are for something that stands on a page or that a script names, and each font
-keeps the glyphs of characters that are shown. Code loses the elements that
-give a word no other look than it has without.
+are for names that stand on a page or in a script, and each font keeps the
+glyphs of characters that are shown.
 """
 
 import base64
@@ -13,10 +12,9 @@ import hashlib
 import html
 import io
 import logging
-import posixpath
+import os
 import re
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import tinycss2
 from fontTools import subset
@@ -28,81 +26,46 @@ logging.getLogger("fontTools").setLevel("WARNING")  # not each glyph
 
 LINK = re.compile(
     r'\s*<link (?=[^>]*rel="stylesheet")'
-    r'[^>]*href="(?P<root>[^":]*?)_static/(?P<name>[^"?]+)[^"]*"[^>]*>'
+    r'[^>]*href="(?P<root>[^":]*?)_static/(?P<name>[^"?]+)[^>]*>'
 )
+SCRIPT = re.compile(r'<script [^>]*src="[^":]*?_static/([^"?]+)')
+URL = re.compile(r"""url\((?!["']?(?:data:|#))["']?([^"')]+)["']?\)""")
+FACE = re.compile(r"@font-face\s*\{[^}]*\}")
 
-# Bootstrap has a rule for every part that it knows, and names them all in
-# its script. These are the classes by which it works on the book's pages:
-# the menus in the header, and the tooltips.
+# Bootstrap's script names every class that Bootstrap knows. These are those
+# by which it works on the book's pages: the menus in the header, the tooltips.
 BOOTSTRAP = "bootstrap.js"
 BY_BOOTSTRAP = {
-    "show",
-    "fade",
-    "disabled",
-    "dropdown-menu",
-    "dropdown-item",
-    "tooltip",
-    "tooltip-inner",
-    "tooltip-arrow",
-    "bs-tooltip-auto",
+    *("show", "fade", "disabled", "dropdown-menu", "dropdown-item"),
+    *("tooltip", "tooltip-inner", "tooltip-arrow", "bs-tooltip-auto"),
 }
 
 # The two fonts that nearly every formula is set in.
-EARLY_FONTS = re.compile(
-    r"url\((fonts/KaTeX_(?:Main-Regular|Math-Italic)\.[^)]+)\)"
-)
-
-# How Pygments' style sheets say what code, or one of its tokens, looks like.
-HIGHLIGHT = re.compile(
-    r'(html\[data-theme="\w+"\]) \.highlight(?: \.(\w+))?\s*\{([^}]*)\}'
-)
-
-SCRIPT = re.compile(r'<script [^>]*src="[^":]*?_static/([^"?]+)')
+EARLY = re.compile(r"url\((fonts/KaTeX_(?:Main-Regular|Math-Italic)\.[^)]+)\)")
 
 
 # What the pages use
 
 
-def words_of(page):
-    """Elements, ids and classes of a page, and all words of its scripts."""
-    words = {name.lower() for name in re.findall(r"<([a-zA-Z][\w-]*)", page)}
-    for value in re.findall(r'\s(?:class|id)="([^"]*)"', page):
-        words.update(html.unescape(value).split())
-    words.update(re.findall(r"--[\w-]+", page))  # variables
-    for script in re.findall(r"<script[^>]*>(.*?)</script>", page, re.S):
-        words |= words_of_script(script)
-    return words
-
-
-def words_of_all(pages, static):
-    """The words of pages and of the scripts that they load."""
-    words = BY_BOOTSTRAP.union(*map(words_of, pages))
-    for script in {name for page in pages for name in SCRIPT.findall(page)}:
-        if not script.endswith(BOOTSTRAP):
-            words |= words_of_script((static / script).read_text("utf-8"))
-    return words
-
-
-def words_of_script(script):
-    return set(re.findall(r"[\w-]+", script))
+def words_of(pages, static):
+    """All words of the pages and of the scripts that they load."""
+    scripts = {name for page in pages for name in SCRIPT.findall(page)}
+    texts = [
+        (static / name).read_text("utf-8")
+        for name in scripts
+        if not name.endswith(BOOTSTRAP)
+    ]
+    return BY_BOOTSTRAP.union(
+        *(re.findall(r"[\w-]+", text) for text in [*pages, *texts])
+    )
 
 
 def characters_of_formulas(page):
-    """What KaTeX's fonts show on a page."""
-    shown, depth = set(), 0
-    for end, attributes, text in re.findall(r"<(/?)span([^>]*)>([^<]*)", page):
-        if depth:
-            depth += -1 if end else 1
-        elif 'class="katex-html"' in attributes:
-            depth = 1
-        if depth:
-            shown.update(html.unescape(text))
-    return shown
-
-
-def characters_of_icons(css):
-    """What rules make a browser show, such as content: "\\f0c9"."""
-    return set(re.findall(r'"(.)"', css))
+    """What KaTeX's fonts show on a page, and some of what follows them."""
+    formulas = re.findall(
+        r'class="katex-html".*?(?=<(?!/?(?:span|svg|path)\b))', page, re.S
+    )
+    return set(html.unescape(re.sub("<[^>]*>", "", "".join(formulas))))
 
 
 # Rules
@@ -111,135 +74,46 @@ def characters_of_icons(css):
 def is_used(selector, words):
     """Whether each class, id and element of a selector is among the words.
 
-    What stands in ``:not(...)`` and its like, or in brackets, is not asked:
+    What stands in brackets, or in ``:not(...)`` and its like, is not asked:
     in doubt a rule stays.
     """
-    before = ""
-    for token in selector:
-        if token.type == "hash" and token.value not in words:
-            return False
-        if token.type == "ident" and before != ":":
-            name = token.value if before == "." else token.lower_value
-            if name not in words:
-                return False
-        before = token.value if token.type == "literal" else ""
-    return True
-
-
-def split_at_commas(tokens):
-    parts = [[]]
-    for token in tokens:
-        if token.type == "literal" and token.value == ",":
-            parts.append([])
-        else:
-            parts[-1].append(token)
-    return parts
+    asked = re.sub(r"\[[^]]*\]|::?[\w-]+(\([^()]*\))?", "", selector)
+    return words.issuperset(re.findall(r"[A-Za-z_][\w-]*", asked))
 
 
 def text_of(tokens):
     """The tokens' source, without comments and spare white space."""
-    return "".join(
-        " " if token.type == "whitespace" else token.serialize()
-        for token in tokens
-        if token.type != "comment"
-    ).strip()
+    kept = [token for token in tokens if token.type != "comment"]
+    return re.sub(r"\s+", " ", tinycss2.serialize(kept)).strip()
 
 
 def purged(rules, words):
     """The source of those rules that are for something among the words."""
-    kept = []
+    kept = {}  # in order; a licence that stands twice is said once
     for rule in rules:
         if rule.type == "qualified-rule":
             selectors = [
-                text_of(selector)
-                for selector in split_at_commas(rule.prelude)
+                selector.strip()
+                for selector in re.split(
+                    r",(?![^(]*\))", text_of(rule.prelude)
+                )
                 if is_used(selector, words)
             ]
-            if selectors and (body := text_of(rule.content)):
-                kept.append(f"{','.join(selectors)}{{{body}}}")
+            if selectors:
+                body = text_of(rule.content)
+                kept[f"{','.join(selectors)}{{{body}}}"] = None
         elif rule.type == "at-rule" and rule.content is not None:
-            head = f"@{rule.at_keyword} {text_of(rule.prelude)}".strip()
             body = text_of(rule.content)
             if rule.lower_at_keyword in {"media", "supports"}:
                 body = purged(tinycss2.parse_rule_list(rule.content), words)
             if body:
-                kept.append(f"{head}{{{body}}}")
+                head = f"@{rule.at_keyword} {text_of(rule.prelude)}".strip()
+                kept[f"{head}{{{body}}}"] = None
         elif rule.type == "comment" and rule.value.startswith("!"):
-            licence = rule.serialize()
-            if licence not in kept:
-                kept.append(licence)
+            kept[rule.serialize()] = None
         elif rule.type == "error":
-            logger.warning("css, line %s: %s", rule.source_line, rule.message)
+            logger.warning("a style sheet is wrong: %s", rule.message)
     return "\n".join(kept)
-
-
-def without_idle(css, words):
-    """Without animations, fonts and variables that nothing names."""
-    for kind, name in (
-        ("keyframes", r"@keyframes ([\w-]+)"),
-        ("font-face", r"font-family:\s*([^;}]+)"),
-    ):
-        block = rf"@{kind}[^{{]*\{{(?:[^{{}}]|\{{[^{{}}]*\}})*\}}\n?"
-        others = re.sub(block, "", css).replace("\\", "")
-
-        def if_named(found):
-            named = re.search(name, found[0])[1].replace("\\", "")
-            return found[0] if named.strip("\"' ") in others else ""
-
-        css = re.sub(block, if_named, css)
-
-    before = None
-    while css != before:  # a variable may be read by an idle one alone
-        before = css
-        read = words | set(re.findall(r"var\(\s*(--[\w-]+)", css))
-        css = re.sub(
-            r'(?<=[{;])\s*(--[\w-]+):(?:[^;}"]|"[^"]*")*;?',
-            lambda found: found[0] if found[1] in read else "",
-            css,
-        )
-    return css
-
-
-def purge(css, words):
-    """Of a style sheet what is for elements, ids and classes of that name.
-
-    The words are names that stand on a page or in a script.
-    """
-    return without_idle(purged(tinycss2.parse_stylesheet(css), words), words)
-
-
-# Code
-
-
-def plain_tokens(css):
-    """Pygments' classes that look like code without one, in every theme."""
-    looks = {}
-    for theme, name, look in HIGHLIGHT.findall(css):
-        look = {part.strip() for part in look.split(";")} - {""}
-        looks.setdefault(name, {})[theme] = look
-    code = looks.pop("", {})
-    return {
-        name
-        for name, themes in looks.items()
-        if themes.keys() == code.keys()
-        and all(look <= code[theme] for theme, look in themes.items())
-    }
-
-
-def without_plain_tokens(page, names):
-    """The page's code, names and brackets no longer in elements of their own.
-
-    They are two thirds of the elements of code, and that is a third of all.
-    """
-    if not names:
-        return page
-    token = re.compile(rf'<span class="(?:{"|".join(names)})">([^<]*)</span>')
-    return re.sub(
-        r'<div class="highlight"><pre>.*?</pre>',
-        lambda block: token.sub(r"\1", block[0]),
-        page,
-        flags=re.S,
-    )
 
 
 # Files
@@ -247,19 +121,15 @@ def without_plain_tokens(page, names):
 
 def read_sheet(path, static):
     """A style sheet with what it imports, its addresses seen from static."""
-    folder = posixpath.dirname(path.relative_to(static).as_posix())
-    css = path.read_text("utf-8").removeprefix("\ufeff")
 
     def seen_from_static(found):
-        url = found[1].strip("\"' ")
-        if urlsplit(url).scheme or url.startswith(("/", "#")):
-            return found[0]
-        return f"url({posixpath.normpath(posixpath.join(folder, url))})"
+        return f"url({os.path.relpath(path.parent / found[1], static)})"
 
     def imported(found):
         return read_sheet((path.parent / found[1]).resolve(), static)
 
-    css = re.sub(r"url\(((?!\s*[\"']?data:)[^)]+)\)", seen_from_static, css)
+    css = path.read_text("utf-8").removeprefix("\ufeff")
+    css = URL.sub(seen_from_static, css)
     return re.sub(r'@import\s+"([^":]+)"\s*;', imported, css)
 
 
@@ -278,36 +148,38 @@ def subset_font(path, characters):
 def with_small_fonts(css, formulas, static):
     """The css, with fonts that hold what it and the formulas show.
 
-    The icons, which every page shows, come to lie in the css itself.
+    The icons, which every page shows, come to lie in the css itself. A font
+    that no rule names is left out.
     """
-    icons = characters_of_icons(css)
+    icons = set(re.findall(r'"(.)"', css))  # such as content: "\f0c9"
+    rest = FACE.sub("", css).replace("\\", "")
 
     def smaller(found):
-        urls = re.findall(r"url\(([^)]+\.woff2)[^)]*\)", found[0])
-        if not urls:
-            logger.warning("a font face has no woff2 file: %s", found[0])
-            return found[0]
-        if "Awesome" in found[0]:
-            data = subset_font(static / urls[0], icons)
+        family = re.search(r"font-family:\s*([^;}]+)", found[0])[1]
+        if family.replace("\\", "").strip("\"' ") not in rest:
+            return ""
+        url = re.search(r"url\(([^)]+\.woff2)\)", found[0])[1]
+        if "Awesome" in family:
+            data = subset_font(static / url, icons)
             code = base64.b64encode(data).decode("ascii")
             url = f"data:font/woff2;base64,{code}"
         else:
-            data = subset_font(static / urls[0], formulas)
-            url = f"fonts/{Path(urls[0]).stem}.{digest(data)}.woff2"
-            write(static / url, data)
+            data = subset_font(static / url, formulas)
+            url = write(static, f"fonts/{Path(url).name}", data)
         source = f'src:url({url}) format("woff2")'
         return re.sub(r'src:(?:[^;"}]|"[^"]*")*', source, found[0])
 
-    return re.sub(r"@font-face\s*\{[^}]*\}", smaller, css)
+    return FACE.sub(smaller, css)
 
 
-def digest(data):
-    return hashlib.sha256(data).hexdigest()[:8]
-
-
-def write(path, data):
+def write(folder, name, data):
+    """Write a file, a digest of it in its name, which is returned."""
+    digest = hashlib.sha256(data).hexdigest()[:8]
+    stem, _, ending = name.rpartition(".")
+    path = folder / f"{stem}.{digest}.{ending}"
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(data)
+    return path.relative_to(folder).as_posix()
 
 
 # Pages
@@ -322,55 +194,7 @@ def pages_of(site):
     )
 
 
-def media_of(link):
-    found = re.search(r'\smedia="([^"]+)"', link)
-    return found[1] if found else None
-
-
-def joined(links, static):
-    """The source of the style sheets that a page links, in their order."""
-    sheets = []
-    for name, media in links:
-        css = read_sheet(static / name, static)
-        sheets.append(f"@media {media} {{\n{css}\n}}" if media else css)
-    return "\n".join(sheets)
-
-
-def lighten(site):
-    """Give the pages of a site one style sheet, with no more than they use.
-
-    Pages that link the same sheets share one; in the book all do.
-    """
-    static = site / "_static"
-    texts = {page: page.read_text("utf-8") for page in pages_of(site)}
-    groups = {}
-    for page, text in texts.items():
-        links = tuple(
-            (found["name"], media_of(found[0]))
-            for found in LINK.finditer(text)
-        )
-        groups.setdefault(links, []).append(page)
-    for links, pages in groups.items():
-        if not links:
-            names = ", ".join(page.name for page in pages)
-            logger.warning("no style sheet to make lighter on %s", names)
-            continue
-        css = joined(links, static)
-        plain = plain_tokens(css)
-        for page in pages:
-            texts[page] = without_plain_tokens(texts[page], plain)
-        sources = [texts[page] for page in pages]
-        css = purge(css, words_of_all(sources, static))
-        formulas = set().union(*map(characters_of_formulas, sources))
-        css = with_small_fonts(css, formulas, static)
-        fonts = EARLY_FONTS.findall(css)
-        name = f"book.{digest(css.encode('utf-8'))}.css"
-        write(static / name, css.encode("utf-8"))
-        for page in pages:
-            page.write_text(relinked(texts[page], name, fonts), "utf-8")
-
-
-def relinked(page, name, fonts=()):
+def relinked(page, name, fonts):
     """The page with the first of its links renewed, and no other.
 
     If it has formulas, it asks for their fonts at once: lines that are set
@@ -378,15 +202,38 @@ def relinked(page, name, fonts=()):
     """
     first = LINK.search(page)
     static = first["root"] + "_static/"
-    link = f'\n  <link rel="stylesheet" href="{static}{name}">'
+    links = f'\n  <link rel="stylesheet" href="{static}{name}">'
     if 'class="katex' in page:
-        link += "".join(
+        links += "".join(
             f'\n  <link rel="preload" href="{static}{font}" as="font"'
             ' type="font/woff2" crossorigin>'
             for font in fonts
         )
-    page = page[: first.start()] + "\0" + page[first.end() :]
-    return LINK.sub("", page).replace("\0", link)
+    return page[: first.start()] + links + LINK.sub("", page[first.end() :])
+
+
+def lighten(site):
+    """Give the pages of a site one style sheet, with no more than they use."""
+    static = site / "_static"
+    pages = {page: page.read_text("utf-8") for page in pages_of(site)}
+    linked = {
+        tuple(m["name"] for m in LINK.finditer(t)) for t in pages.values()
+    }
+    if len(linked) != 1 or () in linked:
+        logger.warning("expected one list of style sheets; got %s", linked)
+        return
+    css = ""
+    for name in linked.pop():
+        source = read_sheet(static / name, static)
+        css += f"@media print {{{source}}}" if "print" in name else source
+    css = purged(
+        tinycss2.parse_stylesheet(css), words_of(pages.values(), static)
+    )
+    formulas = set().union(*map(characters_of_formulas, pages.values()))
+    css = with_small_fonts(css, formulas, static)
+    name, fonts = write(static, "book.css", css.encode()), EARLY.findall(css)
+    for page, text in pages.items():
+        page.write_text(relinked(text, name, fonts), "utf-8")
 
 
 def after_build(app, exception):

@@ -1,15 +1,12 @@
-"""Words that lead to the glossary, symbols that lead to their row.
+"""Words that lead to the glossary.
 
 On every page but a few, the first use of each term of the glossary becomes a
-link to its entry, and the first formula that is nothing but a symbol of the
-notation a link to its row; a line at the head of the page lists all symbols
-that stand in its formulas. This happens while the pages are written: the
-notebooks know nothing of it, and no author can forget it.
+link to its entry. This happens while the pages are written: the notebooks
+know nothing of it, and no author can forget it.
 
-The glossary and the notation are the only sources. In an entry of the
-glossary comments may name the forms by which its term is found, where these
-are not just the term and its plural, and phrases in which the same words
-mean something else::
+In an entry of the glossary comments may name the forms by which its term is
+found, where these are not just the term and its plural, and phrases in which
+the same words mean something else::
 
     value
       % forms: *value*, keys and [values]
@@ -21,10 +18,6 @@ is where a page defines it. Of a form with brackets the part inside becomes
 the link; what stands around it must be there. The entry's first sentence is
 what a mouse that rests on a link is told, and the pages that the entry links
 to are those that explain the term.
-
-In the notation, each table with the columns "symbol" and "meaning" is read.
-If it has a column "chapter", a row of it holds on the pages that stand there,
-and on no others.
 
 What is explained and never used fails the build.
 """
@@ -40,10 +33,10 @@ from sphinx.util import logging
 
 logger = logging.getLogger(__name__)
 
-GLOSSARY, NOTATION = "glossary", "notation"
+GLOSSARY = "glossary"
 
-#: Pages that have no such links: the sources, and what leads elsewhere.
-UNLINKED = {GLOSSARY, NOTATION, "bibliography", "index"}
+#: Pages that have no such links: itself, and what leads elsewhere.
+UNLINKED = {GLOSSARY, "notation", "bibliography", "index"}
 
 #: What is no running text, or leads elsewhere. What is strong is the head of
 #: a paragraph.
@@ -79,60 +72,15 @@ class Term(NamedTuple):
     pages: frozenset[str]  # that explain it
 
 
-class Symbol(NamedTuple):
-    """A symbol of the notation."""
-
-    name: str  # its LaTeX in normal form
-    latex: str
-    anchor: str
-    tooltip: str
-    pages: frozenset[str]  # where it has this meaning; none: in general
-
-
-# Formulas
-
-
-def without_groups(latex):
-    r"""Latex without braces and type: ``d_{\mathrm{in}}`` gives ``d_in``."""
-    return re.sub(r"\\math(?:rm|sf)\b|[{}]", "", latex).strip()
-
-
-def normal(latex):
-    r"""A formula in normal form, by which symbols are compared."""
-    return re.sub(r"\s+|\\[,;!]", "", without_groups(latex))
-
-
-# Words in an index belong to a symbol's name; those elsewhere are no symbols.
-INDEX_WORDS = re.compile(r"_\{\s*\\math(?:rm|sf)\s*\{([^{}]*)\}\s*\}")
-WORDS = re.compile(
-    r"\\(?:text|operatorname|math(?:rm|sf|bf)|begin|end)\b\*?\s*"
-    r"(?:\{[^{}]*\}|[A-Za-z])"
-)
-ATOM = re.compile(
-    r"(\\[A-Za-z]+|[A-Za-z])'*(?:_(?:\{([^{}]*)\}|(\\[A-Za-z]+|\w)))?"
-)
-
-
-def atoms(latex):
-    r"""The letters and commands of a formula, each with its index.
-
-    >>> atoms(r"s_{ij} \le d_{\mathrm{in}}^2")
-    ['s_ij', '\\le', 'd_in']
-    """
-    latex = WORDS.sub(" ", INDEX_WORDS.sub(r"_{\1}", latex))
-    return [
-        normal(f"{letter}_{braced or single}" if braced or single else letter)
-        for letter, braced, single in ATOM.findall(latex)
-    ]
-
-
-# Reading the sources
+# Reading the glossary
 
 
 def plain(node):
     """The text of a node, its formulas without LaTeX's marks."""
     parts = [
-        without_groups(part) if isinstance(part.parent, nodes.math) else part
+        re.sub(r"\\math(?:rm|sf)\b|[{}]", "", part)
+        if isinstance(part.parent, nodes.math)
+        else part
         for part in node.findall(nodes.Text)
         if not isinstance(part.parent, nodes.comment)
     ]
@@ -208,69 +156,7 @@ def read_terms(doctree):
     return tuple(terms)
 
 
-def symbol_rows(doctree):
-    """The rows of the notation's tables of symbols: cells by column, row."""
-    for table in doctree.findall(nodes.table):
-        head, *rows = table.findall(nodes.row)
-        columns = [cell.astext() for cell in head]
-        if {"symbol", "meaning"} <= set(columns):
-            for row in rows:
-                yield dict(zip(columns, row)), row
-
-
-def symbols_in(cell):
-    """The symbols in a cell, some of which may share a formula."""
-    return [
-        latex.strip()
-        for formula in cell.findall(nodes.math)
-        for latex in formula.astext().split(",")
-    ]
-
-
-def name_rows(app, doctree):
-    """Give the notation's rows their anchors, such as ``sym-d-k``."""
-    if app.env.docname != NOTATION:
-        return
-    for cells, row in symbol_rows(doctree):
-        if symbols := symbols_in(cells["symbol"]):
-            parts = [normal(symbols[0])]
-            if "chapter" in cells:
-                parts += sorted(pages_linked(cells["chapter"]))[:1]
-            name = re.sub(r"[^A-Za-z0-9]+", "-", " ".join(parts)).strip("-")
-            row["ids"].append(f"sym-{name}")
-
-
-def read_symbols(doctree):
-    """The symbols of the notation."""
-    symbols = []
-    for cells, row in symbol_rows(doctree):
-        tooltip = plain(cells["meaning"])
-        if "shape" in cells and (shape := plain(cells["shape"])):
-            tooltip += f"; shape {shape}"
-        pages = frozenset()
-        if "chapter" in cells:
-            pages = pages_linked(cells["chapter"])
-        symbols += [
-            Symbol(normal(latex), latex, row["ids"][0], tooltip, pages)
-            for latex in symbols_in(cells["symbol"])
-        ]
-    return tuple(symbols)
-
-
 # Finding and linking
-
-
-def link_to(address, anchor, tooltip, kind, *content):
-    """A link of the kind "term" or "symbol", for the css to tell apart."""
-    return nodes.reference(
-        "",
-        "",
-        *content,
-        internal=True,
-        refuri=f"{address}#{anchor}",
-        reftitle=tooltip,
-        classes=[kind],
-    )
 
 
 def is_running(node, section):
@@ -350,90 +236,32 @@ def link_terms(section, terms, address, used):
         for start, end, term in reversed(new):  # so that places stay
             parts, behind = cut(parts, end)
             parts, inside = cut(parts, start)
-            link = link_to(address, term.anchor, term.tooltip, "term", *inside)
+            link = nodes.reference(
+                "",
+                "",
+                *inside,
+                internal=True,
+                refuri=f"{address}#{term.anchor}",
+                reftitle=term.tooltip,
+                classes=["term"],
+            )
             parts = [*parts, link, *behind]
         if new:
             paragraph.children = []
             paragraph.extend(parts)
 
 
-def link_symbols(section, symbols, address, linked):
-    """Link the first formula that is nothing but a symbol, for each."""
-    for formula in list(section.findall(nodes.math)):
-        symbol = symbols.get(normal(formula.astext()))
-        running = is_running(formula.parent, section)
-        if symbol and running and symbol not in linked:
-            linked.add(symbol)
-            formula.replace_self(
-                link_to(
-                    address,
-                    symbol.anchor,
-                    symbol.tooltip,
-                    "symbol",
-                    formula.deepcopy(),
-                )
-            )
+def link_page(doctree, terms, address):
+    """Link a page's words, from the first section on; the terms found.
 
-
-def symbols_used(doctree, symbols):
-    """The symbols in a page's formulas, in the order of appearance."""
-    names = [
-        name
-        for formula in doctree.findall(
-            lambda node: isinstance(node, (nodes.math, nodes.math_block))
-        )
-        for name in atoms(formula.astext())
-    ]
-    return [symbols[name] for name in dict.fromkeys(names) if name in symbols]
-
-
-def line_of_symbols(symbols, address):
-    """The line at the head of a page that lists its symbols."""
-    line = nodes.paragraph(classes=["symbols"])
-    line += nodes.strong("", "Symbols:")
-    for symbol in symbols:
-        line += nodes.Text(" ")  # no comma, which would begin a line
-        line += link_to(
-            address,
-            symbol.anchor,
-            symbol.tooltip,
-            "symbol",
-            nodes.math("", symbol.latex),
-        )
-    return line
-
-
-def symbols_on(page, symbols):
-    """The symbols by name, as one page means them."""
-    general = {s.name: s for s in symbols if not s.pages}
-    return general | {s.name: s for s in symbols if page in s.pages}
-
-
-def link_page(doctree, page, terms, symbols, address_of):
-    """Link a page's words and symbols; the terms and symbols found.
-
-    Its head says what is to come: links begin with the first section.
+    Its head says what is to come.
     """
     top = next(doctree.findall(nodes.section), nodes.section())
-    symbols = symbols_on(page, symbols)
-    found = symbols_used(top, symbols)
-    terms_used, linked = set(), set()
+    used = set()
     for section in top.children:
         if isinstance(section, nodes.section):
-            link_terms(section, terms, address_of(GLOSSARY), terms_used)
-            link_symbols(section, symbols, address_of(NOTATION), linked)
-    if found:
-        end = next(
-            (
-                i
-                for i, child in enumerate(top.children)
-                if isinstance(child, nodes.section)
-                or child.get("nb_element") == "cell_code"
-            ),
-            len(top),
-        )
-        top.insert(end, line_of_symbols(found, address_of(NOTATION)))
-    return terms_used, set(found)
+            link_terms(section, terms, address, used)
+    return used
 
 
 # While the book is built
@@ -443,54 +271,41 @@ def linked_pages(env):
     return sorted(env.found_docs - UNLINKED)
 
 
-def read_sources(app, env):
-    """Read glossary and notation; if they changed, all pages are rewritten."""
-    words = (
-        read_terms(env.get_doctree(GLOSSARY)),
-        read_symbols(env.get_doctree(NOTATION)),
-    )
-    changed = words != getattr(env, "book_words", None)
-    env.book_words = words
+def read_glossary(app, env):
+    """Read the glossary; if it has changed, all pages are written anew."""
+    terms = read_terms(env.get_doctree(GLOSSARY))
+    changed = terms != getattr(env, "book_terms", None)
+    env.book_terms = terms
     return linked_pages(env) if changed else []
 
 
 def find_unused(app, env):
-    """Warn of terms and symbols that are explained and not used."""
-    terms, symbols = env.book_words
+    """Warn of terms that are explained and not used."""
     used = {
-        page: link_page(env.get_doctree(page), page, terms, symbols, str)
+        page: link_page(env.get_doctree(page), env.book_terms, "")
         for page in linked_pages(env)
     }
-    for kind, entries, source in (
-        (0, terms, GLOSSARY),
-        (1, symbols, NOTATION),
-    ):
-        for entry in entries:
-            having = {page for page in used if entry in used[page][kind]}
-            missing = sorted(entry.pages - having)
-            if not having or missing:
-                logger.warning(
-                    "%s is explained and not used; expected it in %s",
-                    entry.name,
-                    ", ".join(missing) or "some page",
-                    location=source,
-                )
+    for term in env.book_terms:
+        having = {page for page in used if term in used[page]}
+        missing = sorted(term.pages - having)
+        if not having or missing:
+            logger.warning(
+                "%s is explained and not used; expected it in %s",
+                term.name,
+                ", ".join(missing) or "some page",
+                location=GLOSSARY,
+            )
 
 
 def link_resolved(app, doctree, docname):
     """Link a page that is about to be written."""
     if docname in linked_pages(app.env):
-        link_page(
-            doctree,
-            docname,
-            *app.env.book_words,
-            lambda page: app.builder.get_relative_uri(docname, page),
-        )
+        address = app.builder.get_relative_uri(docname, GLOSSARY)
+        link_page(doctree, app.env.book_terms, address)
 
 
 def setup(app):
-    app.connect("doctree-read", name_rows)
-    app.connect("env-updated", read_sources)
+    app.connect("env-updated", read_glossary)
     app.connect("env-check-consistency", find_unused)
     # Last: what other extensions add is text, too.
     app.connect("doctree-resolved", link_resolved, priority=900)

@@ -35,7 +35,7 @@ def find_chromium(playwright: Playwright) -> str:
         return own
     raise RuntimeError(
         "there is no Chromium to show the pages in; expected one of "
-        f"{', '.join(NAMES)} on the path, or Playwright's own. Get that with:\n"
+        f"{', '.join(NAMES)} on the path, or Playwright's own. Get it by:\n"
         "    .venv/bin/python -m playwright install --with-deps chromium\n"
         "or, on Debian, the system's with:\n"
         "    sudo apt-get install chromium"

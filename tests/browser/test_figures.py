@@ -3,13 +3,10 @@
 import re
 
 import pytest
-from bs4 import BeautifulSoup
 from build import HTML as SITE
 from figure import Figure
 from notebooks import ROOT
 from views import PHONE
-
-LIMIT = 20_000  # bytes of a figure besides its data
 
 
 def figures():
@@ -90,18 +87,6 @@ def test_a_figure_fits_a_phone(visit, place):
         "f => getComputedStyle(f).color.match(/[\\d.]+/g).map(Number)"
     )
     assert min(ink[:3]) > 150, "the figure's text is not light on dark"
-
-
-@by_figure
-def test_a_figure_is_small(place):
-    soup = BeautifulSoup(
-        (SITE / f"{place[0]}.html").read_text(), "html.parser"
-    )
-    host = soup.select(f'[data-explore="{place[1]}"]')[place[2]]
-    code = host.find_next_sibling("script")
-    data = host.find("script")
-    size = len((str(host) + str(code)).encode()) - len(data.string.encode())
-    assert size < LIMIT
 
 
 def test_figures_do_not_disturb_each_other(visit):

@@ -65,20 +65,6 @@ def test_a_link_into_a_page_leads_to_its_heading(visit):
     assert heading.bounding_box()["y"] == pytest.approx(foot, abs=60)
 
 
-def test_who_comes_back_finds_the_place(visit):
-    page = opened(visit)
-    place = page.locator("#where-people-go-wrong > h2")
-    place.scroll_into_view_if_needed()
-    before = place.bounding_box()["y"]
-    page.reload()
-    assert page.evaluate("left") == 0
-    page.wait_for_function(
-        "y => Math.abs(document.querySelector('#where-people-go-wrong > h2')"
-        ".getBoundingClientRect().top - y) < 2",
-        arg=before,
-    )
-
-
 @pytest.mark.parametrize("event", ["pointerdown", "keydown"])
 def test_the_first_touch_or_key_gets_the_rest_at_once(visit, event):
     page = visit("index")
@@ -92,19 +78,6 @@ def test_the_first_touch_or_key_gets_the_rest_at_once(visit, event):
     page.goto(page.url.replace("index.html", f"{CHAPTER}.html"))
     before, after = page.evaluate("left")
     assert before > 10 and after == 0
-
-
-def test_a_section_in_view_does_not_move_when_the_rest_follows(visit):
-    page = visit("notation", viewport={"width": 1280, "height": 9000})
-    before = page.evaluate(PLACES)
-    page.evaluate(f"""new Promise((done) => {{
-      for (const section of {SECTIONS}) {{
-        section.style.contentVisibility = "auto";
-      }}
-      requestAnimationFrame(() => requestAnimationFrame(done));
-    }})""")
-    assert page.evaluate(LEFT) > 2
-    assert page.evaluate(PLACES) == before
 
 
 class SlowPages(Pages):

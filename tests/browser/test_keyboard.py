@@ -68,15 +68,6 @@ def test_the_skip_link_skips(visit):
     )
 
 
-@pytest.mark.parametrize("selector", ["details.hide", "details:not([class])"])
-def test_folds_open(visit, selector):
-    page = visit(CHAPTER)
-    fold = page.locator(f"article {selector}").first
-    for is_open in (True, False):
-        fold.locator("summary").press("Enter")
-        assert fold.evaluate("fold => fold.open") == is_open
-
-
 def test_code_is_copied(visit):
     page = visit(CHAPTER, permissions=["clipboard-read", "clipboard-write"])
     cell = page.locator(".cell_input").nth(2)
@@ -97,17 +88,6 @@ def test_a_menu_opens_and_closes(visit):
     press(page, "Escape")
     assert focused(page, ".dropdown-toggle")
     assert button.get_attribute("aria-expanded") == "false"
-
-
-def test_the_search_opens_and_closes(visit):
-    page = visit(CHAPTER)
-    page.locator(".theme-switch-button").focus()
-    press(page, "Control+k")
-    assert is_open(page, "#pst-search-dialog")
-    assert focused(page, "input[name=q]")
-    press(page, "Escape")
-    assert not is_open(page, "#pst-search-dialog")
-    assert focused(page, ".theme-switch-button")
 
 
 @pytest.mark.parametrize(

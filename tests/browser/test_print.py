@@ -106,11 +106,6 @@ def test_the_contents_name_the_pages(book: tuple) -> None:
     assert len(set(shown.values())) > 3
 
 
-def test_every_page_is_of_one_size(book: tuple) -> None:
-    for page in book[1].pages:
-        assert [round(float(n)) for n in page.mediabox] == [0, 0, 595, 842]
-
-
 def test_what_is_wider_than_the_paper_is_named(
     chromium: Browser, address: str
 ) -> None:
@@ -118,8 +113,5 @@ def test_what_is_wider_than_the_paper_is_named(
         '<article class="bd-article"><section id="ants">'
         '<div style="width: 900px">x</div></section></article>'
     )
-    with pytest.raises(
-        ValueError,
-        match="expected nothing wider than 643 pixels; got DIV in ants",
-    ):
+    with pytest.raises(ValueError, match="got DIV in ants"):
         pdf.print_numbered(chromium, address, wide)

@@ -66,9 +66,11 @@ def test_words_do_not_lie_on_the_magnifying_glass(visit):
     )
 
 
-def test_nothing_found_is_said(visit):
+@pytest.mark.parametrize("words", ["xyzzy", "constructor", "__proto__"])
+def test_nothing_found_is_said(visit, words):
+    """Every object of a script knows a constructor; no page does."""
     page = visit("search")
-    page.get_by_role("searchbox").first.fill("xyzzy")
+    page.get_by_role("searchbox").first.fill(words)
     page.keyboard.press("Enter")
     page.get_by_text("did not match any documents").wait_for()
     assert page.locator("#search-results li").count() == 0

@@ -37,15 +37,6 @@ def test_the_systems_browser_comes_first(no_system_browser, playwright, name):
     assert find_chromium(playwright) == str(no_system_browser / name)
 
 
-def test_the_open_browser_comes_before_the_others(
-    no_system_browser, playwright
-):
-    for name in NAMES:
-        install(no_system_browser / name)
-    found = find_chromium(playwright)
-    assert found == str(no_system_browser / "chromium")
-
-
 def test_playwrights_own_browser_will_do(no_system_browser, playwright):
     install(no_system_browser.parent / "own" / "chrome")
     assert find_chromium(playwright).endswith("own/chrome")
@@ -56,10 +47,8 @@ def test_without_a_browser_one_is_told_how_to_get_one(
 ):
     with pytest.raises(RuntimeError) as error:
         find_chromium(playwright)
-    words = str(error.value)
-    assert "there is no Chromium" in words and "expected one of" in words
-    assert "apt-get install chromium" in words
-    assert "playwright install --with-deps chromium" in words
+    for way in ("apt-get install chromium", "playwright install"):
+        assert way in str(error.value)
 
 
 @pytest.fixture
@@ -128,12 +117,3 @@ def test_nothing_is_served_outside_of_the_prefix(site):
         assert get(above)[0] == 404
         assert get(above + "index.html")[0] == 404
         assert get(above + "booklet/index.html")[0] == 404
-
-
-def test_two_sites_do_not_disturb_each_other(site, tmp_path):
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / "index.html").write_text("<p>second</p>")
-    with serve(site, "/one/") as first, serve(other) as second:
-        assert b"first" in get(first)[2]
-        assert b"second" in get(second)[2]

@@ -166,21 +166,6 @@ def test_it_is_written_whole_without_the_hour(tmp_path):
     ).read_bytes()
 
 
-def test_a_failed_writing_leaves_what_was_there(tmp_path, monkeypatch):
-    path = tmp_path / "book.pdf"
-    path.write_text("the last one")
-
-    def half(self, file, **options):
-        file.write_text("half")
-        raise OSError("the disk is full")
-
-    monkeypatch.setattr(Pdf, "save", half)
-    with pytest.raises(OSError, match="full"):
-        pdf.save(Pdf.new(), path, "A book", "its authors")
-    assert [p.name for p in tmp_path.iterdir()] == ["book.pdf"]
-    assert path.read_text() == "the last one"
-
-
 @pytest.fixture
 def tool(site, monkeypatch):
     """The tool, on the made-up site; where it would write the book."""
@@ -194,8 +179,7 @@ def test_without_a_chromium_it_says_so(tool, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(browser, "NAMES", ("no-such-browser",))
     monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(tmp_path))
     assert pdf.main() == 1
-    said = capsys.readouterr().err
-    assert "there is no Chromium" in said and "no-such-browser" in said
+    assert "there is no Chromium" in capsys.readouterr().err
     assert not tool.exists()
 
 
@@ -205,11 +189,3 @@ def test_without_the_site_it_says_so(tool, capsys):
     assert "b.html; expected the built book; run: make book" in (
         capsys.readouterr().err
     )
-
-
-def test_a_lost_link_stops_it(tool, capsys):
-    page = tool.parent / "a.html"
-    page.write_text(page.read_text().replace("b.html", "b.html#gone"))
-    assert pdf.main() == 1
-    assert "expected none; got b--gone" in capsys.readouterr().err
-    assert not tool.exists()

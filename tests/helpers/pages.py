@@ -1,0 +1,60 @@
+"""The built book as the tests see it: its pages, parsed, and their links."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from bs4 import BeautifulSoup, Tag
+from build import HTML
+
+
+def built() -> Path:
+    """The folder of the built book; a test fails where there is none."""
+    if not (HTML / "index.html").is_file():
+        pytest.fail(f"there is no site at {HTML}; run `make book` first")
+    return HTML
+
+
+def pages() -> list[Path]:
+    return sorted(built().glob("*.html"))
+
+
+@cache
+def parse(text: str) -> BeautifulSoup:
+    """A page without the boxes of its formulas, more than half of its tags:
+    their MathML stays."""
+    soup = BeautifulSoup(text, "html.parser")
+    for boxes in soup.find_all(class_="katex-html"):
+        boxes.decompose()
+    return soup
+
+
+def soup_of(page: Path) -> BeautifulSoup:
+    return parse(page.read_text("utf-8"))
+
+
+def urls_of(
+    page: Path, css: str = "[href]:not(base), [src], [action]"
+) -> list[str]:
+    """The addresses that elements of a page name, in their order."""
+    return [address(tag) for tag in soup_of(page).select(css)]
+
+
+def address(tag: Tag) -> str:
+    return tag.get("href") or tag.get("src") or tag.get("action") or ""
+
+
+def is_local(url: str) -> bool:
+    parts = urlsplit(url)
+    return not parts.scheme and not parts.netloc
+
+
+def target_of(url: str, page: Path) -> Path:
+    """The file that a local URL names on a page."""
+    path = unquote(urlsplit(url).path)
+    if path.startswith("/"):
+        return built() / path.strip("/") / "index.html"
+    return (page.parent / path).resolve() if path else page

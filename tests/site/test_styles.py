@@ -1,0 +1,155 @@
+"""What the pages lose on their way: rules, glyphs, bytes of pictures."""
+
+import io
+from types import SimpleNamespace
+
+import pytest
+import tinycss2
+from book import extension
+from bs4 import BeautifulSoup
+from fontTools.ttLib import TTFont
+from notebooks import ROOT
+from PIL import Image
+
+
+@pytest.fixture(scope="module")
+def styles():
+    return extension("styles")
+
+
+@pytest.fixture
+def warnings(monkeypatch):
+    """What the extensions warn of."""
+    said = []
+    for name in ("book_page", "styles"):
+        monkeypatch.setattr(
+            extension(name).logger,
+            "warning",
+            lambda text, *words: said.append(text % words),
+        )
+    return said
+
+
+@pytest.mark.parametrize(
+    "css, kept",
+    [
+        (".cell > p { color: red }", ".cell > p{color: red}"),
+        (".cell,.gone{a:b}", ".cell{a:b}"),
+        (".cell .gone{a:b}", ""),
+        ("#top{a:b} #gone{a:b}", "#top{a:b}"),
+        ("p{a:b} video{a:b}", "p{a:b}"),
+        ("p:hover::before{a:b}", "p:hover::before{a:b}"),
+        ("p:not(.gone, .lost){a:b}", "p:not(.gone, .lost){a:b}"),
+        ("p[data-any=one]{a:b}", "p[data-any=one]{a:b}"),
+        ("@media print{p{a:b} .gone{a:b}}", "@media print{p{a:b}}"),
+        ("@media print{.gone{a:b}}", ""),
+        ("@keyframes go{from{a:b}}", "@keyframes go{from{a:b}}"),
+        ("/*! A licence. */ /* A word. */", "/*! A licence. */"),
+        (".cell--x:hover{a:b}", ""),
+    ],
+)
+def test_a_style_sheet_keeps_what_is_used(styles, warnings, css, kept):
+    words = {"cell", "p", "top"}
+    assert styles.purged(tinycss2.parse_stylesheet(css), words) == kept
+    assert warnings == []
+
+
+def test_wrong_css_warns(styles, warnings):
+    styles.purged(tinycss2.parse_stylesheet("p{a:b} }"), {"p"})
+    assert len(warnings) == 1
+
+
+def test_a_font_keeps_the_glyphs_that_are_shown(styles):
+    font = ROOT / "site/vendor/katex/fonts/KaTeX_Math-Italic.woff2"
+    small = styles.subset_font(font, {"x", "y"})
+    assert len(small) < font.stat().st_size / 3
+    assert set(TTFont(io.BytesIO(small)).getBestCmap()) == {ord("x"), ord("y")}
+    assert small == styles.subset_font(font, {"y", "x"})
+
+
+def write_site(site):
+    """A page with three style sheets, one for print, and three pictures."""
+    (site / "_static" / "parts").mkdir(parents=True)
+    (site / "_images").mkdir()
+    for name, css in {
+        "a.css": 'i{a:url("parts/b.png")}',
+        "parts/b.css": '@import "../a.css";p{a:url(c.png)}.gone{a:b}',
+        "print.css": "b{a:url('data:x;(y)')}",
+    }.items():
+        (site / "_static" / name).write_text(css, "utf-8")
+    Image.effect_noise((40, 20), 50).convert("RGBA").save(
+        site / "_images" / "a.png"
+    )
+    (site / "_images" / "b.svg").write_text('<svg viewBox="0 0 30 10"/>')
+    (site / "index.html").write_text(
+        '<link rel="stylesheet" href="_static/parts/b.css?v=1" />'
+        '<link href="_static/print.css" rel="stylesheet" media="print">'
+        '<article><img src="_images/a.png" /><h2>More</h2><i></i><b></b><p>'
+        '<img src="_images/a.png" /><img src="_images/b.svg"></p></article>',
+        "utf-8",
+    )
+    return site
+
+
+def soup(site):
+    text = (site / "index.html").read_text("utf-8")
+    return BeautifulSoup(text, "html.parser")
+
+
+def test_style_sheets_become_one(styles, warnings, tmp_path):
+    site = write_site(tmp_path / "site")
+    styles.lighten(site)
+    (link,) = soup(site).select("link[rel=stylesheet]")
+    assert (site / link["href"]).read_text("utf-8").splitlines() == [
+        "i{a:url(parts/b.png)}",
+        "p{a:url(parts/c.png)}",
+        '@media print{b{a:url("data:x;(y)")}}',
+    ]
+    assert warnings == []
+    (site / "other.html").write_text("<p></p>", "utf-8")
+    styles.lighten(site)
+    assert len(warnings) == 1, "a page links another list of style sheets"
+
+
+def test_a_page_with_formulas_asks_for_their_fonts_at_once(styles):
+    head = '<link rel="stylesheet" href="../_static/a.css" />'
+    fonts = ["fonts/A.01.woff2"]
+    assert "preload" not in styles.relinked(head, "book.02.css", fonts)
+    asking = styles.relinked(head + '<b class="katex">', "book.02.css", fonts)
+    assert 'rel="preload" href="../_static/fonts/A.01.woff2"' in asking
+
+
+def test_pictures_are_packed_sized_and_wait(tmp_path):
+    site = write_site(tmp_path / "site")
+    with Image.open(site / "_images/a.png") as before:
+        pixels = before.tobytes()
+    extension("pictures").settle(site)
+    first, second, drawn = soup(site).find_all("img")
+    assert first["src"] == second["src"] == "_images/a.webp"
+    with Image.open(site / "_images/a.webp") as after:
+        assert after.convert("RGBA").tobytes() == pixels
+    assert not (site / "_images/a.png").exists()
+    assert (second["width"], second["height"]) == ("40", "20")
+    assert (drawn["width"], drawn["height"]) == ("30", "10")
+    assert first.get("loading") is None  # in the first view
+    assert second["loading"] == drawn["loading"] == "lazy"
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_another_script_of_the_theme_fails_the_build(
+    warnings, tmp_path, known
+):
+    page = extension("book_page")
+    script = tmp_path / page.THEME_SCRIPT
+    script.parent.mkdir(parents=True)
+    measures = (
+        ".forEach(e=>{e.tabIndex=e.scrollWidth>e.clientWidth"
+        "||e.scrollHeight>e.clientHeight?0:-1})"
+    )
+    script.write_text(f"all(){measures if known else ''};go()")
+    builder = SimpleNamespace(name="html")
+    page.mend_theme_script(
+        SimpleNamespace(outdir=tmp_path, builder=builder), None
+    )
+    assert script.read_text() == "all();go()"
+    assert len(warnings) == (0 if known else 1)
