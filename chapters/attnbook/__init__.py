@@ -1,12 +1,17 @@
 """The helper package of *From Averages to Attention*.
 
-Pure functions stand at the bottom (`attention`, `masks`, `positions`), layers
-on them (`layers`, with `cache` for earlier tokens), a model on those (`gpt`),
-what it is trained on and how (`town`, `text`, `training`), what it writes and
-how fast (`generate`, `fast`), other people's models (`pretrained`,
-`weights`). `run` keeps a long training safe; `teach` is the machinery behind
-the pages. Both import the library, never the other way.
-The notebooks import it from beside them.
+Each room imports from rooms further down only::
+
+    generate   fast   pretrained   training      what uses a model
+    gpt                                          the model
+    layers                                       its blocks
+    feed_forward   norms   attention   cache     what they are made of
+    positions
+    masks   town   text   files                  data, and who sees whom
+    shapes   config                              what is refused, and how
+
+`run` keeps a long training safe; `teach` is the machinery behind the pages.
+Both import the library, never the other way, nor each other.
 """
 
 __version__ = "0.1.0"

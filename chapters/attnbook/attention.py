@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attnbook.config import number, whole
+from attnbook.config import check_sizes, number, whole
 from attnbook.masks import check_mask, merge_causal
 from attnbook.shapes import expect, expect_tensor
 
@@ -230,6 +230,21 @@ def merge_heads(x: Tensor) -> Tensor:
     """
     expect(x=(x, "... H T d"))
     return x.transpose(-3, -2).flatten(-2)  # (..., T, H·d)
+
+
+def check_heads(d_model: int, n_heads: int, n_kv_heads: int) -> None:
+    """Raise a clear error for heads that do not fit a width."""
+    check_sizes(d_model=d_model, n_heads=n_heads, n_kv_heads=n_kv_heads)
+    if d_model % n_heads:
+        raise ValueError(
+            "n_heads does not divide d_model; expected a divisor of "
+            f"{d_model}; got {n_heads}"
+        )
+    if n_heads % n_kv_heads:
+        raise ValueError(
+            "n_kv_heads does not divide n_heads; expected a divisor of "
+            f"{n_heads}; got {n_kv_heads}"
+        )
 
 
 def check_inputs(

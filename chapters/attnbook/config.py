@@ -106,6 +106,12 @@ def whole(name: str, value: Any, **bounds: float) -> int:
     return _in_range(name, value, words, bounds)
 
 
+def check_sizes(**sizes: int) -> None:
+    """Raise a clear error for a size that is no whole number from 1 on."""
+    for name, size in sizes.items():
+        whole(name, size, at_least=1)
+
+
 def number(
     name: str, value: Any, *, finite: bool = True, **bounds: float
 ) -> Any:

@@ -9,9 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from attnbook.attention import check_heads
 from attnbook.cache import GrowingCache, KVCache, LayerCache
 from attnbook.config import check_fields, option, whole
-from attnbook.layers import FEED_FORWARDS, TransformerBlock, check_heads
+from attnbook.feed_forward import FEED_FORWARDS
+from attnbook.layers import TransformerBlock
 from attnbook.norms import NORMS, make_norm
 from attnbook.positions import alibi_bias, sinusoidal, token_positions
 from attnbook.shapes import expect

@@ -7,7 +7,6 @@ have a bias.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 
 from attnbook.attention import (
     attend,
+    check_heads,
     check_inputs,
     merge_heads,
     repeat_heads,
@@ -25,11 +25,12 @@ from attnbook.attention import (
     weigh,
 )
 from attnbook.cache import LayerCache
-from attnbook.config import number, one_of, whole
+from attnbook.config import check_sizes, number, one_of
+from attnbook.feed_forward import FEED_FORWARDS
 from attnbook.masks import check_mask, merge_causal
 from attnbook.norms import make_norm
 from attnbook.positions import rotary_angles, rotate
-from attnbook.shapes import expect, expect_tensor
+from attnbook.shapes import check_tokens, expect, expect_tensor
 
 
 class Stages(NamedTuple):
@@ -66,12 +67,7 @@ class SelfAttention(nn.Module):
     """
 
     def __init__(
-        self,
-        d_in: int,
-        d_k: int,
-        d_v: int | None = None,
-        *,
-        bias: bool = True,
+        self, d_in: int, d_k: int, d_v: int | None = None, *, bias: bool = True
     ) -> None:
         super().__init__()
         d_v = d_k if d_v is None else d_v
@@ -167,9 +163,8 @@ class MultiHeadAttention(nn.Module):
         n_kv_heads = n_heads if n_kv_heads is None else n_kv_heads
         check_sizes(d_in=d_in, d_memory=d_memory)
         check_heads(d_model, n_heads, n_kv_heads)
-        number("dropout", dropout, at_least=0, below=1)
         self.n_heads, self.n_kv_heads = n_heads, n_kv_heads
-        self.dropout = dropout
+        self.dropout = number("dropout", dropout, at_least=0, below=1)
         self.rotary, self.rotary_base = rotary, rotary_base
         d_shared = n_kv_heads * (d_model // n_heads)  # of all keys: H_kv·d_k
         self.query = nn.Linear(d_in, d_model, bias=bias)
@@ -209,8 +204,9 @@ class MultiHeadAttention(nn.Module):
                 )
             if positions is None:
                 positions = torch.arange(x.shape[-2], device=x.device)
+            d_k, base = q.shape[-1], self.rotary_base
             angles = rotary_angles(
-                positions, q.shape[-1], base=self.rotary_base
+                positions, d_k, base=base
             )  # (..., T, d_k/2)
             angles = angles[..., None, :, :]  # the same for every head
             q, k = rotate(q, angles), rotate(k, angles)
@@ -238,14 +234,8 @@ class MultiHeadAttention(nn.Module):
         """
         q, k, v = self.project(x, memory, positions, cache)
         check_scores(mask, q, k)
-        context = attend(
-            q,
-            k,
-            v,
-            mask=mask,
-            causal=causal,
-            dropout=self.dropout if self.training else 0.0,
-        )  # (..., H, T, d_k)
+        dropout = self.dropout if self.training else 0.0
+        context = attend(q, k, v, mask=mask, causal=causal, dropout=dropout)
         out = self.out(merge_heads(context))  # (..., T, d_model)
         return F.dropout(out, self.dropout, self.training)
 
@@ -298,108 +288,6 @@ def attention_weights(
         for hook in hooks:
             hook.remove()
     return found
-
-
-#: What stands between the two matrices of a feed-forward layer, by name.
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": F.relu,
-    "gelu": F.gelu,
-    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
-    "silu": F.silu,
-}
-
-
-class FeedForward(nn.Module):
-    """Two matrices and an activation between them, for each token alone.
-
-    Args:
-        d_model: width of a token.
-        d_ff: width inside; 4 · d_model if not given.
-        activation: one of `ACTIVATIONS`; GPT-2 uses "gelu_tanh".
-        bias: whether the two matrices add a bias.
-        dropout: probability that a component of the result is set to zero
-            in training.
-
-    Shapes: x (..., d_model) → (..., d_model).
-
-    Raises:
-        ValueError: a width below 1, an unknown activation, an input whose
-            last axis is not d_model.
-
-    Source: Vaswani et al. (2017), arXiv:1706.03762, section 3.3.
-    """
-
-    def __init__(
-        self,
-        d_model: int,
-        d_ff: int | None = None,
-        *,
-        activation: str = "gelu_tanh",
-        bias: bool = True,
-        dropout: float = 0.0,
-    ) -> None:
-        super().__init__()
-        d_ff = 4 * d_model if d_ff is None else d_ff
-        check_sizes(d_model=d_model, d_ff=d_ff)
-        number("dropout", dropout, at_least=0, below=1)
-        one_of("activation", activation, ACTIVATIONS)
-        self.activation, self.dropout = activation, dropout
-        self.up = nn.Linear(d_model, d_ff, bias=bias)
-        self.down = nn.Linear(d_ff, d_model, bias=bias)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(..., d_model) → (..., d_ff) → (..., d_model)."""
-        check_tokens(self.up, "... d_in", x=x)
-        inner = ACTIVATIONS[self.activation](self.up(x))  # (..., d_ff)
-        return F.dropout(self.down(inner), self.dropout, self.training)
-
-
-class SwiGLU(nn.Module):
-    """A feed-forward layer with a gate: down(silu(gate(x)) * up(x)).
-
-    Args:
-        d_model: width of a token.
-        d_ff: width inside; ⅔ · 4 · d_model, rounded, if not given, with
-            which three matrices hold as much as `FeedForward`'s two.
-        bias: whether the three matrices add a bias.
-        dropout: as in `FeedForward`.
-
-    Shapes: x (..., d_model) → (..., d_model).
-
-    Raises:
-        ValueError: a width below 1; an input whose last axis is not d_model.
-
-    Source: Shazeer (2020), arXiv:2002.05202, equation 6.
-    """
-
-    def __init__(
-        self,
-        d_model: int,
-        d_ff: int | None = None,
-        *,
-        bias: bool = True,
-        dropout: float = 0.0,
-    ) -> None:
-        super().__init__()
-        d_ff = round(8 * d_model / 3) if d_ff is None else d_ff
-        check_sizes(d_model=d_model, d_ff=d_ff)
-        number("dropout", dropout, at_least=0, below=1)
-        self.dropout = dropout
-        self.gate = nn.Linear(d_model, d_ff, bias=bias)
-        self.up = nn.Linear(d_model, d_ff, bias=bias)
-        self.down = nn.Linear(d_ff, d_model, bias=bias)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(..., d_model) → (..., d_ff) → (..., d_model)."""
-        check_tokens(self.up, "... d_in", x=x)
-        inner = F.silu(self.gate(x)) * self.up(x)  # (..., d_ff)
-        return F.dropout(self.down(inner), self.dropout, self.training)
-
-
-#: The feed-forward layers, by the name of what bends them.
-FEED_FORWARDS = {
-    name: partial(FeedForward, activation=name) for name in ACTIVATIONS
-} | {"swiglu": SwiGLU}
 
 
 class TransformerBlock(nn.Module):
@@ -519,35 +407,6 @@ class TransformerBlock(nn.Module):
         if self.norm_first:
             return x + layer(norm(x), **options)
         return norm(x + layer(x, **options))
-
-
-def check_sizes(**sizes: int) -> None:
-    """Raise a clear error for a size that is no whole number from 1 on."""
-    for name, size in sizes.items():
-        whole(name, size, at_least=1)
-
-
-def check_heads(d_model: int, n_heads: int, n_kv_heads: int) -> None:
-    """Raise a clear error for heads that do not fit a width."""
-    check_sizes(d_model=d_model, n_heads=n_heads, n_kv_heads=n_kv_heads)
-    if d_model % n_heads:
-        raise ValueError(
-            "n_heads does not divide d_model; expected a divisor of "
-            f"{d_model}; got {n_heads}"
-        )
-    if n_heads % n_kv_heads:
-        raise ValueError(
-            "n_kv_heads does not divide n_heads; expected a divisor of "
-            f"{n_heads}; got {n_kv_heads}"
-        )
-
-
-def check_tokens(
-    layer: nn.Linear, axes: str = "... T d_in", **tokens: Tensor
-) -> None:
-    """Raise a clear error for tokens that a layer cannot take."""
-    given = {name: (x, axes) for name, x in tokens.items()}
-    expect(layer.weight.dtype, **given, d_in=layer.in_features)
 
 
 def check_scores(mask: Tensor | None, q: Tensor, k: Tensor) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 #: The kinds of numbers that can be asked for by name.
 KINDS = {
@@ -116,3 +116,11 @@ def expect_tensor(
             f"got {getattr(x, 'dtype', type(x).__name__)}"
         )
     return x
+
+
+def check_tokens(
+    layer: nn.Linear, axes: str = "... T d_in", **tokens: Tensor
+) -> None:
+    """Raise a clear error for tokens that a layer cannot take."""
+    given = {name: (x, axes) for name, x in tokens.items()}
+    expect(layer.weight.dtype, **given, d_in=layer.in_features)

@@ -6,12 +6,6 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from attnbook.gpt import GPT, POSITIONS, GPTConfig, last_real
-from attnbook.layers import SwiGLU
-from attnbook.masks import padding_mask
-from attnbook.norms import RMSNorm
-from attnbook.teach.proof import agrees
-from attnbook.teach.seeded import randn
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -21,6 +15,13 @@ from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
 )
+
+from attnbook.feed_forward import SwiGLU
+from attnbook.gpt import GPT, POSITIONS, GPTConfig, last_real
+from attnbook.masks import padding_mask
+from attnbook.norms import RMSNorm
+from attnbook.teach.proof import agrees
+from attnbook.teach.seeded import randn
 
 SMALL = GPTConfig(vocab_size=30, context=12, d_model=16, n_heads=4, n_layers=3)
 

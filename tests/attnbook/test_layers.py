@@ -5,16 +5,23 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
+from transformers import GPT2Config, LlamaConfig
+from transformers.models.gpt2.modeling_gpt2 import GPT2Block
+from transformers.models.llama.modeling_llama import LlamaAttention
+
 from attnbook import norms
 from attnbook.attention import merge_heads, split_heads
-from attnbook.layers import (
+from attnbook.feed_forward import (
     ACTIVATIONS,
     FEED_FORWARDS,
     FeedForward,
+    SwiGLU,
+)
+from attnbook.layers import (
     MultiHeadAttention,
     SelfAttention,
     Stages,
-    SwiGLU,
     TransformerBlock,
     attention_weights,
 )
@@ -23,10 +30,6 @@ from attnbook.norms import LayerNorm, RMSNorm, make_norm
 from attnbook.positions import rotary_angles, rotate
 from attnbook.teach.proof import agrees
 from attnbook.teach.seeded import randn
-from torch import nn
-from transformers import GPT2Config, LlamaConfig
-from transformers.models.gpt2.modeling_gpt2 import GPT2Block
-from transformers.models.llama.modeling_llama import LlamaAttention
 
 B, T, D_IN, D_K, D_V = 2, 7, 4, 3, 5
 
