@@ -131,7 +131,7 @@ FAMILIES = {
 }
 
 #: Settings that our class has one value of.
-_ONLY = {
+_ONLY: dict[str, Any] = {
     "is_causal": True,
     "quantization_config": None,
     "pruned_heads": {},
@@ -179,7 +179,7 @@ def config_of(config: dict) -> GPTConfig:
     return ours if name == "gpt2" else _llama(config, ours)
 
 
-def family_of(name: str) -> Family:
+def family_of(name: Any) -> Family:
     """A family by its name; a ValueError for another than the two."""
     return FAMILIES[one_of("model_type", name, FAMILIES)]
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -46,14 +47,14 @@ class PackedLinear(nn.Module):
         self.out_features, self.in_features = weight.shape
         self.bias = bias
         # Not a parameter: blocks cannot be saved, moved or trained.
-        reorder, self._product = _kernels() or (lambda w, _: w.clone(), None)
-        self.weight = reorder(weight, None)
+        kernels = self._kernels = _kernels()
+        self.weight = kernels[0](weight, None) if kernels else weight.clone()
 
     def forward(self, x: Tensor) -> Tensor:
         """x Wᵀ + b."""
-        if self._product is None:
+        if self._kernels is None:
             return F.linear(x, self.weight, self.bias)
-        return self._product(x, self.weight, self.bias, "none", [], "")
+        return self._kernels[1](x, self.weight, self.bias, "none", [], "")
 
 
 def pack(model: GPT, kind: Kind = PackedLinear) -> GPT:
@@ -80,7 +81,7 @@ def pack(model: GPT, kind: Kind = PackedLinear) -> GPT:
             "this model is packed already; expected the plain one, with "
             "nn.Linear in it; got none"
         )
-    packed = replace_linear(model, kind)
+    packed: Any = replace_linear(model, kind)
     if packed.head is None:
         packed.head = kind(weight.detach(), None)
     return packed.eval()

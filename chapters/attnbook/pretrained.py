@@ -131,7 +131,7 @@ def rename(
             f"{where} has a head of its own; expected lm_head.weight equal "
             f"to {embedding}, as tie_word_embeddings says; got another"
         )
-    ours = {}
+    ours: dict[str, Tensor] = {}
     for match in matches:
         parts = [tensors[name] for name in match.theirs]
         if match.transposed:

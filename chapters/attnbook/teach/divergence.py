@@ -11,6 +11,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import torch
@@ -39,25 +40,23 @@ def record(
             or neither gives nor is given a tensor.
     """
     modules = dict(model.named_modules())
-    found, hooks = {}, []
+    found: dict[str, Tensor] = {}
 
     def keep(name, things):
         tensor = _first_tensor(things)
         if tensor is not None:
             found.setdefault(name, tensor.detach().clone())
 
-    for name in names:
-        module, _, what = name.partition(":")
-        if module not in modules or what not in ("", "input", "output"):
-            near = difflib.get_close_matches(module, modules, cutoff=0)
-            raise ValueError(
-                "there is no such module; expected a name such as "
-                f"{' or '.join(near)}, or one with ':input' behind; "
-                f"got {name!r}"
-            )
-    try:
+    with ExitStack() as hooks, torch.no_grad():
         for name in names:
             module, _, what = name.partition(":")
+            if module not in modules or what not in ("", "input", "output"):
+                near = difflib.get_close_matches(module, modules, cutoff=0)
+                raise ValueError(
+                    "there is no such module; expected a name such as "
+                    f"{' or '.join(near)}, or one with ':input' behind; "
+                    f"got {name!r}"
+                )
             if what == "input":
                 hook = modules[module].register_forward_pre_hook(
                     lambda _, args, kwargs, name=name: keep(
@@ -69,12 +68,8 @@ def record(
                 hook = modules[module].register_forward_hook(
                     lambda _, args, output, name=name: keep(name, output)
                 )
-            hooks.append(hook)
-        with torch.no_grad():
-            model(*args, **kwargs)
-    finally:
-        for hook in hooks:
-            hook.remove()
+            hooks.enter_context(hook)
+        model(*args, **kwargs)
     for name in names:
         if name not in found:
             raise ValueError(
@@ -85,16 +80,12 @@ def record(
 
 
 def _first_tensor(things):
-    if isinstance(things, Tensor):
-        return things
     if isinstance(things, Mapping):
-        things = list(things.values())
+        things = tuple(things.values())
     if isinstance(things, (tuple, list)):
-        for thing in things:
-            tensor = _first_tensor(thing)
-            if tensor is not None:
-                return tensor
-    return None
+        tensors = map(_first_tensor, things)
+        return next((t for t in tensors if t is not None), None)
+    return things if isinstance(things, Tensor) else None
 
 
 @dataclass(frozen=True)
@@ -160,7 +151,7 @@ def compare(
     Args:
         ours, theirs: as from `record`.
         pairs: label, name in ours, name in theirs, in the order of
-            computation; see `pretrained.pairs_of`.
+            computation; see `families.pairs_of`.
         bound: the largest |ours − theirs| that is no difference.
         real: True at real tokens, False at padding, (B, T): what stands at
             padding is not compared.
@@ -195,9 +186,12 @@ def _row(label, ours, theirs, bound, real):
     def problem(text):
         return Row(label, shape, math.nan, False, text)
 
-    if ours is None or theirs is None:
-        sides = (("ours", ours), ("theirs", theirs))
-        lacking = " and ".join(n for n, side in sides if side is None)
+    def those(is_so, **sides):
+        return " and ".join(
+            name for name, side in sides.items() if is_so(side)
+        )
+
+    if lacking := those(lambda side: side is None, ours=ours, theirs=theirs):
         return problem(f"missing in {lacking}")
     if ours.shape != theirs.shape:
         return problem(f"another shape: theirs {_sizes(theirs.shape)}")
@@ -214,9 +208,7 @@ def _row(label, ours, theirs, bound, real):
             )
         kept = real.bool().cpu()
         a, b = a[kept], b[kept]
-    sides = (("ours", a), ("theirs", b))
-    nan = " and ".join(n for n, side in sides if side.isnan().any())
-    if nan:
+    if nan := those(lambda side: side.isnan().any(), ours=a, theirs=b):
         return problem(f"NaN in {nan}")
     gap = (a - b).abs().masked_fill(a == b, 0)  # equal infinities too
     largest = gap.max().item() if gap.numel() else 0.0

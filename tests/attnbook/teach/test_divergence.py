@@ -1,14 +1,16 @@
 """The first-divergence tool: what it keeps, and which tensor it names."""
 
 import copy
+import functools
 import math
-import re
+import tempfile
 from types import MethodType
 
 import pytest
 import torch
+from attnbook.families import pairs_of
 from attnbook.masks import padding_mask
-from attnbook.pretrained import load, pairs_of
+from attnbook.pretrained import load
 from attnbook.teach.divergence import Divergence, Row, compare, record
 from torch import nn
 from transformers import (
@@ -63,20 +65,6 @@ def twins():
 
 def test_outputs_and_inputs_are_kept(twins):
     x = torch.randn(2, 3)
-    names = [
-        "twice",
-        "pair",
-        "table",
-        "first",
-        "twice:input",
-        "table:input",
-        "first:output",
-        ":input",
-        "",
-        ":output",
-    ]
-    found = record(twins, names, x)
-    assert list(found) == names
     y = twins.first(x)
     expected = {
         "first": y,
@@ -90,6 +78,8 @@ def test_outputs_and_inputs_are_kept(twins):
         "": twins(x),
         ":output": twins(x),
     }
+    found = record(twins, [*expected], x)
+    assert [*found] == [*expected]
     for name, tensor in found.items():
         assert torch.equal(tensor, expected[name]), name
         assert not tensor.requires_grad
@@ -124,27 +114,17 @@ def test_no_hook_is_left(twins):
 
 
 @pytest.mark.parametrize(
-    "names, message",
+    "names, words",
     [
-        (
-            ["first", "twise"],
-            "there is no such module; expected a name such as twice or ",
-        ),
-        (
-            ["first:weight"],
-            "there is no such module; expected a name such as first or ",
-        ),
-        (
-            ["never"],
-            "nothing was kept of 'never'; expected a module that runs in "
-            "this call and gives a tensor; got none",
-        ),
-        (["never:input"], "nothing was kept of 'never:input'; expected "),
-        (["nothing"], "nothing was kept of 'nothing'; expected "),
+        (["first", "twise"], "a name such as twice .* got 'twise'"),
+        (["first:weight"], "got 'first:weight'"),
+        (["never"], "of 'never'"),
+        (["never:input"], "of 'never:input'"),
+        (["nothing"], "of 'nothing'"),
     ],
 )
-def test_names_that_give_nothing(twins, names, message):
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+def test_names_that_give_nothing(twins, names, words):
+    with pytest.raises(ValueError, match=words):
         record(twins, names, torch.randn(2, 3))
     assert hooks_of(twins) == 0
 
@@ -194,26 +174,13 @@ def test_the_table():
 The first that differs: tensor 2"""
     )
     assert found.first == "tensor 2"
-    assert [row.agrees for row in found.rows] == [
-        True,
-        True,
-        False,
-        True,
-        *[False] * 7,
-    ]
+    right = [True, True, False, True, *[False] * 7]
+    assert [row.agrees for row in found.rows] == right
 
 
 def test_the_table_of_two_that_agree():
-    found = rows_of((ONE, ONE), (ONE, ONE), bound=0.00025)
-    assert found.first is None
-    assert (
-        str(found)
-        == """\
-   tensor    shape  largest |Δ|
-   tensor 0  2×3    ≤ 2.5e-4
-   tensor 1  2×3    ≤ 2.5e-4
-All 2 agree."""
-    )
+    text = str(rows_of((ONE, ONE), (ONE, ONE), bound=0.00025))
+    assert text.endswith("tensor 1  2×3    ≤ 2.5e-4\nAll 2 agree.")
 
 
 def test_a_row():
@@ -237,13 +204,6 @@ def test_a_row():
 def test_what_is_no_number(ours, theirs, agrees):
     found = rows_of((ONE * ours, ONE * theirs))
     assert found.rows[0].agrees == agrees
-
-
-def test_one_place_is_enough():
-    other = torch.zeros(10, 10)
-    other[3, 4] = -0.25
-    (row,) = rows_of((torch.zeros(10, 10), other), bound=0.2).rows
-    assert row.difference == 0.25 and not row.agrees
 
 
 def test_nothing_is_broadcast():
@@ -270,37 +230,23 @@ def test_padding_is_not_compared():
 
 
 @pytest.mark.parametrize(
-    "call, message",
+    "call, words",
     [
-        (
-            lambda: compare({}, {}, []),
-            "there is nothing to compare; expected at "
-            "least one pair of names; got none",
-        ),
-        (
-            lambda: rows_of((ONE, ONE), bound=-1),
-            "this is no bound; expected a number from 0 on; got -1",
-        ),
-        (
-            lambda: rows_of((ONE, ONE), bound=math.nan),
-            "this is no bound; expected a number from 0 on; got nan",
-        ),
+        (lambda: compare({}, {}, []), "at least one pair"),
+        (lambda: rows_of((ONE, ONE), bound=-1), "bound; .*got -1"),
+        (lambda: rows_of((ONE, ONE), bound=math.nan), "bound; .*got nan"),
         (
             lambda: rows_of((ONE, ONE), real=torch.ones(2, 4)),
-            "the padding mask "
-            "does not fit tensor 0; expected (2, 3) with a real token; got (2, 4) "
-            "with 8",
+            r"tensor 0; .*\(2, 3\).* got \(2, 4\)",
         ),
         (
             lambda: rows_of((ONE, ONE), real=torch.zeros(2, 3)),
-            "the padding mask "
-            "does not fit tensor 0; expected (2, 3) with a real token; got (2, 3) "
-            "with 0",
+            "tensor 0; .* with 0",
         ),
     ],
 )
-def test_bad_input_is_named(call, message):
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+def test_bad_input_is_named(call, words):
+    with pytest.raises(ValueError, match=words):
         call()
 
 
@@ -310,39 +256,37 @@ def test_bad_input_is_named(call, message):
 N_LAYERS, VOCABULARY = 3, 37
 
 
-@pytest.fixture(scope="module", params=["gpt2", "llama"])
-def models(request, tmp_path_factory):
+IDS = {"vocab_size": VOCABULARY, "bos_token_id": 0, "eos_token_id": 0}
+GPT2 = {"n_positions": 20, "n_embd": 16, "n_head": 4, "n_layer": N_LAYERS}
+LLAMA = {
+    "hidden_size": 16,
+    "intermediate_size": 27,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "num_hidden_layers": N_LAYERS,
+    "pad_token_id": 0,
+}
+
+
+@functools.cache
+def both_of(family):
     torch.manual_seed(0)
-    ids = {"vocab_size": VOCABULARY, "bos_token_id": 0, "eos_token_id": 0}
-    if request.param == "gpt2":
-        theirs = GPT2LMHeadModel(
-            GPT2Config(
-                **ids,
-                n_positions=20,
-                n_embd=16,
-                n_head=4,
-                n_layer=N_LAYERS,
-                tie_word_embeddings=False,
-            )
-        )
+    if family == "gpt2":
+        config = GPT2Config(**IDS, **GPT2, tie_word_embeddings=False)
+        theirs = GPT2LMHeadModel(config)
     else:
-        theirs = LlamaForCausalLM(
-            LlamaConfig(
-                **ids,
-                hidden_size=16,
-                intermediate_size=27,
-                num_attention_heads=4,
-                num_key_value_heads=2,
-                pad_token_id=0,
-                num_hidden_layers=N_LAYERS,
-            )
-        )
+        theirs = LlamaForCausalLM(LlamaConfig(**IDS, **LLAMA))
     for name, parameter in theirs.named_parameters():
         scale = parameter.ndim == 1 and name.endswith("weight")
         nn.init.normal_(parameter, mean=float(scale), std=0.3)
-    folder = tmp_path_factory.mktemp("model")
-    theirs.save_pretrained(folder)
-    return request.param, load(folder), theirs.eval()
+    with tempfile.TemporaryDirectory() as folder:
+        theirs.save_pretrained(folder)
+        return family, load(folder), theirs.eval()
+
+
+@pytest.fixture(params=["gpt2", "llama"])
+def models(request):
+    return both_of(request.param)
 
 
 def tokens_of(*size):
@@ -350,17 +294,15 @@ def tokens_of(*size):
     return torch.randint(VOCABULARY, size, generator=generator)
 
 
-def diverge(family, ours, theirs, tokens, real=None):
-    pairs = pairs_of(family, N_LAYERS)
-    options = {}
+def diverge(family, ours, theirs, tokens, real=None, *, known=True):
+    """`known`: whether ours is told what is padding."""
+    pairs, options = pairs_of(family, N_LAYERS), {}
     if real is not None:
         positions = (real.long().cumsum(-1) - 1).clamp(min=0)
-        options = {
-            "attention_mask": real.long(),
-            "position_ids": positions,
-        }
+        options = {"attention_mask": real.long(), "position_ids": positions}
+    told = real if known else None
     return compare(
-        record(ours, [a for _, a, _ in pairs], tokens, real=real),
+        record(ours, [a for _, a, _ in pairs], tokens, real=told),
         record(theirs, [b for _, _, b in pairs], tokens, **options),
         pairs,
         real=real,
@@ -534,24 +476,10 @@ def test_a_bug_is_found(models, bug, place):
 
 
 def test_padding_that_ours_does_not_know_of(models):
-    family, ours, theirs = models
     real = padding_mask([9, 4], side="left")
-    pairs = pairs_of(family, N_LAYERS)
-    positions = (real.long().cumsum(-1) - 1).clamp(min=0)
-    found = compare(
-        record(ours, [a for _, a, _ in pairs], tokens_of(2, 9)),
-        record(
-            theirs,
-            [b for _, _, b in pairs],
-            tokens_of(2, 9),
-            attention_mask=real.long(),
-            position_ids=positions,
-        ),
-        pairs,
-        real=real,
-    )
+    found = diverge(*models, tokens_of(2, 9), real, known=False)
     expected = {"gpt2": "embedding", "llama": "block 0: attention"}
-    assert found.first == expected[family]
+    assert found.first == expected[models[0]]
 
 
 def test_an_imaginary_part_counts():

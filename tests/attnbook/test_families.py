@@ -1,0 +1,157 @@
+"""Configurations of others: read as what they mean, or refused by name."""
+
+import math
+
+import pytest
+from attnbook.families import FAMILIES, SIZES, config_of, pairs_of
+from attnbook.gpt import GPTConfig
+from transformers import GPT2Config, LlamaConfig
+
+SMALL = {
+    "gpt2": {
+        "model_type": "gpt2",
+        "vocab_size": 37,
+        "n_positions": 24,
+        "n_embd": 24,
+        "n_head": 4,
+        "n_layer": 2,
+    },
+    "llama": {
+        "model_type": "llama",
+        "vocab_size": 37,
+        "hidden_size": 24,
+        "intermediate_size": 41,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 64,
+    },
+}
+LINEAR = {"rope_theta": 5e5, "rope_type": "linear", "factor": 2.0}
+
+#: A family, what is changed, and what the message must name.
+REFUSED = [
+    ("gpt2", {"model_type": "bert"}, "model_type"),
+    ("gpt2", {"model_type": []}, "model_type"),
+    ("gpt2", {"scale_attn_weights": False}, "scale_attn_weights"),
+    ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "inverse_layer_idx"),
+    ("gpt2", {"add_cross_attention": True}, "add_cross_attention"),
+    ("gpt2", {"is_causal": False}, "is_causal"),
+    ("gpt2", {"pruned_heads": {"0": [1]}}, "pruned_heads"),
+    ("gpt2", {"activation_function": "mish"}, "activation_function"),
+    ("gpt2", {"activation_function": []}, "activation_function"),
+    ("gpt2", {"layer_norm_epsilon": "1e-5"}, "layer_norm_epsilon"),
+    ("gpt2", {"layer_norm_epsilon": -1.0}, "layer_norm_epsilon"),
+    ("gpt2", {"layer_norm_epsilon": 10**400}, "layer_norm_epsilon"),
+    ("gpt2", {"tie_word_embeddings": "no"}, "tie_word_embeddings"),
+    ("gpt2", {"num_attention_heads": 2}, "n_head and num_attention_heads"),
+    ("gpt2", {"num_hidden_layers": 3}, "n_layer and num_hidden_layers"),
+    ("gpt2", {"hidden_size": 48}, "n_embd and hidden_size"),
+    ("gpt2", {"max_position_embeddings": 9}, "n_positions and max_position"),
+    ("gpt2", {"sliding_window": 8}, "sliding_window"),
+    ("gpt2", {"n_layer": 2**63}, "n_layer"),
+    ("gpt2", {"n_head": 4.0}, "n_head"),
+    ("gpt2", {"n_inner": True}, "n_inner"),
+    ("llama", {"sliding_window": 8}, "sliding_window"),
+    ("llama", {"layer_types": ["chunked_attention"] * 2}, "layer_types"),
+    ("llama", {"attention_chunk_size": 8}, "attention_chunk_size"),
+    ("llama", {"quantization_config": {"bits": 4}}, "quantization_config"),
+    ("llama", {"hidden_act": "gelu"}, "hidden_act"),
+    ("llama", {"rms_norm_eps": math.nan}, "rms_norm_eps"),
+    ("llama", {"attention_bias": True}, "mlp_bias"),
+    ("llama", {"mlp_bias": True}, "attention_bias"),
+    ("llama", {"attention_bias": "no", "mlp_bias": "no"}, "attention_bias"),
+    ("llama", {"head_dim": 8}, "head_dim"),
+    ("llama", {"hidden_size": 12, "head_dim": 3}, "head_dim"),
+    ("llama", {"num_key_value_heads": 3}, "n_kv_heads"),
+    ("llama", {"vocab_size": None}, "vocab_size"),
+    ("llama", {"intermediate_size": 0}, "intermediate_size"),
+    ("llama", {"rope_parameters": LINEAR}, "rope_type"),
+    ("llama", {"rope_parameters": {"rope_type": [1]}}, "rope_type"),
+    ("llama", {"rope_parameters": [1]}, "rope_parameters"),
+    ("llama", {"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "type"),
+    ("llama", {"rope_scaling": {"factor": 4.0}}, "factor"),
+    ("llama", {"rope_scaling": {"partial_rotary_factor": 0.5}}, "partial_rot"),
+    (
+        "llama",
+        {"partial_rotary_factor": 0.5},
+        "partial_rotary_factor 1; .*0.5",
+    ),
+    ("llama", {"rope_parameters": {"rope_theta": 0.5}}, "rope_theta"),
+    ("llama", {"rope_theta": 10**400}, "rope_theta"),
+    (
+        "llama",
+        {
+            "rope_parameters": {"rope_theta": 50.0, "rope_type": "default"},
+            "rope_scaling": {"rope_type": "default"},
+        },
+        "rope_parameters and rope_scaling",
+    ),
+]
+
+
+@pytest.mark.parametrize("name, changes, words", REFUSED)
+def test_what_our_class_cannot_be_is_refused(name, changes, words):
+    config_of(SMALL[name])  # as it is it can
+    with pytest.raises((ValueError, TypeError), match=words) as caught:
+        config_of(SMALL[name] | changes)
+    for part in ("expected", "got"):
+        assert part in str(caught.value)
+
+
+DEFAULT = {"type": "default"}
+
+
+@pytest.mark.parametrize(
+    "changes, base",
+    [
+        ({}, 1e4),
+        ({"rope_theta": 7e5}, 7e5),  # as of old
+        ({"rope_parameters": None, "rope_scaling": None}, 1e4),
+        ({"rope_parameters": {"rope_theta": 3e5}}, 3e5),
+        ({"rope_parameters": {"partial_rotary_factor": 1.0}}, 1e4),
+        ({"rope_scaling": DEFAULT, "rope_theta": 9}, 9.0),
+        ({"rope_scaling": DEFAULT, "rope_parameters": DEFAULT}, 1e4),
+    ],
+)
+def test_the_base_wherever_it_stands(changes, base):
+    assert config_of(SMALL["llama"] | changes).rotary_base == base
+
+
+def test_null_is_no():
+    names = ("add_cross_attention", "pruned_heads", "n_inner", "layer_types")
+    nulls = dict.fromkeys(names)
+    assert config_of(SMALL["gpt2"] | nulls) == config_of(SMALL["gpt2"])
+
+
+def test_two_names_that_agree_are_one():
+    second = {"hidden_size": 24, "num_hidden_layers": 2}
+    assert config_of(SMALL["gpt2"] | second) == config_of(SMALL["gpt2"])
+
+
+@pytest.mark.parametrize(
+    "name, theirs", [("gpt2", GPT2Config), ("llama", LlamaConfig)]
+)
+def test_what_a_file_does_not_say_is_their_default(name, theirs):
+    sizes = {k: v for k, v in SMALL[name].items() if k != "model_type"}
+    ids = {"bos_token_id": 0, "eos_token_id": 0}
+    full = theirs(**sizes, **ids).to_dict()
+    assert config_of(SMALL[name]) == config_of(full)
+    assert full.keys() > SMALL[name].keys()
+
+
+def test_a_configuration_is_left_as_it_is():
+    config = {"hidden_size": 24, **SMALL["gpt2"]}
+    before = dict(config)
+    config_of(config)
+    assert config == before
+
+
+def test_the_published_sizes_are_the_defaults():
+    assert SIZES["gpt2"] == GPTConfig() == config_of(GPT2Config().to_dict())
+
+
+def test_an_unknown_family():
+    with pytest.raises(ValueError, match="model_type"):
+        pairs_of("bert", 2)
+    assert {*FAMILIES} == {"gpt2", "llama"}
