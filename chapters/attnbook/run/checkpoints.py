@@ -86,9 +86,11 @@ class Run:
         self.losses = stored["losses"].tolist()
         self.generator.set_state(stored["random.batches"])
         rank = processes_here()[0]
-        torch.set_rng_state(stored["random.cpu"][rank])
+        # A copy: torch crashes on a part of a tensor.
+        torch.set_rng_state(stored["random.cpu"][rank].clone())
         if self.device.type == "cuda":
-            torch.cuda.set_rng_state(stored["random.cuda"][rank], self.device)
+            state_here = stored["random.cuda"][rank].clone()
+            torch.cuda.set_rng_state(state_here, self.device)
 
     def _weights(self) -> dict[str, Tensor]:
         return self.model.state_dict()
@@ -136,9 +138,9 @@ class Run:
                 )
         try:
             for state in (stored["random.batches"], *stored["random.cpu"]):
-                torch.Generator().set_state(state)
+                torch.Generator().set_state(state.clone())
             for state in stored.get("random.cuda", ()):
-                torch.Generator(self.device).set_state(state)
+                torch.Generator(self.device).set_state(state.clone())
         except RuntimeError as error:
             raise ValueError(
                 f"{path} cannot be resumed; expected states of random "

@@ -28,17 +28,18 @@ PROGRAM = "python -m attnbook"
 
 #: What a text is trained with; benchmarks/shakespeare.py measures it.
 TEXT_CONFIG = GPTConfig(
-    context=64,
-    d_model=128,
+    context=128,
+    d_model=64,
     n_heads=4,
     n_layers=4,
+    d_ff=192,
     bias=False,
     positions="rotary",
     activation="swiglu",
     norm="rms",
-    initial_std=0.05,
+    initial_std=0.08,
 )
-TEXT_RECIPE = Recipe(steps=2000, batch_size=12, peak=4e-3)
+TEXT_RECIPE = Recipe(steps=2000, batch_size=12, peak=8e-3, final=0.0)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -50,7 +51,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog=PROGRAM,
         description="Train a small GPT on the characters of a text. Under "
-        "torchrun several processes share each batch.",
+        "torchrun several processes share each batch. The warm-up takes a "
+        "twentieth of the steps, if no other number is given.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     add = parser.add_argument
@@ -94,8 +96,8 @@ def _parser() -> argparse.ArgumentParser:
         group = parser.add_argument_group(title)
         for one in fields(given):
             if one.name != "vocab_size":  # the text's
-                value = getattr(given, one.name)
-                _add_option(group, one, value)
+                _add_option(group, one, getattr(given, one.name))
+    parser.set_defaults(warmup=None)
     return parser
 
 
@@ -143,6 +145,8 @@ def _refuse(why: object, code: int) -> int:
 
 def _train_as_asked(options: argparse.Namespace) -> None:
     """What the command does, once in each process."""
+    if options.warmup is None:
+        options.warmup = options.steps // 20
     recipe = Recipe(**_fields(Recipe, options))
     whole("every", options.every, at_least=1)
     whole("sample", options.sample, at_least=0)

@@ -26,6 +26,7 @@ TINY = (
 @pytest.fixture
 def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ATTNBOOK_QUIET", "1")
     (tmp_path / "text.txt").write_text("the boat left the river bank. " * 30)
     return tmp_path
 
