@@ -134,5 +134,5 @@ def held_lock(path):
     """Dies while it holds the lock."""
     from attnbook.run.places import reserved
 
-    with reserved([path]):
+    with reserved(path):
         die()
