@@ -1,5 +1,6 @@
 """The README's section on training, line by line, as a new user would."""
 
+import json
 import os
 import re
 import signal
@@ -110,3 +111,14 @@ def test_what_the_section_names_is_there(folder):
         name = command.split()[-1]
         said = finished(start(f"python -m attnbook --help # {name}", folder))
         assert name in said
+
+
+def test_the_table_is_what_was_measured():
+    stored = json.loads(
+        (ROOT / "chapters/attnbook/data/shakespeare.json").read_text()
+    )
+    rows = re.findall(r"\| (.+) \| ([\d.]+) \| ([\d.]+) \|", SECTION)
+    assert {
+        who: {"loss": float(loss), "time": float(time)}
+        for who, loss, time in rows
+    } == stored
