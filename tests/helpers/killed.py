@@ -127,12 +127,12 @@ def shared_run(folder, dropout=0.0, stop_after=0, resume=False):
         try:
             finish(run, path, resume=resume, report=report)
         except ValueError as error:
-            sys.exit(str(error))
+            (Path(folder) / "error").write_text(str(error))
 
 
 def held_lock(path):
     """Dies while it holds the lock."""
     from attnbook.run.places import reserved
 
-    with reserved([path]):
+    with reserved(path):
         die()

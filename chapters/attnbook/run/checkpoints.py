@@ -35,6 +35,11 @@ class Run:
         self.optimizer = make_optimizer(model, recipe)
         self.generator = torch.Generator().manual_seed(recipe.seed)
         self.losses: list[float] = []
+        self.randoms = {"random.cpu": torch.default_generator}
+        if self.device.type == "cuda":
+            index = self.device.index or torch.cuda.current_device()
+            card = torch.cuda.default_generators[index]
+            self.randoms["random.cuda"] = card
         about = {
             "config": asdict(model.config),
             "recipe": asdict(recipe),
@@ -47,18 +52,18 @@ class Run:
 
     def save(self, path: Path) -> None:
         """Write a checkpoint; every process calls it, the first one writes."""
-        random = {"random.cpu": of_all_processes(torch.get_rng_state())}
-        if self.device.type == "cuda":
-            state = torch.cuda.get_rng_state(self.device)
-            random["random.cuda"] = of_all_processes(state)
+        tensors = {
+            name: torch.stack(of_all_processes(random.get_state()))
+            for name, random in self.randoms.items()
+        }
         if processes_here()[0] == 0:
-            tensors = {f"model.{n}": t for n, t in self._weights().items()}
+            tensors["random.batches"] = self.generator.get_state()
+            tensors["losses"] = torch.tensor(self.losses, dtype=torch.float64)
+            for name, tensor in self.model.state_dict().items():
+                tensors[f"model.{name}"] = tensor
             for name, parameter in self._parameters():
                 for key, kept in self.optimizer.state[parameter].items():
                     tensors[f"optimizer.{name}.{key}"] = kept
-            tensors |= {name: torch.stack(s) for name, s in random.items()}
-            tensors["random.batches"] = self.generator.get_state()
-            tensors["losses"] = torch.tensor(self.losses, dtype=torch.float64)
             files.write(path, tensors, self.about)
 
     def resume(self, path: Path) -> None:
@@ -70,28 +75,19 @@ class Run:
         """
         stored, about = files.read(path)
         self._judge(path, stored, about)
-        self.model.load_state_dict(
-            {name: stored[f"model.{name}"] for name in self._weights()},
-            strict=True,
-        )
-        state = self.optimizer.state_dict()
-        state["state"] = {
-            n: {
-                key: stored[f"optimizer.{name}.{key}"]
-                for key in _kept_by(self.recipe)
-            }
+        weights = {n: stored[f"model.{n}"] for n in self.model.state_dict()}
+        self.model.load_state_dict(weights, strict=True)
+        kept = {
+            n: {k: stored[f"optimizer.{name}.{k}"] for k in _kept(self.recipe)}
             for n, (name, _) in enumerate(self._parameters())
         }
+        state = self.optimizer.state_dict() | {"state": kept}
         self.optimizer.load_state_dict(state)
         self.losses = stored["losses"].tolist()
         self.generator.set_state(stored["random.batches"])
-        rank = processes_here()[0]
-        torch.set_rng_state(stored["random.cpu"][rank])
-        if self.device.type == "cuda":
-            torch.cuda.set_rng_state(stored["random.cuda"][rank], self.device)
-
-    def _weights(self) -> dict[str, Tensor]:
-        return self.model.state_dict()
+        for name, random in self.randoms.items():
+            # A copy: torch crashes on a part of a tensor.
+            random.set_state(stored[name][processes_here()[0]].clone())
 
     def _parameters(self) -> list[tuple[str, nn.Parameter]]:
         """Names and parameters, in the optimiser's order."""
@@ -99,46 +95,52 @@ class Run:
         groups = self.optimizer.param_groups
         return [(names[id(p)], p) for g in groups for p in g["params"]]
 
-    def _judge(self, path: Path, stored: dict[str, Tensor], about: dict):
+    def _judge(
+        self, path: Path, stored: dict[str, Tensor], about: dict
+    ) -> None:
         """Raise if a checkpoint is not whole, or of another run."""
         for name, ours in self.about.items():
-            if about.get(name) != ours:
+            theirs = about.get(name)
+            if ours != theirs:
+                if isinstance(ours, dict) and isinstance(theirs, dict):
+                    keys = [k for k in ours if ours[k] != theirs.get(k)]
+                    ours = {k: ours[k] for k in keys}
+                    theirs = {k: theirs.get(k) for k in keys}
                 raise ValueError(
                     f"{path} is of another run; expected {name} "
-                    + "; got ".join(_difference(ours, about.get(name)))
+                    f"{files.shown(ours)}; got {files.shown(theirs)}"
                 )
-        expected = {f"model.{n}": t for n, t in self._weights().items()}
-        for name, parameter in self._parameters():
-            for key, like in _kept_by(self.recipe).items():
-                expected[f"optimizer.{name}.{key}"] = (
-                    parameter if like else torch.tensor(0.0)
-                )
-        cpu, processes = torch.get_rng_state(), self.about["processes"]
-        expected["random.batches"] = cpu
-        expected["random.cpu"] = cpu.expand(processes, -1)
-        if self.device.type == "cuda":
-            card = torch.cuda.get_rng_state(self.device)
-            expected["random.cuda"] = card.expand(processes, -1)
+        processes = self.about["processes"]
         done = stored.get("losses", torch.empty(0)).numel()
-        done = min(max(done, 1), self.recipe.steps)
-        expected["losses"] = torch.empty(done, dtype=torch.float64)
+        expected = {
+            "random.batches": self.generator.get_state(),
+            "losses": torch.empty(
+                min(max(done, 1), self.recipe.steps), dtype=torch.float64
+            ),
+        }
+        for name, random in self.randoms.items():
+            expected[name] = random.get_state().expand(processes, -1)
+        for name, tensor in self.model.state_dict().items():
+            expected[f"model.{name}"] = tensor
+        for name, parameter in self._parameters():
+            for key, like in _kept(self.recipe).items():
+                tensor = parameter if like else torch.tensor(0.0)
+                expected[f"optimizer.{name}.{key}"] = tensor
         for name in expected | stored:
-            ours, theirs = (
-                f"{tuple(t[name].shape)} {t[name].dtype}"
-                if name in t
-                else "none"
+            sizes = [
+                f"{tuple(t[name].shape)} {t[name].dtype}" if name in t else ""
                 for t in (expected, stored)
-            )
-            if ours != theirs:
+            ]
+            if sizes[0] != sizes[1]:
                 raise ValueError(
-                    f"{path} cannot be resumed; expected {ours} as "
-                    f"{files.shown(name)}; got {theirs}"
+                    f"{path} cannot be resumed; expected {files.shown(name)} "
+                    f"{sizes[0] or 'not there'}; got {sizes[1] or 'none'}"
                 )
         try:
-            for state in (stored["random.batches"], *stored["random.cpu"]):
-                torch.Generator().set_state(state)
-            for state in stored.get("random.cuda", ()):
-                torch.Generator(self.device).set_state(state)
+            torch.Generator().set_state(stored["random.batches"])
+            for name, random in self.randoms.items():
+                for state in stored[name]:
+                    torch.Generator(random.device).set_state(state.clone())
         except RuntimeError as error:
             raise ValueError(
                 f"{path} cannot be resumed; expected states of random "
@@ -146,7 +148,7 @@ class Run:
             ) from None
 
 
-def _kept_by(recipe: Recipe) -> dict[str, bool]:
+def _kept(recipe: Recipe) -> dict[str, bool]:
     """What the optimiser keeps of a parameter, and if it has its shape."""
     one = torch.zeros(2, 1)
     tried = nn.ParameterList([one])
@@ -155,12 +157,3 @@ def _kept_by(recipe: Recipe) -> dict[str, bool]:
     optimizer.step()
     kept = optimizer.state[tried[0]]
     return {key: t.shape == one.shape for key, t in kept.items()}
-
-
-def _difference(ours: object, theirs: object) -> tuple[str, str]:
-    """Two descriptions, without what is equal in them."""
-    if isinstance(ours, dict) and isinstance(theirs, dict):
-        keys = [k for k in ours | theirs if ours.get(k) != theirs.get(k)]
-        ours = {k: ours.get(k) for k in keys}
-        theirs = {k: theirs.get(k) for k in keys}
-    return files.shown(ours), files.shown(theirs)

@@ -6,6 +6,8 @@ import argparse
 import hashlib
 import os
 import sys
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -28,17 +30,18 @@ PROGRAM = "python -m attnbook"
 
 #: What a text is trained with; benchmarks/shakespeare.py measures it.
 TEXT_CONFIG = GPTConfig(
-    context=64,
-    d_model=128,
+    context=128,
+    d_model=64,
     n_heads=4,
     n_layers=4,
+    d_ff=192,
     bias=False,
     positions="rotary",
     activation="swiglu",
     norm="rms",
-    initial_std=0.05,
+    initial_std=0.08,
 )
-TEXT_RECIPE = Recipe(steps=2000, batch_size=12, peak=4e-3)
+TEXT_RECIPE = Recipe(steps=2000, batch_size=12, peak=8e-3, final=0.0)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -50,52 +53,31 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog=PROGRAM,
         description="Train a small GPT on the characters of a text. Under "
-        "torchrun several processes share each batch.",
+        "torchrun several processes share each batch. The warm-up takes a "
+        "twentieth of the steps, if no other number is given.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    add = parser.add_argument
-    add("text", type=Path, nargs="?", help="a file of UTF-8 text")
-    add("--shakespeare", action="store_true", help="Tiny Shakespeare instead")
-    add(
-        "--out",
-        type=Path,
-        metavar="FILE",
-        default=Path("model.safetensors"),
-        help="the finished model",
+    add, one_file = parser.add_argument, {"type": Path, "metavar": "FILE"}
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("text", type=Path, nargs="?", help="of UTF-8")
+    source.add_argument(
+        "--shakespeare", action="store_true", help="Tiny Shakespeare instead"
     )
-    add(
-        "--checkpoint",
-        type=Path,
-        metavar="FILE",
-        help="what --resume needs; beside the model if not given",
-    )
+    out = Path("model.safetensors")
+    add("--out", default=out, help="the finished model", **one_file)
+    add("--checkpoint", help="what --resume needs; else beside it", **one_file)
     add("--resume", action="store_true", help="go on from the checkpoint")
     add("--overwrite", action="store_true", help="replace files that exist")
-    add(
-        "--every",
-        type=int,
-        default=250,
-        metavar="N",
-        help="steps between two checkpoints, each with a report",
-    )
-    add(
-        "--sample",
-        type=int,
-        default=64,
-        metavar="N",
-        help="characters in a report",
-    )
-    add(
-        "--device",
-        default="cuda" if torch.cuda.is_available() else "cpu",
-        help="cpu, cuda or cuda:N",
-    )
+    add("--every", type=int, default=250, help="steps from report to report")
+    add("--sample", type=int, default=64, help="characters in a report")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    add("--device", default=device, help="cpu, cuda or cuda:N")
     for title, given in (("model", TEXT_CONFIG), ("recipe", TEXT_RECIPE)):
         group = parser.add_argument_group(title)
         for one in fields(given):
             if one.name != "vocab_size":  # the text's
-                value = getattr(given, one.name)
-                _add_option(group, one, value)
+                _add_option(group, one, getattr(given, one.name))
+    parser.set_defaults(warmup=None)
     return parser
 
 
@@ -122,7 +104,7 @@ def main(arguments: list[str] | None = None) -> int:
         _train_as_asked(options)
     except (ValueError, TypeError, OSError, MemoryError) as error:
         return _refuse(error, 2)
-    except torch.OutOfMemoryError as error:
+    except torch.OutOfMemoryError as error:  # a card's
         return _refuse(str(error).splitlines()[0], 2)
     except KeyboardInterrupt:
         there = options.checkpoint.exists()
@@ -143,15 +125,15 @@ def _refuse(why: object, code: int) -> int:
 
 def _train_as_asked(options: argparse.Namespace) -> None:
     """What the command does, once in each process."""
+    if options.warmup is None:
+        options.warmup = options.steps // 20
     recipe = Recipe(**_fields(Recipe, options))
     whole("every", options.every, at_least=1)
     whole("sample", options.sample, at_least=0)
-    check_places(
-        {"--out": options.out, "--checkpoint": options.checkpoint},
-        options.text,
-        replace=({"--out", "--checkpoint"} if options.overwrite else set())
-        | ({"--checkpoint"} if options.resume else set()),
-    )
+    written = {"--out": options.out, "--checkpoint": options.checkpoint}
+    may = set(written) if options.overwrite else set()
+    may |= {"--checkpoint"} if options.resume else set()
+    check_places(written, options.text, may)
     device = usable_device(options.device)
     text = _text(options)
     vocabulary = Vocabulary.of_characters(text)
@@ -165,14 +147,16 @@ def _train_as_asked(options: argparse.Namespace) -> None:
         others = windows(numbers[kept:], config.context)
     _check_memory(config, recipe, device)
     first = processes_here()[0] == 0
-    places = [options.out, options.checkpoint] if first else []
-    with reserved(places), joined(device):
+    with ExitStack() as stack:
+        for path in (options.out, options.checkpoint) if first else ():
+            stack.enter_context(reserved(path))
+        stack.enter_context(joined(device))
         with torch.random.fork_rng([]):
             torch.default_generator.manual_seed(recipe.seed)
             model = GPT(config).to(device)
         checksum = hashlib.sha256(text.encode()).hexdigest()
         run = Run(model, recipe, vocabulary, f"a text with sha256 {checksum}")
-        report = _Report(vocabulary, others, options.sample)
+        report = _reporter(vocabulary, others, options.sample)
         go_on(
             run,
             batches,
@@ -187,32 +171,29 @@ def _train_as_asked(options: argparse.Namespace) -> None:
             print(f"wrote {options.out}")
 
 
-class _Report:
-    """Says how a run stands: its loss, and what the model writes."""
+def _reporter(
+    vocabulary: Vocabulary, others: Batches | None, length: int
+) -> Callable[[Run], None]:
+    """Says how a run stands: its losses, and what the model writes."""
+    start = "\n" if "\n" in vocabulary else vocabulary[0]
+    prompt, sampling = vocabulary.encode(start), Sampling(temperature=0.8)
+    held_out = others and others(256, torch.Generator().manual_seed(1))
 
-    def __init__(
-        self, vocabulary: Vocabulary, others: Batches | None, length: int
-    ) -> None:
-        self.vocabulary, self.length = vocabulary, length
-        self.held_out = None
-        if others is not None:
-            self.held_out = others(256, torch.Generator().manual_seed(1))
-
-    def __call__(self, run: Run) -> None:
+    def report(run: Run) -> None:
         if processes_here()[0] > 0:
             return
         line = f"step {len(run.losses)}: loss {run.losses[-1]:.4f}"
-        if self.held_out is not None:
-            line += f", held out {mean_loss(run.model, *self.held_out):.4f}"
+        if held_out is not None:
+            line += f", held out {mean_loss(run.model, *held_out):.4f}"
         tqdm.write(line)
-        if self.length:
-            start = "\n" if "\n" in self.vocabulary else self.vocabulary[0]
-            prompt = self.vocabulary.encode(start)
+        if length:
             with evaluating(run.model):
                 [written] = complete(
-                    run.model, [prompt], self.length, sampling=Sampling(0.8)
+                    run.model, [prompt], length, sampling=sampling
                 )
-            tqdm.write("  " + repr(self.vocabulary.decode(written)))
+            tqdm.write("  " + repr(vocabulary.decode(written)))
+
+    return report
 
 
 def _fields(kind, options):
@@ -221,17 +202,8 @@ def _fields(kind, options):
 
 def _text(options):
     path = options.text
-    if (path is not None) == options.shakespeare:
-        raise ValueError(
-            "there is no text; expected a file or --shakespeare; got "
-            + ("both" if options.shakespeare else "neither")
-        )
     if path is None:
         return tiny_shakespeare()
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"there is no file {path}; expected a text; got none"
-        )
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -239,9 +211,7 @@ def _text(options):
             f"{path} is no text; expected UTF-8; got {error}"
         ) from None
     if not text:
-        raise ValueError(
-            f"{path} is empty; expected some text; got 0 characters"
-        )
+        raise ValueError(f"{path} is empty; expected some text; got none")
     return text
 
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-
-try:
-    import fcntl
-except ImportError:  # not on Windows: there two runs can meet
-    fcntl = None  # type: ignore[assignment]
 
 
 def check_places(
-    written: dict[str, Path], read: Path | None, *, replace: set[str]
+    written: dict[str, Path], read: Path | None, replace: set[str]
 ) -> None:
     """Raise unless each file can be written and none is another's.
 
@@ -25,7 +21,8 @@ def check_places(
 
     Raises:
         ValueError: one file for two purposes.
-        FileNotFoundError, FileExistsError: no folder; a file that is there.
+        FileNotFoundError: no folder.
+        FileExistsError: a file or folder that is there.
     """
     taken = {} if read is None else {read.resolve(): "the text"}
     for option, path in written.items():
@@ -37,40 +34,27 @@ def check_places(
         taken[path.resolve()] = option
         if not path.parent.is_dir():
             raise FileNotFoundError(
-                f"there is no folder {path.parent}; expected one to write "
-                f"{path.name} into; got none"
+                f"there is no folder {path.parent}; expected one for "
+                f"{path.name}; got none"
             )
-        if path.is_dir():
-            raise FileExistsError(
-                f"{path} is a folder; expected the name of a file; got a "
-                "folder"
-            )
-        if path.exists() and option not in replace:
+        if path.is_dir() or (path.exists() and option not in replace):
             raise FileExistsError(
                 f"{path} exists; expected a new name, --resume to go on "
-                "from it, or --overwrite; got none of them"
+                "from it, or --overwrite for a file; got none of them"
             )
 
 
 @contextmanager
-def reserved(paths: list[Path]) -> Iterator[None]:
-    """Keep other runs from these files until the end, however it comes.
+def reserved(path: Path) -> Iterator[None]:
+    """Keep other runs from a file until the end, however it comes.
 
-    A lock stands in a file beside each. It is the system's, which takes it
-    from a process that is killed.
+    The lock on a file beside it is the system's, which takes it from a
+    process that is killed.
 
     Raises:
         BlockingIOError: another run writes there.
         OSError: nothing can be written there.
     """
-    with ExitStack() as stack:
-        for path in paths:
-            stack.enter_context(_locked(path))
-        yield
-
-
-@contextmanager
-def _locked(path):
     beside = path.with_name(f".{path.name}.lock")
     try:
         handle = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
@@ -79,19 +63,17 @@ def _locked(path):
             f"{path} cannot be written; expected leave to write in its "
             f"folder; got {error.strerror}"
         ) from None
-    try:
-        if fcntl is not None:
+    with os.fdopen(handle):
+        try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if not os.path.samestat(os.fstat(handle), os.stat(beside)):
-                raise BlockingIOError  # taken away by its owner meanwhile
-    except (BlockingIOError, FileNotFoundError):
-        os.close(handle)
-        raise BlockingIOError(
-            f"another run writes {path}; expected a file for each run; got "
-            f"the lock {beside.name}"
-        ) from None
-    try:
-        yield
-    finally:
-        os.unlink(beside)  # while it is still ours
-        os.close(handle)
+                raise BlockingIOError  # its owner took it away meanwhile
+        except (BlockingIOError, FileNotFoundError):
+            raise BlockingIOError(
+                f"another run writes {path}; expected a file for each run; "
+                f"got the lock {beside.name}"
+            ) from None
+        try:
+            yield
+        finally:
+            os.unlink(beside)  # while it is still ours

@@ -1,0 +1,124 @@
+"""The README's section on training, line by line, as a new user would."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+
+import pytest
+from notebooks import ROOT
+
+SECTION = re.search(
+    r"## Train it on your own text.*?(?=\n## )",
+    (ROOT / "README.md").read_text(encoding="utf-8"),
+    re.DOTALL,
+)[0]
+SETUP, TRAIN, RESUME, SHARED, MACHINES = re.findall(
+    r"```sh\n(.*?)```", SECTION, re.DOTALL
+)
+[WRITE] = re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)
+
+#: Small sizes, for every command that trains.
+TINY = (
+    " --steps 40 --every 10 --batch-size 4 --d-model 16 --d-ff 16 "
+    "--n-layers 1 --context 16 --sample 20 --device cpu"
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A clone after `make book`, with a text that is not the book's."""
+    folder = tmp_path_factory.mktemp("clone")
+    for name in ("chapters", ".venv"):
+        (folder / name).symlink_to(ROOT / name)
+    text = "\n".join(f"the {n} sheep jumped over the fence" for n in range(99))
+    (folder / "my.txt").write_text(text)
+    return folder
+
+
+def start(lines, folder):
+    """The lines in a shell, after the set-up's, as a new user would."""
+    lines = re.sub("(-m attnbook .*)", r"\1" + TINY, lines)
+    return subprocess.Popen(
+        ["bash", "-ec", SETUP + lines],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "ATTNBOOK_QUIET": "1"},
+        start_new_session=True,
+    )
+
+
+def finished(process):
+    out, err = process.communicate(timeout=600)
+    assert process.returncode == 0, err
+    return out
+
+
+def test_killed_and_resumed_it_ends_as_if_it_had_not_been(folder):
+    checkpoint = folder / "model.checkpoint.safetensors"
+    process = start(TRAIN, folder)
+    while not checkpoint.exists() and process.poll() is None:
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert not (folder / "model.safetensors").exists()
+    said = finished(start(RESUME, folder))
+    assert re.search(r"step 40: loss .*, held out .*\n  '.*'\n", said)
+    whole = finished(start(f"{TRAIN.strip()} --out whole.safetensors", folder))
+    assert re.search(r"step 10: loss ", whole)
+    for end in ("", "checkpoint."):
+        one, two = (
+            (folder / f"{name}.{end}safetensors").read_bytes()
+            for name in ("model", "whole")
+        )
+        assert one == two
+
+
+def test_the_model_writes(folder):
+    if not (folder / "model.safetensors").exists():
+        finished(start(TRAIN, folder))
+    said = finished(start(f"python - <<'END'\n{WRITE}\nEND\n", folder))
+    assert len(said) == 101
+
+
+def test_two_processes_share_a_batch(folder):
+    said = finished(start(SHARED, folder))
+    assert said.count("step 40") == 1  # the first process alone speaks
+    assert (folder / "two.safetensors").exists()
+
+
+def test_two_machines_share_a_batch(folder):
+    """Both of them this one, each with a single process."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        place = f"127.0.0.1:{free.getsockname()[1]}"
+    lines = MACHINES.replace("first-machine:29500", place)
+    lines = lines.replace("--nproc-per-node 8", "--nproc-per-node 1")
+    assert lines.count("127.0.0.1") == lines.count("-node 1") == 1
+    both = [start(lines, folder) for _ in range(2)]
+    said = "".join(finished(process) for process in both)
+    assert said.count("step 40") == 1
+    assert (folder / "all.safetensors").exists()
+
+
+def test_what_the_section_names_is_there(folder):
+    for command in re.findall(r"`(python -m attnbook --.*?)`", SECTION):
+        name = command.split()[-1]
+        said = finished(start(f"python -m attnbook --help # {name}", folder))
+        assert name in said
+
+
+def test_the_table_is_what_was_measured():
+    stored = json.loads(
+        (ROOT / "chapters/attnbook/data/shakespeare.json").read_text()
+    )
+    rows = re.findall(r"\| (.+) \| ([\d.]+) \| ([\d.]+) \|", SECTION)
+    assert {
+        who: {"loss": float(loss), "time": float(time)}
+        for who, loss, time in rows
+    } == stored
