@@ -24,8 +24,9 @@ from collections.abc import Callable
 os.environ["CUDA_VISIBLE_DEVICES"] = ""  # it is timed on a CPU
 
 import torch
-from attnbook.gpt import GPT, GPTConfig
 from results import store
+
+from attnbook.gpt import GPT, GPTConfig
 
 SIZES = {"d_model": 256, "n_heads": 8, "n_layers": 4, "vocab_size": 1000}
 CONTEXTS = [32, 64, 128, 256, 512, 1024, 2048]

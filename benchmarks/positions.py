@@ -16,11 +16,12 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
+from results import store
+from torch import Tensor
+
 from attnbook.gpt import GPT, POSITIONS, GPTConfig
 from attnbook.town import LEFT, WORDS, Town
 from attnbook.training import Recipe, train
-from results import store
-from torch import Tensor
 
 TRAINED, LONG, BIN = 96, 384, 48  # tokens
 SEEDS = range(4)

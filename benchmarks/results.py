@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[1]
 CHAPTERS = ROOT / "chapters"
 sys.path[:0] = [str(CHAPTERS), str(ROOT / "tools")]
 
-from notebooks import write_text
+from notebooks import write_text  # noqa: E402
 
 
 def store(name: str, results: dict) -> None:

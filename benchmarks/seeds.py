@@ -12,10 +12,11 @@ import dataclasses
 from concurrent.futures import ProcessPoolExecutor
 
 import torch
+from results import store
+
 from attnbook.gpt import GPT
 from attnbook.town import TOWN_CONFIG, TOWN_RECIPE, Town, accuracy, encode
 from attnbook.training import mean_loss, train
-from results import store
 
 SEEDS = range(6)
 EVERY = 100  # steps

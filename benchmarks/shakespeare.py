@@ -22,8 +22,9 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from attnbook.pretrained import load_model
 from results import CHAPTERS, store
+
+from attnbook.pretrained import load_model
 
 #: nanoGPT's README, "I only have a macbook", but for how much it prints.
 NANOGPT = (

@@ -9,8 +9,8 @@ machine that does other things at the same time the spread grows.
 usage: python benchmarks/speed.py [--rounds N] [SECTION ...]
 
 SECTION: one or more of decode, limit, uncached, layouts, attention,
-explicit, training, memory, whose results then replace the stored ones of the same
-machine; all if none is given.
+explicit, training, memory, whose results then replace the stored ones of the
+same machine; all if none is given.
 """
 
 from __future__ import annotations
@@ -30,6 +30,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from int8 import Int8Linear
+from peers import PlainGPT
+from results import CHAPTERS, store
+from torch import nn
+
 from attnbook.attention import attend, weigh
 from attnbook.fast import PackedLinear, pack, replace_linear
 from attnbook.generate import generate
@@ -39,10 +44,6 @@ from attnbook.masks import causal_mask
 from attnbook.pretrained import load_model
 from attnbook.town import TOWN_CONFIG, TOWN_RECIPE, Town, accuracy, encode
 from attnbook.training import loss_share, make_optimizer, mean_loss
-from int8 import Int8Linear
-from peers import PlainGPT
-from results import CHAPTERS, store
-from torch import nn
 
 THREADS = 2
 NEW_TOKENS = 17  # the first comes from the prompt, sixteen from decoding
@@ -140,8 +141,9 @@ def theirs(model: nn.Module, prompts: list[list[int]]) -> Callable:
 
 def pair() -> tuple[GPT, nn.Module]:
     """GPT-2 small with random weights, the book's and transformers'."""
-    from attnbook.pretrained import rename
     from transformers import GPT2Config, GPT2LMHeadModel
+
+    from attnbook.pretrained import rename
 
     torch.manual_seed(0)
     peer = GPT2LMHeadModel(
@@ -358,7 +360,9 @@ def layouts(rounds: int) -> dict:
             with torch.inference_mode():
                 found = rounds_of(
                     {
-                        name: lambda m=m: seconds(lambda: [f(x) for f in m])
+                        name: lambda m=m, x=x: seconds(
+                            lambda: [f(x) for f in m]
+                        )
                         for name, m in contenders.items()
                     },
                     6 * rounds,

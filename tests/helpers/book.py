@@ -228,17 +228,19 @@ def _run_and_branch(path: Path, wrongs: list[Wrong]):
         for number, cell in enumerate(page.cells):
             if not waiting or noticed[""]:
                 break
-            kept = _Kept(page, number, waiting)
+            here = defined(cell.source)
+            possible = any(w.ours or w.task in here for w in waiting.values())
+            kept = _Kept(page, number, waiting) if possible else None
             with _calls(waiting.values()) as called:
                 noticed[""] = Noticed.of(page.run_cell(number))
             begun = [
                 name
                 for name, wrong in waiting.items()
-                if wrong.task in defined(cell.source)
+                if wrong.task in here
                 or (wrong.ours and wrong.task in used(cell.source))
                 or not called.isdisjoint(_codes(wrong.ours))
             ]
-            noticed |= kept.go_on(begun)
+            noticed |= kept.go_on(begun) if kept else {}
             for name in begun:
                 del waiting[name]
     return dict.fromkeys(waiting) | noticed

@@ -6,17 +6,22 @@ A stand-in for Python takes down what it was called with.
 import os
 import shutil
 import subprocess
+from fnmatch import fnmatch
 
 import pytest
+import yaml
 from book import without_make
 from notebooks import ROOT
 
 PYTHON = """#!/bin/sh
-echo "$@ [$ATEN_CPU_CAPABILITY $ATTNBOOK_OFFLINE]" >> "$LOG"
+echo "$(basename $0) $@ [$ATEN_CPU_CAPABILITY $ATTNBOOK_OFFLINE]" >> "$LOG"
+case "$FAILING" in "") ;; *) case "$(basename $0) $*" in
+  *$FAILING*) exit 1 ;;
+esac ;; esac
 case "$*" in
-  *"-m venv --clear .venv"*)
-    rm -rf .venv && mkdir -p .venv/bin && cp "$0" .venv/bin/python ;;
-  *"pip install"*) [ ! -e "$BROKEN" ] ;;
+  *tools/install.py*)
+    mkdir -p .venv/bin && cp "$0" .venv/bin/python && cp "$0" .venv/bin/ruff
+    [ ! -e "$BROKEN" ] ;;
   *tools/build.py*)
     rm -rf _build && [ ! -e "$BROKEN" ] && mkdir -p _build/html ;;
 esac
@@ -29,8 +34,11 @@ def folder(tmp_path, monkeypatch):
         shutil.copy(ROOT / name, tmp_path)
     for name in ("_config.yml", "_toc.yml", "references.bib"):
         (tmp_path / name).touch()
-    for name in ("site", "chapters", "images", "tools"):
-        (tmp_path / name).mkdir()
+    catalogue = "chapters/attnbook/teach/catalogue"
+    for name in ("site", "images", "tools", catalogue):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / catalogue / "c04_scaling.py").touch()
+    (tmp_path / "chapters" / "04_scaled.ipynb").touch()
     (tmp_path / "tools" / "build.py").touch()
     (tmp_path / "chapters" / "index.md").touch()
     python = tmp_path / "fake-python"
@@ -41,8 +49,8 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def make(folder, *arguments):
-    """Run make; whether it passed, and the interesting calls it made."""
+def make(folder, *arguments, failing=""):
+    """Run make; whether it passed, and what it called."""
     log = folder / "log"
     log.unlink(missing_ok=True)
     done = subprocess.run(
@@ -50,11 +58,16 @@ def make(folder, *arguments):
         cwd=folder,
         capture_output=True,
         text=True,
-        env=without_make(),
+        env={**without_make(), "FAILING": failing},
     )
-    calls = log.read_text() if log.exists() else ""
-    words = ("-m venv", "pip install", "tools/build.py")
-    return done.returncode == 0, [w for w in words if w in calls]
+    calls = log.read_text().splitlines() if log.exists() else []
+    return done.returncode == 0, calls
+
+
+def steps(folder, *arguments):
+    passed, calls = make(folder, *arguments)
+    words = ("tools/install.py", "tools/build.py")
+    return passed, [w for w in words if any(w in call for call in calls)]
 
 
 def newer(path):
@@ -63,87 +76,91 @@ def newer(path):
     os.utime(path, (stamp, stamp))
 
 
+INSTALL, BUILD = "tools/install.py", "tools/build.py"
+
+
 def test_the_second_time_nothing_is_done(folder):
-    whole = ["-m venv", "pip install", "tools/build.py"]
-    assert make(folder, "book") == (True, whole)
-    assert make(folder, "book") == (True, [])
+    assert steps(folder, "book") == (True, [INSTALL, BUILD])
+    assert steps(folder, "book") == (True, [])
 
 
 @pytest.mark.parametrize("name", ["constraints.txt", "requirements.txt"])
 def test_changed_versions_are_installed(folder, name):
     make(folder, "install")
     newer(folder / name)
-    assert make(folder, "install") == (True, ["pip install"])
+    assert steps(folder, "install") == (True, [INSTALL])
 
 
-def test_a_changed_chapter_is_built_without_an_installation(folder):
+@pytest.mark.parametrize("name", ["chapters/index.md", "site/page.py"])
+def test_a_changed_page_is_built_without_an_installation(folder, name):
+    (folder / name).touch()
     make(folder, "book")
-    newer(folder / "chapters" / "index.md")
-    assert make(folder, "book") == (True, ["tools/build.py"])
+    newer(folder / name)
+    assert steps(folder, "book") == (True, [BUILD])
 
 
 def test_a_broken_installation_is_taken_up_again(folder):
     (folder / "broken").touch()
-    assert make(folder, "book") == (False, ["-m venv", "pip install"])
-    assert make(folder, "book") == (False, ["pip install"])
+    assert steps(folder, "book") == (False, [INSTALL])
+    assert steps(folder, "book") == (False, [INSTALL])
     (folder / "broken").unlink()
-    assert make(folder, "book") == (True, ["pip install", "tools/build.py"])
-
-
-def test_a_half_made_environment_is_made_anew(folder):
-    (folder / ".venv" / "bin").mkdir(parents=True)
-    (folder / ".venv" / "bin" / "python").touch()  # not even executable
-    assert make(folder, "install") == (True, ["-m venv", "pip install"])
+    assert steps(folder, "book") == (True, [INSTALL, BUILD])
 
 
 def test_a_failed_build_is_done_again(folder):
     make(folder, "book")
     newer(folder / "chapters" / "index.md")
     (folder / "broken").touch()
-    assert make(folder, "book") == (False, ["tools/build.py"])
-    assert make(folder, "book") == (False, ["tools/build.py"])
+    assert steps(folder, "book") == (False, [BUILD])
+    assert steps(folder, "book") == (False, [BUILD])
     (folder / "broken").unlink()
-    assert make(folder, "book") == (True, ["tools/build.py"])
+    assert steps(folder, "book") == (True, [BUILD])
 
 
 def test_the_newest_versions_can_be_tried(folder):
-    assert make(folder, "install", "CONSTRAINTS=")[0]
-    assert "-c constraints.txt" not in (folder / "log").read_text()
+    _, calls = make(folder, "install", "CONSTRAINTS=")
+    assert not any("constraints.txt" in call for call in calls)
     make(folder, "clean")
-    assert make(folder, "install")[0]
-    assert "-c constraints.txt" in (folder / "log").read_text()
+    _, calls = make(folder, "install")
+    assert any("tools/install.py constraints.txt" in call for call in calls)
 
 
-def test_everything_is_run_offline_and_once_more_as_on_another_cpu(folder):
-    assert make(folder, "test")[0]
-    runs = [
-        line
-        for line in (folder / "log").read_text().splitlines()
-        if line.startswith("-m pytest")
-    ]
-    notebooks = [run for run in runs if "--nbval" in run]
-    (tests,) = [run for run in runs if run not in notebooks]
-    other, here = notebooks
-    assert other.endswith(" chapters [default 1]")
-    assert here.endswith(" chapters [ 1]") and tests.endswith(" tests [ 1]")
+#: What each command runs; that it fails when one of them does.
+RUNS = {
+    ("check",): ["ruff format", "ruff check", "-m mypy", "--doctest-modules"],
+    ("check", "CHAPTER=04"): [
+        "ruff format --check chapters/04_scaled.ipynb",
+        "ruff check chapters/04_scaled.ipynb",
+        "--nbval*chapters/04_scaled.ipynb",
+        "-k 04_ or 04- tests/chapters",
+    ],
+    ("test",): ["--nbval*chapters", "--ignore=tests/browser tests"],
+}
 
 
 @pytest.mark.parametrize(
-    "failing", ["[default 1]", " chapters [ 1]", " tests [ 1]"]
+    "command, run", [(c, run) for c, runs in RUNS.items() for run in runs]
 )
-def test_every_run_of_the_tests_counts(folder, failing):
-    assert make(folder, "test")[0]
-    python = folder / ".venv" / "bin" / "python"
-    python.write_text(
-        python.read_text()
-        + f'case "$* [$ATEN_CPU_CAPABILITY $ATTNBOOK_OFFLINE]" in\n'
-        f'  *"pytest"*"{failing}") exit 1 ;;\nesac\n'
-    )
-    assert not make(folder, "test")[0]
+def test_every_run_counts(folder, command, run):
+    (folder / "notes.py").write_text(">>> 1\n")
+    passed, calls = make(folder, *command)
+    assert passed and any(fnmatch(call, f"*{run}*") for call in calls)
+    assert not make(folder, *command, failing=run)[0]
 
 
-def test_a_changed_theme_is_built(folder):
-    (folder / "site" / "book_page.py").touch()
-    make(folder, "book")
-    newer(folder / "site" / "book_page.py")
-    assert make(folder, "book") == (True, ["tools/build.py"])
+def test_the_outputs_are_compared_offline_as_on_another_cpu(folder):
+    _, calls = make(folder, "test")
+    (notebooks,) = [call for call in calls if "--nbval" in call]
+    assert notebooks.endswith(" chapters [default 1]")
+    (tests,) = [call for call in calls if call.endswith(" tests [ 1]")]
+
+
+def test_a_chapter_that_is_not_there_is_refused(folder):
+    passed, calls = make(folder, "check", "CHAPTER=99")
+    assert not passed and not any("pytest" in call for call in calls)
+
+
+def test_a_commit_is_looked_over_quickly():
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
+    (hook,) = hooks["repos"][0]["hooks"]
+    assert hook["entry"] == "make quick"
