@@ -19,7 +19,7 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from attnbook.teach.proof import (
     Case,
@@ -289,6 +289,10 @@ def brief(value: Any, digits: int = 4) -> str:
         inside = (f"{k!r}: {brief(v, digits)}" for k, v in value.items())
         return "{" + ", ".join(inside) + "}"
     if not isinstance(value, Tensor):
+        if isinstance(value, nn.Module):
+            return f"a {type(value).__name__}"
+        if inspect.isfunction(value) or inspect.isbuiltin(value):
+            return value.__name__
         if isinstance(value, float):
             return f"{value:.{digits + 2}g}"
         return plain_repr(value)

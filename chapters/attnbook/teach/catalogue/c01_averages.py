@@ -2,16 +2,16 @@
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from scipy.spatial.distance import cdist
 from scipy.special import logsumexp
 from scipy.stats import norm, vonmises
 
+from attnbook.teach.inputs import f64, randns
 from attnbook.teach.seeded import randn
 from attnbook.teach.tasks import task
 
-
-def _row(*numbers):
-    return torch.tensor(numbers, dtype=torch.float64)
+DAYS = f64(1, 2, 3), f64(90, 120, 100)  # the running example
 
 
 def _normalised(log_kernel):
@@ -23,11 +23,11 @@ def _normalised(log_kernel):
 @task(
     against="numpy.average",
     cases={
-        "one value": (_row(3), _row(1)),
-        "the running example": (_row(90, 120, 100), _row(0.1, 0.3, 0.6)),
+        "one value": (f64(3), f64(1)),
+        "the running example": (f64(90, 120, 100), f64(0.1, 0.3, 0.6)),
         "seven values, some negative": (
             randn(7, seed=1),
-            torch.softmax(randn(7, seed=2), 0),
+            randn(7, seed=2).softmax(0),
         ),
     },
 )
@@ -40,24 +40,18 @@ def weighted_average(values, weights):
 def divides_by_n_again(values, weights):
     """The average is too small by a factor n: 35.00 where 105.00 is right,
     below every value that went in.
-
     cause: The weights already sum to one; dividing by n is done twice.
-    fix: Sum weight times value, and stop there.
-    """
+    fix: Sum weight times value, and stop there."""
     return (weights * values).sum() / len(values)
 
 
 @task(
     against="scipy.stats.norm",
     cases={
-        "one query, three keys": (_row(4), _row(1, 2, 3), 1.5),
-        "as many queries as keys": (_row(0, 2.5, 4), _row(1, 2, 3), 0.8),
-        "more queries than keys": (
-            3 * randn(5, seed=1),
-            3 * randn(2, seed=2),
-            0.7,
-        ),
-        "a query far from every key": (_row(2, 100), _row(1, 2, 3), 1.2),
+        "one query, three keys": (f64(4), f64(1, 2, 3), 1.5),
+        "as many queries as keys": (f64(0, 2.5, 4), f64(1, 2, 3), 0.8),
+        "more queries than keys": (*randns((5,), (2,), seed=1), 0.2),
+        "a query far from every key": (f64(2, 100), f64(1, 2, 3), 1.2),
     },
 )
 def gaussian_weights(queries, keys, width):
@@ -70,11 +64,9 @@ def gaussian_weights(queries, keys, width):
 def normalises_over_queries(queries, keys, width):
     """The columns sum to one instead of the rows; the averages may leave the
     range of the values.
-
     cause: The sum runs over the queries. Every key hands out one unit of
     weight, where every query should.
-    fix: Sum over the last axis, the keys: dim=-1.
-    """
+    fix: Sum over the last axis, the keys: dim=-1."""
     scores = -((queries[:, None] - keys) ** 2) / (2 * width**2)
     kernel = torch.exp(scores - scores.amax(0, keepdim=True))
     return kernel / kernel.sum(0, keepdim=True)
@@ -84,12 +76,10 @@ def normalises_over_queries(queries, keys, width):
 def divides_without_keepdim(queries, keys, width):
     """An error about sizes for most inputs; silently wrong weights where there
     are as many queries as keys, and a wrong shape for one key.
-
     cause: The sums have lost their axis. Broadcasting lines them up with the
     columns: column j is divided by the sum of row j, so that only the diagonal
     is sure to be right.
-    fix: Keep the axis: sum(-1, keepdim=True).
-    """
+    fix: Keep the axis: sum(-1, keepdim=True)."""
     scores = -((queries[:, None] - keys) ** 2) / (2 * width**2)
     kernel = torch.exp(scores - scores.amax(-1, keepdim=True))
     return kernel / kernel.sum(-1)
@@ -99,11 +89,9 @@ def divides_without_keepdim(queries, keys, width):
 def multiplies_by_the_variance(queries, keys, width):
     """Right at width 1. Elsewhere the width works backwards: a larger one
     makes the weights sharper.
-
     cause: Python reads a / 2 * b from left to right, as (a / 2) * b, so the
     variance multiplies where it should divide.
-    fix: Put the denominator in brackets: / (2 * width**2).
-    """
+    fix: Put the denominator in brackets: / (2 * width**2)."""
     scores = -((queries[:, None] - keys) ** 2) / 2 * width**2
     kernel = torch.exp(scores - scores.amax(-1, keepdim=True))
     return kernel / kernel.sum(-1, keepdim=True)
@@ -112,35 +100,28 @@ def multiplies_by_the_variance(queries, keys, width):
 @gaussian_weights.mistake("kornia/kornia #4589")
 def underflows_to_nan(queries, keys, width):
     """NaN for a query that is far from every key, measured in widths.
-
     cause: Every exp is too small for the number format and becomes 0; then 0
     is divided by 0.
-    fix: Subtract the largest score of each query before exp; it cancels.
-    """
+    fix: Subtract the largest score of each query before exp; it cancels."""
     kernel = torch.exp(-((queries[:, None] - keys) ** 2) / (2 * width**2))
     return kernel / kernel.sum(-1, keepdim=True)
 
 
-def _distance_cases():
-    unit = torch.nn.functional.normalize(randn(5, 3, seed=4), dim=-1)
-    return {
-        "two keys, one three times as long": (
-            _row(1, 0)[None],
-            torch.stack([_row(1, 0), _row(3, 0)]),
-            1.0,
-        ),
-        "keys of length one": (randn(4, 3, seed=3), unit, 0.5),
-        "keys of many lengths": (
-            randn(2, 16, seed=5),
-            randn(7, 16, seed=6),
-            2.0,
-        ),
-    }
-
-
 @task(
     against="scipy's cdist",
-    cases=_distance_cases,
+    cases={
+        "two keys, one three times as long": (
+            f64([1, 0]),
+            f64([1, 0], [3, 0]),
+            1.0,
+        ),
+        "keys of length one": (
+            randn(4, 3, seed=3),
+            F.normalize(randn(5, 3, seed=4)),
+            0.5,
+        ),
+        "keys of many lengths": (*randns((2, 16), (7, 16), seed=5), 2.0),
+    },
 )
 def distance_weights(queries, keys, width):
     """the (T, S) weights exp(−|q − k|² / (2σ²)), each query's divided by their
@@ -153,39 +134,28 @@ def distance_weights(queries, keys, width):
 def forgets_the_length_of_keys(queries, keys, width):
     """A long key gets more weight than a nearer, shorter one. With keys of
     length one nothing is wrong, so such a test passes.
-
     cause: The dot product stands for the distance, but |k|² differs from key
     to key and does not cancel.
-    fix: Subtract |k|² / 2 from the dot products, or give all keys one length.
-    """
+    fix: Subtract |k|² / 2 from the dot products, or give all keys one
+    length."""
     scores = queries @ keys.T / width**2
     kernel = torch.exp(scores - scores.amax(-1, keepdim=True))
     return kernel / kernel.sum(-1, keepdim=True)
 
 
-def _box_cases():
-    days, visitors = _row(1, 2, 3), _row(90, 120, 100)
-    return {
-        "a key far below the query, and one far above": (
-            _row(5),
-            _row(1, 5, 9),
-            visitors,
-            1.0,
-        ),
-        "every key in reach": (_row(2), days, visitors, 1.0),
-        "no key in reach": (_row(2.5, 9), days, visitors, 1.0),
-        "six queries, eight keys": (
-            torch.linspace(-6, 6, 6, dtype=torch.float64),
-            3 * randn(8, seed=1),
-            randn(8, seed=2),
-            1.5,
-        ),
-    }
-
-
 @task(
     against="numpy's mean, query by query",
-    cases=_box_cases,
+    cases={
+        "a key far below, one far above": (
+            f64(5),
+            f64(1, 5, 9),
+            f64(90, 120, 100),
+            1.0,
+        ),
+        "every key in reach": (f64(2), *DAYS, 1.0),
+        "no key in reach": (f64(2.5, 9), *DAYS, 1.0),
+        "six queries, eight keys": (*randns((6,), (8,), (8,), seed=1), 0.4),
+    },
 )
 def box_regression(queries, keys, values, width):
     """for each query the plain mean of the values whose keys lie within the
@@ -202,11 +172,9 @@ def box_regression(queries, keys, values, width):
 )
 def nan_where_no_key_is_near(queries, keys, values, width):
     """NaN for every query that has no key in reach.
-
     cause: No key counts, so the weights sum to zero, and 0 is divided by 0.
     fix: Divide by 1 where the sum is 0: the weights and the result are 0.
-    hint: What do you divide by for a query that no key is near?
-    """
+    hint: What do you divide by for a query that no key is near?"""
     near = ((queries[:, None] - keys).abs() <= width).to(values.dtype)
     return (near / near.sum(-1, keepdim=True)) @ values
 
@@ -214,11 +182,11 @@ def nan_where_no_key_is_near(queries, keys, values, width):
 @task(
     against="numpy.average without the key",
     cases={
-        "two keys": (_row(0, 1), _row(-1, 1), 0.5),
-        "the running example": (_row(1, 2, 3), _row(90, 120, 100), 1.5),
-        "two equal keys": (_row(1, 1, 3), _row(90, 120, 100), 1.5),
-        "a key far from the others": (_row(1, 2, 60), _row(90, 120, 100), 1.0),
-        "nine keys in no order": (3 * randn(9, seed=1), randn(9, seed=2), 0.8),
+        "two keys": (f64(0, 1), f64(-1, 1), 0.5),
+        "the running example": (*DAYS, 1.5),
+        "two equal keys": (f64(1, 1, 3), f64(90, 120, 100), 1.5),
+        "a key far from the others": (f64(1, 2, 60), f64(90, 120, 100), 1.0),
+        "nine keys in no order": (*randns((9,), (9,), seed=1), 0.3),
     },
 )
 def leave_one_out(keys, values, width):
@@ -240,13 +208,11 @@ def leave_one_out(keys, values, width):
 def keeps_its_own_value(keys, values, width):
     """The error shrinks to zero as the width does, so that the narrowest width
     always looks best.
-
     cause: Each key is its own nearest neighbour: the prediction copies the
     very value that it is compared with.
     fix: Give every key weight 0 for itself, then divide by the sum of the
     rest.
-    hint: Which key lies nearest to each query here?
-    """
+    hint: Which key lies nearest to each query here?"""
     scores = -((keys[:, None] - keys) ** 2) / (2 * width**2)
     kernel = torch.exp(scores)
     return (kernel / kernel.sum(-1, keepdim=True)) @ values
@@ -258,36 +224,29 @@ def keeps_its_own_value(keys, values, width):
 def zeroes_its_weight_too_late(keys, values, width):
     """The weights of a query sum to less than one: of two keys each should get
     the other's value, and only a part of it arrives.
-
     cause: The key's own weight is set to 0 after the division. It has taken
     part in the sum, so the others no longer sum to one.
     fix: Give every key weight 0 for itself first, then divide by the sum.
-    hint: What do the weights of one query sum to?
-    """
+    hint: What do the weights of one query sum to?"""
     scores = -((keys[:, None] - keys) ** 2) / (2 * width**2)
     kernel = torch.exp(scores)
     weights = kernel / kernel.sum(-1, keepdim=True)
     return weights.fill_diagonal_(0) @ values
 
 
-def _circle_cases():
-    week = torch.arange(7, dtype=torch.float64)
-    return {
-        "three days, two keys": (_row(0, 3, 6), _row(0, 6), 7, 0.8),
-        "all days from three": (week, _row(0, 3, 6), 7, 0.6),
-        "a narrow width": (_row(1, 2.5), _row(0, 3, 6), 7, 0.02),
+@task(
+    against="scipy.stats.vonmises",
+    cases={
+        "three days, two keys": (f64(0, 3, 6), f64(0, 6), 7, 0.8),
+        "all days from three": (f64(*range(7)), f64(0, 3, 6), 7, 0.6),
+        "a narrow width": (f64(1, 2.5), f64(0, 3, 6), 7, 0.02),
         "hours, some beyond the day": (
-            24 * randn(4, seed=1),
-            24 * randn(5, seed=2),
+            f64(30, 2.5, -7),
+            f64(1, 25, 12),
             24,
             0.3,
         ),
-    }
-
-
-@task(
-    against="scipy.stats.vonmises",
-    cases=_circle_cases,
+    },
 )
 def circular_weights(queries, keys, period, width):
     """the dot-product weights of (cos, sin) of the angle 2πn / period"""
@@ -305,12 +264,10 @@ def circular_weights(queries, keys, period, width):
 def closes_the_circle_early(queries, keys, period, width):
     """The last day of the week and the first get the same place on the circle,
     and so the same weight.
-
     cause: Seven days, numbered 0 to 6, are spread over period − 1 steps; the
     circle closes one day early.
     fix: Divide by the period itself.
-    hint: How many steps lead from Monday round to the next Monday?
-    """
+    hint: How many steps lead from Monday round to the next Monday?"""
     q, k = (2 * torch.pi * t / (period - 1) for t in (queries, keys))
     q = torch.stack([torch.cos(q), torch.sin(q)], -1)  # (T, 2)
     k = torch.stack([torch.cos(k), torch.sin(k)], -1)  # (S, 2)
@@ -323,11 +280,9 @@ def closes_the_circle_early(queries, keys, period, width):
 def turns_by_one_radian(queries, keys, period, width):
     """A whole period covers less than a sixth of the circle, so its two ends
     stay far apart.
-
     cause: cos and sin take radians: a full turn is 2π, not 1.
     fix: Multiply by 2π before dividing by the period.
-    hint: How large is the angle after one whole period?
-    """
+    hint: How large is the angle after one whole period?"""
     q, k = queries / period, keys / period
     q = torch.stack([torch.cos(q), torch.sin(q)], -1)  # (T, 2)
     k = torch.stack([torch.cos(k), torch.sin(k)], -1)  # (S, 2)
@@ -337,25 +292,10 @@ def turns_by_one_radian(queries, keys, period, width):
 @task(
     against="torch's autograd",
     cases={
-        "the running example": (
-            _row(4),
-            _row(1, 2, 3),
-            _row(90, 120, 100),
-            1.5,
-        ),
-        "equal values": (_row(0, 5), _row(1, 2, 3), _row(7, 7, 7), 1.0),
-        "a query far from every key": (
-            _row(2, 100),
-            _row(1, 2, 3),
-            _row(90, 120, 100),
-            1.2,
-        ),
-        "six queries, four keys": (
-            2 * randn(6, seed=1),
-            randn(4, seed=2),
-            randn(4, seed=3),
-            0.7,
-        ),
+        "the running example": (f64(4), *DAYS, 1.5),
+        "equal values": (f64(0, 5), f64(1, 2, 3), f64(7, 7, 7), 1.0),
+        "a query far from every key": (f64(2, 100), *DAYS, 1.2),
+        "six queries, four keys": (*randns((6,), (4,), (4,), seed=1), 0.7),
     },
 )
 def slope(queries, keys, values, width):
@@ -370,12 +310,10 @@ def slope(queries, keys, values, width):
 @slope.mistake("deeplearning4j/libnd4j #440")
 def follows_its_own_score_only(queries, keys, values, width):
     """A slope even where all values are equal and the curve is flat.
-
     cause: A weight also depends on the scores of the other keys, through the
     sum that it is divided by; only its own score was followed.
     fix: Differentiate the sum too: the slope becomes a covariance.
-    hint: When one weight grows, what must the others do?
-    """
+    hint: When one weight grows, what must the others do?"""
     scores = -((queries[:, None] - keys) ** 2) / (2 * width**2)
     weights = torch.softmax(scores, -1)
     change = (keys - queries[:, None]) / width**2
@@ -386,11 +324,9 @@ def follows_its_own_score_only(queries, keys, values, width):
 def divides_by_the_width_unsquared(queries, keys, values, width):
     """Right at width 1. Wider kernels give slopes that are too steep, narrower
     ones slopes that are too flat.
-
     cause: The score has σ² in its denominator, its derivative here only σ.
     fix: Divide by the square of the width: / width**2.
-    hint: What is the derivative of −(q − k)² / (2σ²) with respect to q?
-    """
+    hint: What is the derivative of −(q − k)² / (2σ²) with respect to q?"""
     scores = -((queries[:, None] - keys) ** 2) / (2 * width**2)
     weights = torch.softmax(scores, -1)
     product = weights @ (keys * values)

@@ -4,15 +4,12 @@ import numpy as np
 import scipy.special
 import torch
 
-from attnbook.teach.proof import Case, call
+from attnbook.teach.inputs import f64, ints
+from attnbook.teach.proof import call
 from attnbook.teach.seeded import randn
 from attnbook.teach.tasks import task
 
 INF = torch.inf
-
-
-def _tensor(*numbers):
-    return torch.tensor(numbers, dtype=torch.float64)
 
 
 @task(
@@ -34,12 +31,10 @@ def random_embeddings(n_words, d, seed):
 def multiples_of_one_vector(n_words, d, seed):
     """The table has rank 1. Any two words point the same way or opposite ways,
     and every context vector lies on one line.
-
     cause: One vector is drawn and the others are made from it by
     multiplication. They look like different rows of numbers.
     fix: Draw the whole table in one call: torch.randn((n_words, d),
-    generator=generator).
-    """
+    generator=generator)."""
     generator = torch.Generator().manual_seed(seed)
     vector = torch.randn(d, generator=generator, dtype=torch.float64)
     rows = [vector * (word + 1) for word in range(n_words)]
@@ -51,14 +46,14 @@ def multiples_of_one_vector(n_words, d, seed):
     home="attention.softmax",
     gradients=True,
     cases={
-        "one score": (_tensor(2.0),),
-        "three scores": (_tensor(1.0, 2.0, 3.0),),
-        "scores that sum to zero": (_tensor(1.0, 2.0, -3.0),),
-        "scores past the overflow of exp": (_tensor(1000.0, 999.0),),
-        "scores far below zero": (_tensor(-1000.0, -999.0),),
-        "a score of −∞": (_tensor(0.0, -INF, 1.0),),
-        "two rows far apart": (_tensor([1000.0, 999.0], [0.0, 1.0]),),
-        "nothing but −∞ in a row": (_tensor([-INF, -INF], [0.0, 1.0]),),
+        "one score": (f64(2.0),),
+        "three scores": (f64(1.0, 2.0, 3.0),),
+        "scores that sum to zero": (f64(1.0, 2.0, -3.0),),
+        "scores past the overflow of exp": (f64(1000.0, 999.0),),
+        "scores far below zero": (f64(-1000.0, -999.0),),
+        "a score of −∞": (f64(0.0, -INF, 1.0),),
+        "two rows far apart": (f64([1000.0, 999.0], [0.0, 1.0]),),
+        "nothing but −∞ in a row": (f64([-INF, -INF], [0.0, 1.0]),),
         "along the first axis": call(randn(3, 5, seed=1), dim=0),
         "a batch": (randn(2, 3, 4, seed=2),),
     },
@@ -75,12 +70,10 @@ def softmax(scores, dim=-1):
 def exp_overflows(scores, dim=-1):
     """NaN as soon as one score is large: above 88.72 in float32, above 11.09
     in float16.
-
     cause: exp overflows to infinity, and infinity divided by infinity is not a
     number.
     fix: Subtract the largest score along the same axis before exp; the weights
-    stay the same.
-    """
+    stay the same."""
     exp = scores.exp()
     return exp / exp.sum(dim, keepdim=True)
 
@@ -89,11 +82,9 @@ def exp_overflows(scores, dim=-1):
 def divides_by_the_sum(scores, dim=-1):
     """Some weights are negative or above one, and the average leaves the range
     of its values; scores that sum to zero give infinities.
-
     cause: Scores are divided by their sum as if they were counts, but a dot
     product may be negative.
-    fix: Make the scores positive first, by exp; then divide by the sum.
-    """
+    fix: Make the scores positive first, by exp; then divide by the sum."""
     return scores / scores.sum(dim, keepdim=True)
 
 
@@ -101,11 +92,9 @@ def divides_by_the_sum(scores, dim=-1):
 def maximum_starts_at_zero(scores, dim=-1):
     """Right for all scores around zero and above; NaN for a row in which every
     score is far below zero.
-
     cause: The search for the largest score starts at 0, so the largest of a
     row of negative scores comes out as 0; far below zero every exp is then 0.
-    fix: Start the search at −∞ or at the first score; amax does.
-    """
+    fix: Start the search at −∞ or at the first score; amax does."""
     peak = scores.amax(dim, keepdim=True).clamp(min=0)
     exp = (scores - peak).exp()
     return exp / exp.sum(dim, keepdim=True)
@@ -115,12 +104,10 @@ def maximum_starts_at_zero(scores, dim=-1):
 def maximum_of_the_whole_tensor(scores, dim=-1):
     """Right as long as the rows are of one size; a row far below the largest
     score of another row becomes NaN.
-
     cause: The largest score of the whole tensor is subtracted, not that of
     each row; in a low row every exp is then 0, and so is their sum.
     fix: Take the maximum along the axis that is summed: scores.amax(dim,
-    keepdim=True).
-    """
+    keepdim=True)."""
     exp = (scores - scores.max()).exp()
     return exp / exp.sum(dim, keepdim=True)
 
@@ -129,28 +116,25 @@ def maximum_of_the_whole_tensor(scores, dim=-1):
     against="torch.softmax, group by group",
     gradients=True,
     cases={
-        "one sentence": (_tensor(1.0, 2.0), torch.tensor([0, 0])),
-        "two sentences": (_tensor(1.0, 2.0, 3.0), torch.tensor([0, 0, 1])),
+        "one sentence": (f64(1.0, 2.0), ints(0, 0)),
+        "two sentences": (f64(1.0, 2.0, 3.0), ints(0, 0, 1)),
         "any numbers in any order": (
-            _tensor(1.0, 2.0, 3.0, 1.0),
-            torch.tensor([7, -2, 7, -2]),
+            f64(1.0, 2.0, 3.0, 1.0),
+            ints(7, -2, 7, -2),
         ),
-        "past the overflow of exp": (
-            _tensor(1000.0, 999.0, 1.0),
-            torch.tensor([0, 0, 1]),
-        ),
+        "past the overflow of exp": (f64(1000.0, 999.0, 1.0), ints(0, 0, 1)),
         "two sentences far apart": (
-            _tensor(1000.0, 999.0, 0.0, 1.0),
-            torch.tensor([0, 0, 1, 1]),
+            f64(1000.0, 999.0, 0.0, 1.0),
+            ints(0, 0, 1, 1),
         ),
-        "a score of −∞": (_tensor(0.0, -INF), torch.tensor([3, 3])),
+        "a score of −∞": (f64(0.0, -INF), ints(3, 3)),
         "a sentence of nothing but −∞": (
-            _tensor(-INF, -INF, 0.0, 1.0),
-            torch.tensor([0, 0, 1, 1]),
+            f64(-INF, -INF, 0.0, 1.0),
+            ints(0, 0, 1, 1),
         ),
         "three sentences of nine words": (
             randn(9, seed=10),
-            torch.tensor([0, 0, 0, 0, 1, 2, 2, 2, 2]),
+            ints(0, 0, 0, 0, 1, 2, 2, 2, 2),
         ),
     },
 )
@@ -172,13 +156,11 @@ def softmax_by_group(scores, groups):
 def one_maximum_for_all_groups(scores, groups):
     """Right as long as the sentences have scores of one size; a sentence far
     below the largest score of another becomes NaN.
-
     cause: The largest score of all sentences is subtracted. In a low sentence
     every exp is then 0, and so is their sum.
     fix: Subtract from each score the largest score of its own sentence.
     hint: How many maxima does your function subtract, and how many sentences
-    are there?
-    """
+    are there?"""
     exp = (scores - scores.max()).exp()  # (N,)
     same = (groups[:, None] == groups).to(scores.dtype)  # (N, N)
     return exp / (same @ exp)
@@ -187,14 +169,14 @@ def one_maximum_for_all_groups(scores, groups):
 @task(
     against="scipy's softmax",
     cases={
-        "temperature 1": (_tensor(1.0, 2.0), 1.0),
-        "temperature 2": (_tensor(1.0, 2.0), 2.0),
-        "temperature 0: the largest wins": (_tensor(1.0, 2.0), 0.0),
-        "temperature 0, a tie": (_tensor(2.0, 0.0, 2.0), 0.0),
-        "temperature 0, a tie of three": (_tensor(2.0, 2.0, 2.0), 0.0),
-        "temperature 0, nearly a tie": (_tensor(2.0, 2.0005), 0.0),
-        "temperature 0, 1e-12 from a tie": (_tensor(0.0, 1e-12), 0.0),
-        "nearly 0: scores of ±1000": (_tensor(1.0, 2.0, -1.0), 0.001),
+        "temperature 1": (f64(1.0, 2.0), 1.0),
+        "temperature 2": (f64(1.0, 2.0), 2.0),
+        "temperature 0: the largest wins": (f64(1.0, 2.0), 0.0),
+        "temperature 0, a tie": (f64(2.0, 0.0, 2.0), 0.0),
+        "temperature 0, a tie of three": (f64(2.0, 2.0, 2.0), 0.0),
+        "temperature 0, nearly a tie": (f64(2.0, 2.0005), 0.0),
+        "temperature 0, 1e-12 from a tie": (f64(0.0, 1e-12), 0.0),
+        "nearly 0: scores of ±1000": (f64(1.0, 2.0, -1.0), 0.001),
         "a batch": (randn(2, 3, 5, seed=3), 2.5),
         "a batch at temperature 0": (randn(2, 3, 5, seed=4), 0.0),
     },
@@ -214,11 +196,9 @@ def tempered_softmax(scores, temperature):
 def multiplies_by_temperature(scores, temperature):
     """A low temperature makes the weights even, a high one sharp: the knob
     turns the wrong way. At temperature 1 nothing is amiss.
-
     cause: The scores are multiplied by the temperature.
     fix: Divide by it: softmax(scores / temperature).
-    hint: Which way do your weights move when the temperature falls?
-    """
+    hint: Which way do your weights move when the temperature falls?"""
     return torch.softmax(scores * temperature, -1)
 
 
@@ -226,31 +206,25 @@ def multiplies_by_temperature(scores, temperature):
 def temperature_after_softmax(scores, temperature):
     """The ratios of the weights are right, but they no longer sum to one. At
     temperature 1 nothing is amiss.
-
     cause: The temperature is applied to the logarithms of finished weights;
     the sum that they were divided by belongs to temperature 1.
     fix: Divide the scores by the temperature, then take the softmax.
-    hint: What do your weights sum to at temperature 2?
-    """
+    hint: What do your weights sum to at temperature 2?"""
     log_weights = torch.log_softmax(scores, -1)
     return (log_weights / temperature).exp()
 
 
-def _attention_cases():
-    return [
-        Case("one token", (_tensor([1.0, 2.0]),)),
-        Case("two tokens", (_tensor([1.0, 0.0], [1.0, 1.0]),)),
-        Case("more tokens than dimensions", (randn(5, 3, seed=5),)),
-        Case("more dimensions than tokens", (randn(3, 7, seed=6),)),
-        Case("long vectors, scores past 1000", (40 * randn(3, 2, seed=7),)),
-        Case("a batch of two sentences", (randn(2, 4, 3, seed=8),)),
-    ]
+_TOKENS = {
+    "one token": (f64([1, 2]),),
+    "two tokens": (f64([1, 0], [1, 1]),),
+    "more tokens than dimensions": (randn(5, 3, seed=5),),
+    "more dimensions than tokens": (randn(3, 7, seed=6),),
+    "long vectors, scores past 1000": (40 * randn(3, 2, seed=7),),
+    "a batch": (randn(2, 4, 3, seed=8),),
+}
 
 
-@task(
-    against="numpy.einsum and scipy's softmax",
-    cases=_attention_cases,
-)
+@task(against="numpy.einsum and scipy's softmax", cases=_TOKENS)
 def simple_attention(x):
     """(context, weights): weights = softmax of x xᵀ along the last axis,
     context = weights x"""
@@ -267,12 +241,10 @@ def simple_attention(x):
 def softmax_over_queries(x):
     """The columns of the weights sum to one, not the rows. Every shape is
     right, and a context vector is no average any more.
-
     cause: The softmax runs over the queries. With a batch axis in front, dim=1
     does that; it was the right axis before.
     fix: softmax(scores, dim=-1): counted from the end, the axis of the keys
-    stays the same with any axes in front.
-    """
+    stays the same with any axes in front."""
     scores = x @ x.transpose(-2, -1)  # (..., T, T)
     weights = torch.softmax(scores, dim=-2)  # (..., T, T)
     return weights @ x, weights  # (..., T, d)
@@ -284,11 +256,9 @@ def softmax_over_queries(x):
 def softmax_twice(x):
     """The weights are nearly even whatever the scores, no weight more than e =
     2.718 times another, and each row sums to one.
-
     cause: A function that returns weights already gets another softmax.
     Weights lie between 0 and 1, so to the second softmax they all look alike.
-    fix: Softmax once, on the raw scores.
-    """
+    fix: Softmax once, on the raw scores."""
     scores = x @ x.transpose(-2, -1)  # (..., T, T)
     weights = torch.softmax(scores, dim=-1)  # (..., T, T)
     weights = torch.softmax(weights, dim=-1)
@@ -301,11 +271,9 @@ def softmax_twice(x):
 def reshape_for_transpose(x):
     """All shapes are right, but scores that should be symmetric are not: a
     token is compared with pieces of several others.
-
     cause: reshape keeps the numbers in their order in memory and cuts them
     elsewhere; only transpose exchanges axes.
-    fix: x.transpose(-2, -1), or x.mT.
-    """
+    fix: x.transpose(-2, -1), or x.mT."""
     n_tokens, d = x.shape[-2:]
     keys = x.reshape(*x.shape[:-2], d, n_tokens)  # (..., d, T)
     weights = torch.softmax(x @ keys, dim=-1)  # (..., T, T)
@@ -316,12 +284,12 @@ def reshape_for_transpose(x):
     against="torch.logsumexp",
     gradients=True,
     cases={
-        "one score": (_tensor(2.0),),
-        "two equal scores": (_tensor(0.0, 0.0),),
-        "scores past the overflow of exp": (_tensor(1000.0, 1000.0),),
-        "scores far below zero": (_tensor(-1000.0, -1001.0),),
-        "two rows far apart": (_tensor([1000.0, 999.0], [0.0, 1.0]),),
-        "a score of −∞": (_tensor(0.0, -INF),),
+        "one score": (f64(2.0),),
+        "two equal scores": (f64(0.0, 0.0),),
+        "scores past the overflow of exp": (f64(1000.0, 1000.0),),
+        "scores far below zero": (f64(-1000.0, -1001.0),),
+        "two rows far apart": (f64([1000.0, 999.0], [0.0, 1.0]),),
+        "a score of −∞": (f64(0.0, -INF),),
         "a batch": (randn(2, 3, 4, seed=9),),
     },
 )
@@ -330,18 +298,9 @@ def log_sum_exp(scores):
     return torch.logsumexp(scores, -1)
 
 
-def _neighbour_cases():
-    return [
-        Case("two tokens", (_tensor([1.0, 0.0], [1.0, 1.0]),)),
-        Case("one token", (_tensor([1.0, 2.0]),)),
-        Case("a repeated token", (_tensor([1.0], [1.0], [0.0]),)),
-        *[c for c in _attention_cases() if c.label[:3] not in ("one", "two")],
-    ]
-
-
 @task(
     against="numpy.einsum and scipy's softmax",
-    cases=_neighbour_cases,
+    cases=_TOKENS | {"a repeated token": (f64([1], [1], [0]),)},
 )
 def neighbours_only(x):
     """(context, weights) as simple_attention, but no token has any weight on
@@ -363,13 +322,11 @@ def neighbours_only(x):
 def scores_itself_zero(x):
     """Each token still has a weight on itself, and a large one where the
     scores of its neighbours are negative. All rows sum to one.
-
     cause: The diagonal of the scores is set to 0, and 0 is a score like any
     other: exp(0) = 1.
     fix: Set it to −∞: exp(−∞) = 0.
     hint: Look at the diagonal of your weights. What does a score of 0 become
-    in the softmax?
-    """
+    in the softmax?"""
     scores = x @ x.transpose(-2, -1)  # (..., T, T)
     itself = torch.eye(x.shape[-2], dtype=torch.bool)
     weights = torch.softmax(scores.masked_fill(itself, 0), dim=-1)
@@ -382,12 +339,10 @@ def scores_itself_zero(x):
 def removes_itself_after_softmax(x):
     """The rows no longer sum to one; the louder a token is to itself, the less
     its neighbours get.
-
     cause: The weight on itself is removed after the softmax, which has shared
     the whole weight out before.
     fix: Forbid it in the scores, before the softmax.
-    hint: What does each row of your weights sum to?
-    """
+    hint: What does each row of your weights sum to?"""
     scores = x @ x.transpose(-2, -1)  # (..., T, T)
     itself = torch.eye(x.shape[-2], dtype=torch.bool)
     weights = torch.softmax(scores, dim=-1).masked_fill(itself, 0)

@@ -1,38 +1,16 @@
 """Chapter 4, scaled dot-product attention: tasks and known mistakes."""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch.autograd.functional import jacobian
 
 from attnbook.attention import Attention, softmax
-from attnbook.teach.proof import Case, difference
+from attnbook.teach.inputs import Labelled, f64, marks, randns, watched
+from attnbook.teach.proof import call, difference
 from attnbook.teach.seeded import randn
 from attnbook.teach.tasks import task
-
-
-class Watched(torch.Tensor):
-    """A tensor from which no large one may be made: an answer that builds
-    the matrix that an exercise does without is told so."""
-
-    LARGEST = 10_000
-
-    @classmethod
-    def __torch_function__(cls, function, types, args=(), kwargs=None):
-        made = super().__torch_function__(function, types, args, kwargs or {})
-        if isinstance(made, torch.Tensor) and made.numel() > cls.LARGEST:
-            raise ValueError(
-                "a tensor too large for this exercise; expected at most "
-                f"{cls.LARGEST} elements here; got {tuple(made.shape)}"
-            )
-        return made
-
-
-def _watched(*tensors):
-    return tuple(tensor.as_subclass(Watched) for tensor in tensors)
 
 
 @task(
@@ -57,35 +35,30 @@ def score_variance(d_k, mean=0.0, variance=1.0):
 def takes_d_k_for_any_inputs(d_k, mean=0.0, variance=1.0):
     """It predicts variances of 5 and 20 for components drawn uniformly from
     [0, 1) at widths 5 and 20; measured are 0.24 and 0.97.
-
     cause: Var(q·k) = d_k holds for components with mean 0 and variance 1.
     torch.rand has mean 1/2 and variance 1/12.
     fix: Draw from torch.randn where the rule is to be shown, or work out
     E[q²]E[k²] − E[q]²E[k]² for the inputs at hand.
-    hint: Does your result depend on the mean and the variance at all?
-    """
+    hint: Does your result depend on the mean and the variance at all?"""
     return float(d_k)
 
 
-def _weight_cases():
-    one_hot = torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64)
-    half = torch.tensor([0.5, 0.5], dtype=torch.float64)
-    return [
-        Case("two equal weights", (half,)),
-        Case("all weight on one of three keys", (one_hot,)),
-        Case("a weight far from the others", (_weights(5, seed=1) ** 4,)),
-        Case("three queries, five keys", (_weights(3, 5, seed=2),)),
-        Case("a batch", (_weights(2, 3, 4, seed=3),)),
-    ]
-
-
-def _weights(*size, seed):
-    return torch.softmax(randn(*size, seed=seed), -1)
+_sdpa = F.scaled_dot_product_attention
+_HALVES, _FAR = f64(0.5, 0.5), randn(5, seed=1).softmax(-1) ** 4
+_ROWS = randn(3, 5, seed=2).softmax(-1)
+_BATCH = randn(2, 3, 4, seed=3).softmax(-1)
+_THOUSAND = randn(1000, seed=4).softmax(-1)
 
 
 @task(
     against="torch.special.entr",
-    cases=_weight_cases,
+    cases={
+        "two equal weights": (_HALVES,),
+        "all weight on one of three keys": (f64(0, 1, 0),),
+        "a weight far from the others": (_FAR,),
+        "three queries, five keys": (_ROWS,),
+        "a batch": (_BATCH,),
+    },
 )
 def entropy(weights):
     """−Σ a log a over the last axis, in nats; a weight of 0 adds 0"""
@@ -96,22 +69,21 @@ def entropy(weights):
 def takes_the_log_of_zero(weights):
     """The entropy of any row with a weight of exactly 0, and so of every
     masked row, is NaN.
-
     cause: 0 · log 0 is computed as 0 · (−∞), which is NaN; its limit is 0.
     fix: Put a 1 in the place of a zero weight before the logarithm is taken.
     torch.special.entr and torch.xlogy have the right value too, but through a
-    softmax their gradient at a weight of 0 is NaN.
-    """
+    softmax their gradient at a weight of 0 is NaN."""
     return -(weights * weights.log()).sum(-1)
-
-
-def _jacobian_cases():
-    return [c for c in _weight_cases() if c.label != "a batch"]
 
 
 @task(
     against="torch's jacobian of softmax",
-    cases=_jacobian_cases,
+    cases={
+        "two equal weights": (_HALVES,),
+        "all weight on one of three keys": (f64(0, 1, 0),),
+        "a weight far from the others": (_FAR,),
+        "three queries, five keys": (_ROWS,),
+    },
 )
 def softmax_jacobian(weights):
     """the matrix of ∂aᵢ/∂sⱼ for weights a = softmax(s): (..., S, S)"""
@@ -127,30 +99,21 @@ def softmax_jacobian(weights):
 def keeps_only_the_diagonal(weights):
     """Gradients have the right shape and the wrong values: raising one score
     seems to change that score's weight alone.
-
     cause: The derivative of the sigmoid, a(1 − a), is used for the softmax.
     There every weight depends on every score.
-    fix: diag(a) − a aᵀ: the off-diagonal entries are −aᵢaⱼ.
-    """
+    fix: diag(a) − a aᵀ: the off-diagonal entries are −aᵢaⱼ."""
     return torch.diag_embed(weights * (1 - weights))
-
-
-def _backward_cases():
-    cases = [
-        Case(
-            f"{c.label}, some gradient",
-            (*c.args, randn(*c.args[0].shape, seed=10 + n)),
-        )
-        for n, c in enumerate(_weight_cases())
-        if "far" not in c.label
-    ]
-    many = _watched(_weights(1000, seed=4), randn(1000, seed=15))
-    return [*cases, Case("a thousand keys", many)]
 
 
 @task(
     against="torch's autograd",
-    cases=_backward_cases,
+    cases={
+        "two equal weights": (_HALVES, randn(2, seed=10)),
+        "all weight on one of three keys": (f64(0, 1, 0), randn(3, seed=11)),
+        "three queries, five keys": (_ROWS, randn(3, 5, seed=13)),
+        "a batch": (_BATCH, randn(2, 3, 4, seed=14)),
+        "a thousand keys": watched(_THOUSAND, randn(1000, seed=15)),
+    },
 )
 def softmax_backward(weights, gradient):
     """the gradient with respect to the scores, given the weights and the
@@ -169,69 +132,51 @@ def masked(scores, mask):
     return scores + mask
 
 
-def _attention_cases():
-    some = torch.tensor([[True, False, True], [False, False, False]])
-    bias = torch.tensor([[0.5, -1.0, 0.0]], dtype=torch.float64)
-    lost = randn(2, 3, seed=30).masked_fill(~some, -torch.inf)
-    mixed = lost.clone()
-    mixed[1] = randn(3, seed=31)
-    small = _qkv((), 1, 3, 2, 1, seed=1)
-    return [
-        Case("one query, three keys", small),
-        Case("a boolean mask", small, {"mask": some[:1]}),
-        Case("a bias", small, {"mask": bias}),
-        Case("two queries, five keys", _qkv((), 2, 5, 3, 4, seed=4)),
-        Case(
-            "two sequences of three heads", _qkv((2, 3), 4, 6, 8, 5, seed=20)
-        ),
-        Case(
-            "keys and values shared by the batch",
-            (randn(3, 4, 5, seed=7), randn(6, 5, seed=8), randn(6, 2, seed=9)),
-        ),
-        Case("scores in the hundreds", _qkv((), 3, 4, 2, 2, seed=11, by=30)),
-        Case(
-            "a boolean mask, the second query fully masked",
-            _qkv((2,), 2, 3, 4, 2, seed=14),
-            {"mask": some},
-        ),
-        Case(
-            "an additive mask, −inf and a bias",
-            _qkv((2,), 2, 3, 4, 2, seed=17),
-            {"mask": mixed},
-        ),
-        Case(
-            "an additive mask, the second query fully masked",
-            _qkv((2,), 2, 3, 4, 2, seed=17),
-            {"mask": lost},
-        ),
-        Case("a scale given", _qkv((), 2, 3, 4, 2, seed=23), {"scale": 0.3}),
-        Case("a scale of 0", _qkv((), 2, 3, 4, 2, seed=23), {"scale": 0.0}),
-        Case("float16, too large before the scale", _half()),
-    ]
-
-
-def _half():
-    """The raw score of the first key, 65536, is too large for float16; the
-    scaled ones, 8192 and 4096, are exact, and so are the weights 1 and 0."""
-    q = torch.full((1, 64), 32.0, dtype=torch.float16)
-    k = torch.cat([q, q / 2])
-    v = torch.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=torch.float16)
-    return q, k, v
+_SOME = marks("101", "000")
+_WIDE = torch.full((2, 64), 32.0, dtype=torch.float16) / f64([1], [2]).half()
+_LOST = randn(2, 3, seed=30).masked_fill(~_SOME, -torch.inf)
+_MIXED = torch.stack([_LOST[0], randn(3, seed=31)])
 
 
 def _qkv(leading, n_queries, n_keys, d_k, d_v, *, seed, by=1):
-    return (
-        randn(*leading, n_queries, d_k, seed=seed) * by,
-        randn(*leading, n_keys, d_k, seed=seed + 1),
-        randn(*leading, n_keys, d_v, seed=seed + 2),
-    )
+    sizes = (n_queries, d_k), (n_keys, d_k), (n_keys, d_v)
+    q, k, v = randns(*((*leading, *size) for size in sizes), seed=seed)
+    return q * by, k, v
 
 
 @task(
     against="torch's scaled_dot_product_attention",
     home="attention.scaled_dot_product_attention",
     gradients=True,
-    cases=_attention_cases,
+    cases={
+        "one query, three keys": _qkv((), 1, 3, 2, 1, seed=1),
+        "a boolean mask": call(*_qkv((), 1, 3, 2, 1, seed=1), mask=_SOME[:1]),
+        "a bias": call(*_qkv((), 1, 3, 2, 1, seed=1), mask=f64([0.5, -1, 0])),
+        "two queries, five keys": _qkv((), 2, 5, 3, 4, seed=4),
+        "two sequences of three heads": _qkv((2, 3), 4, 6, 8, 5, seed=20),
+        "keys and values shared by the batch": randns(
+            (3, 4, 5), (6, 5), (6, 2), seed=7
+        ),
+        "scores in the hundreds": _qkv((), 3, 4, 2, 2, seed=11, by=30),
+        "a boolean mask, the second query fully masked": call(
+            *_qkv((2,), 2, 3, 4, 2, seed=14), mask=_SOME
+        ),
+        "an additive mask, −inf and a bias": call(
+            *_qkv((2,), 2, 3, 4, 2, seed=17), mask=_MIXED
+        ),
+        "an additive mask, the second query fully masked": call(
+            *_qkv((2,), 2, 3, 4, 2, seed=17), mask=_LOST
+        ),
+        "a scale given": call(*_qkv((), 2, 3, 4, 2, seed=23), scale=0.3),
+        "a scale of 0": call(*_qkv((), 2, 3, 4, 2, seed=23), scale=0.0),
+        # The raw score of the first key, 65536, is too large for float16; the
+        # scaled ones, 8192 and 4096, are exact, and so are the weights 1 and 0.
+        "float16, too large before the scale": (
+            _WIDE[:1],
+            _WIDE,
+            f64([1, 2], [3, 4]).half(),
+        ),
+    },
 )
 def scaled_dot_product_attention(q, k, v, *, mask=None, scale=None):
     """the context softmax(q kᵀ/√d_k + mask) v and the weights; a fully masked
@@ -260,12 +205,10 @@ def scaled_dot_product_attention(q, k, v, *, mask=None, scale=None):
 def forgets_the_scale(q, k, v, *, mask=None, scale=None):
     """The weights are far too sharp, the more so the wider the head; most
     queries listen to one key, and many get hardly any gradient.
-
     cause: The scores go into the softmax with a standard deviation of √d_k
     instead of 1.
     fix: Divide the scores (or q) by √d_k before the softmax.
-    hint: How large are your scores when d_k is large?
-    """
+    hint: How large are your scores when d_k is large?"""
     scale = 1.0 if scale is None else scale
     scores = masked(q @ k.transpose(-2, -1) * scale, mask)
     weights = softmax(scores)
@@ -278,12 +221,10 @@ def forgets_the_scale(q, k, v, *, mask=None, scale=None):
 def divides_by_d_k(q, k, v, *, mask=None, scale=None):
     """The weights are nearly uniform, the more so the wider the head: each
     context is close to the plain mean of the values.
-
     cause: The variance of a score is d_k, so its standard deviation, which is
     what a division acts on, is √d_k.
     fix: Divide by the square root of d_k.
-    hint: Dividing by c divides the variance by which power of c?
-    """
+    hint: Dividing by c divides the variance by which power of c?"""
     scale = 1 / q.shape[-1] if scale is None else scale
     scores = masked(q @ k.transpose(-2, -1) * scale, mask)
     weights = softmax(scores)
@@ -296,13 +237,11 @@ def divides_by_d_k(q, k, v, *, mask=None, scale=None):
 def scales_by_the_full_width(q, k, v, *, mask=None, scale=None):
     """With one head all is well; with H heads the scores are √H times too
     small, and the weights too even.
-
     cause: The root is taken of the model's full width. A head's dot product
     has only d_model / H terms.
     fix: Divide by the root of the width that the sum runs over, q.shape[-1]
     after the heads are split.
-    hint: Over how many terms does the dot product of one head sum?
-    """
+    hint: Over how many terms does the dot product of one head sum?"""
     n_heads = q.shape[-3] if q.ndim == 4 else 1  # (B, H, T, d_k)
     d_model = n_heads * q.shape[-1]
     scale = 1 / math.sqrt(d_model) if scale is None else scale
@@ -317,13 +256,11 @@ def scales_by_the_full_width(q, k, v, *, mask=None, scale=None):
 def adds_a_boolean_mask(q, k, v, *, mask=None, scale=None):
     """Nothing is masked: forbidden keys keep their weight but for a factor of
     e, and no error is raised.
-
     cause: A boolean mask is added to the scores. True counts as 1 and False as
     0, so allowed scores grow by 1 and forbidden ones stay.
     fix: Fill with −∞ where the mask is False; add only a mask that holds 0 and
     −∞.
-    hint: What does a masked key's weight come out as? It should be 0.
-    """
+    hint: What does a masked key's weight come out as? It should be 0."""
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     scores = q @ k.transpose(-2, -1) * scale
     if mask is not None:
@@ -337,12 +274,10 @@ def adds_a_boolean_mask(q, k, v, *, mask=None, scale=None):
 )
 def scales_the_mask_too(q, k, v, *, mask=None, scale=None):
     """A mask of 0 and −∞ works; a bias comes out √d_k times too weak.
-
     cause: The mask is added before the scores are divided, and so is divided
     with them. −∞ divided by anything is still −∞.
     fix: Scale first, then add: q kᵀ/√d_k + M.
-    hint: Try a mask with finite numbers in it. What reaches the softmax?
-    """
+    hint: Try a mask with finite numbers in it. What reaches the softmax?"""
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     scores = masked(q @ k.transpose(-2, -1), mask) * scale
     weights = softmax(scores)
@@ -352,8 +287,8 @@ def scales_the_mask_too(q, k, v, *, mask=None, scale=None):
 @task(
     against="torch's masked_fill",
     cases={
-        "one of two keys allowed": (torch.tensor([True, False]),),
-        "every key allowed": (torch.tensor([True, True, True]),),
+        "one of two keys allowed": (marks("10")[0],),
+        "every key allowed": (marks("111")[0],),
         "three queries, five keys": (randn(3, 5, seed=40) > 0,),
         "a batch": (randn(2, 1, 4, seed=41) > 0,),
     },
@@ -370,27 +305,23 @@ def additive_mask(allowed):
 @additive_mask.mistake("cerebroai/reformers #3")
 def multiplies_by_infinity(allowed):
     """Every output is NaN, also where nothing is masked.
-
     cause: At an allowed place the product is 0 · (−∞), which is NaN, not 0.
-    fix: Choose instead of multiplying: torch.where or masked_fill.
-    """
+    fix: Choose instead of multiplying: torch.where or masked_fill."""
     return (1 - allowed.double()) * -torch.inf
-
-
-def _heads_cases():
-    numbers = torch.arange(8, dtype=torch.float64).reshape(2, 4)
-    return {
-        "two tokens of width four, two heads": (numbers, 2),
-        "one head": (randn(3, 4, seed=50), 1),
-        "(2, 10, 64), eight heads": (randn(2, 10, 64, seed=51), 8),
-        "two leading axes": (randn(2, 3, 5, 6, seed=52), 3),
-    }
 
 
 @task(
     against="torch.chunk",
     home="attention.split_heads",
-    cases=_heads_cases,
+    cases={
+        "two tokens of width four, two heads": (
+            f64([0, 1, 2, 3], [4, 5, 6, 7]),
+            2,
+        ),
+        "one head": (randn(3, 4, seed=50), 1),
+        "(2, 10, 64), eight heads": (randn(2, 10, 64, seed=51), 8),
+        "two leading axes": (randn(2, 3, 5, 6, seed=52), 3),
+    },
 )
 def split_heads(x, n_heads):
     """(..., T, H·d) → (..., H, T, d): head h of a token holds its components
@@ -405,29 +336,22 @@ def split_heads(x, n_heads):
 def cuts_across_tokens(x, n_heads):
     """The shape (..., H, T, d) is right, but a row of a head holds pieces of
     several tokens, or several pieces of one.
-
     cause: The tensor is reshaped straight to (H, T, d). Reshaping never moves
     a number: it only cuts the same row of numbers at other places.
-    fix: Cut the last axis in two, (T, H, d), then transpose T and H.
-    """
+    fix: Cut the last axis in two, (T, H, d), then transpose T and H."""
     *leading, length, width = x.shape
     return x.reshape(*leading, n_heads, length, width // n_heads)
 
 
-def _score_cases():
-    rising = torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64)
-    return {
-        "one score": (rising[:1],),
-        "two rising scores": (rising[:2],),
-        "falling scores": (rising.flip(0),),
-        "scores in the thousands": (randn(3, 6, seed=60) * 1000,),
-        "a batch": (randn(2, 3, 5, seed=61),),
-    }
-
-
 @task(
     against="torch.softmax",
-    cases=_score_cases,
+    cases={
+        "one score": (f64(1),),
+        "two rising scores": (f64(1, 2),),
+        "falling scores": (f64(3, 2, 1),),
+        "scores in the thousands": (randn(3, 6, seed=60) * 1000,),
+        "a batch": (randn(2, 3, 5, seed=61),),
+    },
 )
 def online_softmax(scores):
     """softmax over the last axis"""
@@ -440,11 +364,9 @@ def online_softmax(scores):
 def rescales_the_wrong_way(scores):
     """Right as long as the first score is the largest; where a later one
     exceeds it, the weights no longer sum to one.
-
     cause: The factor that carries the old total over to the new peak is turned
     round: exp(new − old) instead of exp(old − new).
-    fix: Multiply the old total by exp(old − new), which is at most 1.
-    """
+    fix: Multiply the old total by exp(old − new), which is at most 1."""
     peak, total = scores[..., :1], torch.ones_like(scores[..., :1])
     for score in scores[..., None].unbind(-2)[1:]:  # (..., 1) each
         higher = torch.maximum(peak, score)
@@ -459,12 +381,9 @@ def rescales_the_wrong_way(scores):
         "two keys, one a block": (*_qkv((), 1, 2, 2, 1, seed=70), 1),
         "five keys, two a block": (*_qkv((), 3, 5, 4, 2, seed=73), 2),
         "one block for all": (*_qkv((2,), 3, 4, 4, 2, seed=76), 9),
-        "scores in the thousands": (
-            *_qkv((2, 3), 2, 7, 4, 5, seed=79, by=1000),
-            3,
-        ),
+        "large scores": (*_qkv((2, 3), 2, 7, 4, 5, seed=79, by=1000), 3),
         "fifty queries, five hundred keys, ten a block": (
-            *_watched(*_qkv((), 50, 500, 4, 3, seed=82)),
+            *watched(*_qkv((), 50, 500, 4, 3, seed=82)),
             10,
         ),
     },
@@ -474,40 +393,28 @@ def attention_in_blocks(q, k, v, block):
     return F.scaled_dot_product_attention(q, k, v)
 
 
-@dataclass(frozen=True, repr=False)
-class Candidate:
-    """A function to be tested; its name prints the same everywhere."""
-
-    name: str
-    fn: Callable
-
-    def __call__(self, q, k, v):
-        return self.fn(q, k, v)
-
-    def __repr__(self):
-        return self.name
-
-
-def _candidates():
-    good = F.scaled_dot_product_attention
-    wrong = {
-        "nothing_but_nan": lambda q, k, v: good(q, k, v) * torch.nan,
-        "zeros": lambda q, k, v: good(q, k, v) * 0,
-        "no_scale": lambda q, k, v: good(q, k, v, scale=1.0),
-        "softmax_over_queries": lambda q, k, v: (
-            torch.softmax(q @ k.mT / math.sqrt(q.shape[-1]), -2) @ v
-        ),
-    }
-    cases = [Case("attention as it should be", (Candidate("good", good),))]
-    for name, fn in wrong.items():
-        label = f"a wrong one: {name.replace('_', ' ')}"
-        cases.append(Case(label, (Candidate(name, fn),)))
-    return cases
-
-
 @task(
     against="torch's scaled_dot_product_attention",
-    cases=_candidates,
+    cases={
+        "attention as it should be": (Labelled("good", _sdpa),),
+        "a wrong one: nothing but NaN": (
+            Labelled("nan", lambda *qkv: _sdpa(*qkv) * torch.nan),
+        ),
+        "a wrong one: zeros": (
+            Labelled("zeros", lambda *qkv: _sdpa(*qkv) * 0),
+        ),
+        "a wrong one: no scale": (
+            Labelled("no_scale", lambda *qkv: _sdpa(*qkv, scale=1.0)),
+        ),
+        "a wrong one: softmax over queries": (
+            Labelled(
+                "over_queries",
+                lambda q, k, v: (
+                    torch.softmax(q @ k.mT / math.sqrt(q.shape[-1]), -2) @ v
+                ),
+            ),
+        ),
+    },
 )
 def is_attention(attention):
     """True for a function that computes scaled dot-product attention, False
@@ -521,10 +428,8 @@ def is_attention(attention):
 def passes_on_uninitialised_memory(attention):
     """The test passes for any function that keeps the shape, also one that
     returns nothing but NaN.
-
     cause: The input is uninitialised memory, so no value could be expected of
     the output, and only its shape is looked at.
-    fix: Draw the input, and compare values with an independent result.
-    """
+    fix: Draw the input, and compare values with an independent result."""
     x = torch.empty(30, 50, 64)  # whatever lay in this memory before
     return attention(x, x, x).shape == (30, 50, 64)

@@ -2,42 +2,33 @@
 
 import torch
 
+from attnbook.teach.inputs import f64, marks
 from attnbook.teach.proof import call
 from attnbook.teach.seeded import randn
 from attnbook.teach.tasks import task
 
-
-def _row(*numbers):
-    return torch.tensor([numbers], dtype=torch.float64)
-
-
-def _mask(*rows):
-    """A boolean mask from strings: "110" is True, True, False."""
-    return torch.tensor([[place == "1" for place in row] for row in rows])
-
-
-def _score_cases():
-    late = torch.ones(3, 5, dtype=torch.bool).tril(2)
-    keys = _mask("0111", "1111")[:, None, :]  # (B, 1, S)
-    return {
-        "one key allowed, one not": (_row(1, 2), _mask("10")),
-        "an allowed score of 0": (_row(0, 1, 2), _mask("110")),
-        "negative scores": (_row(-3, -1, -2), _mask("110")),
-        "a hidden score far above": (_row(0, 1000), _mask("10")),
-        "large scores": (_row(1000, 999, 0), _mask("110")),
-        "three queries, five keys": (randn(3, 5, seed=1), late),
-        "a batch with a mask over keys": (randn(2, 3, 4, seed=2), keys),
-        "a query that may attend to nothing": (
-            randn(2, 3, seed=3),
-            _mask("000", "101"),
-        ),
-    }
+_SCORES = {
+    "one key allowed, one not": (f64([1, 2]), marks("10")),
+    "an allowed score of 0": (f64([0, 1, 2]), marks("110")),
+    "negative scores": (f64([-3, -1, -2]), marks("110")),
+    "a hidden score far above": (f64([0, 1000]), marks("10")),
+    "large scores": (f64([1000, 999, 0]), marks("110")),
+    "three queries, five keys": (
+        randn(3, 5, seed=1),
+        marks("11100", "11110", "11111"),
+    ),
+    "a batch with a mask over keys": (
+        randn(2, 3, 4, seed=2),
+        marks("0111", "1111")[:, None],
+    ),
+    "a query that may attend to nothing": (
+        randn(2, 3, seed=3),
+        marks("000", "101"),
+    ),
+}
 
 
-@task(
-    against="torch.where",
-    cases=_score_cases,
-)
+@task(against="torch.where", cases=_SCORES)
 def mask_scores(scores, mask):
     """the scores, with −∞ where the mask is False, in a new tensor"""
     return torch.where(mask, scores, torch.full_like(scores, -torch.inf))
@@ -47,18 +38,16 @@ def mask_scores(scores, mask):
 def overwrites_the_scores(scores, mask):
     """The result is right, and the scores are gone: whoever plots or compares
     them afterwards sees the masked ones, above the diagonal −∞.
-
     cause: A method whose name ends in an underscore writes into the tensor it
     is called on, here into the caller's own scores.
-    fix: masked_fill without the underscore; it gives a new tensor.
-    """
+    fix: masked_fill without the underscore; it gives a new tensor."""
     return scores.masked_fill_(~mask, -torch.inf)
 
 
 @task(
     against="torch.softmax of the allowed scores alone",
     gradients=True,
-    cases=_score_cases,
+    cases=_SCORES,
 )
 def masked_weights(scores, mask):
     """weights that sum to one over the allowed keys and are 0 at the others;
@@ -75,12 +64,10 @@ def masked_weights(scores, mask):
 def mask_by_multiplication(scores, mask):
     """Masked keys keep a weight: in the first case .27 of the average comes
     from a key that should be out.
-
     cause: Multiplying makes a masked score 0, and 0 is a score like any other:
     exp(0) = 1. It even beats every negative score.
     fix: Fill with −∞ before the softmax: exp(−∞) = 0.
-    hint: What weight does a score of 0 get from softmax?
-    """
+    hint: What weight does a score of 0 get from softmax?"""
     return torch.softmax(scores * mask, -1)
 
 
@@ -88,12 +75,10 @@ def mask_by_multiplication(scores, mask):
 def zero_scores_taken_for_masked(scores, mask):
     """An allowed key whose score happens to be exactly 0 vanishes from the
     average; a query orthogonal to it is enough.
-
     cause: After the multiplication by the mask, a masked score and a true
     score of 0 look the same.
     fix: Ask the mask, not the scores: masked_fill(~mask, −inf).
-    hint: Try a score that really is 0.
-    """
+    hint: Try a score that really is 0."""
     scores = scores * mask
     return torch.softmax(scores.masked_fill(scores == 0, -torch.inf), -1)
 
@@ -102,12 +87,10 @@ def zero_scores_taken_for_masked(scores, mask):
 def zeroed_after_softmax(scores, mask):
     """The rows of the weights no longer sum to one, and the allowed weights
     still depend on the forbidden scores.
-
     cause: The softmax has divided by a sum in which the masked keys took part;
     setting their weights to 0 afterwards does not undo it.
     fix: Mask the scores, before the softmax.
-    hint: What does each of your rows sum to?
-    """
+    hint: What does each of your rows sum to?"""
     return torch.softmax(scores, -1) * mask
 
 
@@ -115,12 +98,10 @@ def zeroed_after_softmax(scores, mask):
 def finite_fill(scores, mask):
     """Nothing fails, but a query that may attend to nothing spreads its weight
     evenly over all keys, the future and the padding included.
-
     cause: −1e9 is a score like any other. Where all scores are −1e9 they are
     equal, and softmax makes equal weights of them.
     fix: Fill with −∞, and give a row without keys the weights 0.
-    hint: What do equal scores give, however low they are?
-    """
+    hint: What do equal scores give, however low they are?"""
     return torch.softmax(scores.masked_fill(~mask, -1e9), -1)
 
 
@@ -128,11 +109,9 @@ def finite_fill(scores, mask):
 def nan_in_masked_rows(scores, mask):
     """A query that may attend to nothing gets NaN, and in the backward pass
     the NaN reaches tensors that all queries share.
-
     cause: Every exp is 0, so the softmax divides 0 by 0.
     fix: Give a row without keys the weights 0, as attnbook's softmax does.
-    hint: What does your last case divide by?
-    """
+    hint: What does your last case divide by?"""
     return torch.softmax(scores.masked_fill(~mask, -torch.inf), -1)
 
 
@@ -161,12 +140,10 @@ def causal_mask(n_queries, n_keys):
 def causal_mask_top_left(n_queries, n_keys):
     """A single new query, with the keys of the past kept, attends to the very
     first key only. Square masks are right, so nobody notices.
-
     cause: tril starts its diagonal at the top left: it takes the queries for
     the first positions; they are the last.
     fix: Shift the diagonal by n_keys − n_queries.
-    hint: How many keys may the last query see?
-    """
+    hint: How many keys may the last query see?"""
     return torch.ones(n_queries, n_keys, dtype=torch.bool).tril()
 
 
@@ -177,12 +154,10 @@ def causal_mask_top_left(n_queries, n_keys):
 def inverted_causal_mask(n_queries, n_keys):
     """Every query sees nothing but the future, and the last one nothing. All
     shapes fit, and the model reads the word that it should guess.
-
     cause: The upper triangle marks what to hide.
     F.scaled_dot_product_attention takes True as: may attend.
     fix: Negate it, and say in a comment what True means.
-    hint: In this book, what does True mean in a mask?
-    """
+    hint: In this book, what does True mean in a mask?"""
     future = torch.ones(n_queries, n_keys).triu(n_keys - n_queries + 1)
     return future.bool()
 
@@ -213,14 +188,12 @@ def window_mask(n_queries, n_keys, *, window):
 )
 def window_one_too_wide(n_queries, n_keys, *, window):
     """Each query sees one key more than the window says.
-
     cause: Some libraries count the positions before the query, others the keys
     it sees, its own included; the number was passed from one kind to the
     other.
     fix: Say what is counted. Here the query's own position counts, so the
     distance is less than the window.
-    hint: With a window of 1, how many keys does a query see?
-    """
+    hint: With a window of 1, how many keys does a query see?"""
     query = torch.arange(n_keys - n_queries, n_keys)[:, None]  # (T, 1)
     return query - torch.arange(n_keys) <= window  # (T, S)
 
@@ -243,19 +216,18 @@ def padding_mask(lengths, *, side):
     return torch.tensor([r if side == "right" else r[::-1] for r in rows])
 
 
-def _real_cases():
-    return {
-        "one token": (_mask("1"),),
-        "two tokens, padded on the left": (_mask("011"),),
-        "padded on the right": (_mask("1100", "1111"),),
-        "padded on the left": (_mask("0011", "1111", "0001"),),
-    }
+_REAL = {
+    "one token": (marks("1"),),
+    "two tokens, padded on the left": (marks("011"),),
+    "padded on the right": (marks("1100", "1111"),),
+    "padded on the left": (marks("0011", "1111", "0001"),),
+}
 
 
 @task(
     against="counting token by token",
     home="positions.token_positions",
-    cases=_real_cases,
+    cases=_REAL,
 )
 def token_positions(real):
     """for each real token how many real tokens stand before it, and 0 at
@@ -271,19 +243,14 @@ def token_positions(real):
 def positions_count_the_padding(real):
     """Padded on the left, a text gives other outputs than alone. Padded on the
     right all is well, so the side seems to matter.
-
     cause: The columns are counted, padding included, so that the first real
     token is not at position 0.
     fix: Count real tokens: a cumulative sum over the mask, less one.
-    hint: At which position is the first real token of a padded row?
-    """
+    hint: At which position is the first real token of a padded row?"""
     return torch.arange(real.shape[-1]) * real
 
 
-@task(
-    against="a loop over pairs",
-    cases=_real_cases,
-)
+@task(against="a loop over pairs", cases=_REAL)
 def decoder_mask(real):
     """a boolean mask (B, T, T): query i may attend to key j if j is not later
     than i and is no padding"""
@@ -303,36 +270,29 @@ def padding_on_the_queries(real):
     """Real tokens attend to the padding before them, and the rows of the
     padding are fully masked on either side; padded on the right, they need not
     be.
-
     cause: The mask got its new axis at the end, (B, T, 1), and so says which
     queries are real. The padding must be hidden as keys.
-    fix: real[:, None, :], shape (B, 1, S).
-    """
+    fix: real[:, None, :], shape (B, 1, S)."""
     t = real.shape[-1]
     causal = torch.ones(t, t).to(real).tril()  # boolean, like real
     return causal & real[:, :, None]  # (B, T, T)
 
 
-def _check_cases():
-    right = _row(1, 2, 3, 4)
-    twice = right.repeat(2, 1)
-    last = _row(0, 0, 0, 1)
-    one_nan = _row(1, torch.nan, 3, 4)
-    return {
-        "equal numbers": (right, right),
-        "a row of NaN": (right * torch.nan, right),
-        "NaN in both, at one place": (one_nan, one_nan),
-        "all smaller by 1": (right - 1, right),
-        "all larger by 5e-10, within the bound": (right + 5e-10, right),
-        "one of four larger by 2e-9": (right + 2e-9 * last, right),
-        "larger by 1e-8, at 1000": (_row(1000) + 1e-8, _row(1000)),
-        "one row against the same row twice": (right, twice),
-    }
+_FOUR, _GAP = f64([1, 2, 3, 4]), f64([1, torch.nan, 3, 4])
 
 
 @task(
     against="a loop over numbers",
-    cases=_check_cases,
+    cases={
+        "equal numbers": (_FOUR, _FOUR),
+        "a row of NaN": (_FOUR * torch.nan, _FOUR),
+        "NaN in both, at one place": (_GAP, _GAP),
+        "all smaller by 1": (_FOUR - 1, _FOUR),
+        "all larger by 5e-10, within the bound": (_FOUR + 5e-10, _FOUR),
+        "one of four larger by 2e-9": (f64([1, 2, 3, 4 + 2e-9]), _FOUR),
+        "larger by 1e-8, at 1000": (f64([1000 + 1e-8]), f64([1000])),
+        "one row against the same row twice": (_FOUR, _FOUR.repeat(2, 1)),
+    },
 )
 def looks_right(ours, reference):
     """True if the shapes are equal and every number is within 1e-9 of the
@@ -346,10 +306,8 @@ def looks_right(ours, reference):
 @looks_right.mistake()
 def shape_check_passes_nan(ours, reference):
     """A result full of NaN passes, and so does any other of the same shape.
-
     cause: A shape says nothing about the values in it; most masking errors
     change no shape.
     fix: Compare every number with an independent reference.
-    hint: Give it a tensor of NaN.
-    """
+    hint: Give it a tensor of NaN."""
     return ours.shape == reference.shape

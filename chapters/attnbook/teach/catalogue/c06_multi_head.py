@@ -7,25 +7,21 @@ import torch.nn.functional as F
 from torch import nn
 
 from attnbook.attention import softmax
+from attnbook.teach.inputs import f64, marks, randns
 from attnbook.teach.seeded import randn
 from attnbook.teach.tasks import task
-
-
-def _merge_cases():
-    numbers = torch.arange(8, dtype=torch.float64).reshape(2, 2, 2)
-    return {
-        "two heads of two tokens, numbered": (numbers,),
-        "one head": (randn(1, 3, 2, seed=1),),
-        "eight heads of width 8": (randn(2, 8, 10, 8, seed=2),),
-        "two leading axes": (randn(2, 3, 2, 5, 4, seed=3),),
-    }
 
 
 @task(
     against="torch.cat",
     home="attention.merge_heads",
     gradients=True,
-    cases=_merge_cases,
+    cases={
+        "two heads, numbered": (f64([[0, 1], [2, 3]], [[4, 5], [6, 7]]),),
+        "one head": (randn(1, 3, 2, seed=1),),
+        "eight heads of width 8": (randn(2, 8, 10, 8, seed=2),),
+        "two leading axes": (randn(2, 3, 2, 5, 4, seed=3),),
+    },
 )
 def merge_heads(x):
     """(..., H, T, d) → (..., T, H·d): in each token's row head 0 comes first,
@@ -41,27 +37,19 @@ def merges_without_transposing(x):
     """The shape (..., T, H·d) is right, but a token's row holds one head's
     results for several tokens instead of all heads' results for this one. On
     an easy task training can succeed all the same.
-
     cause: The tensor is reshaped while the heads still stand before the
     tokens. Reshaping moves no number.
     fix: Transpose back to (..., T, H, d) first, then flatten the last two
-    axes.
-    """
+    axes."""
     *leading, n_heads, length, width = x.shape
     return x.reshape(*leading, length, n_heads * width)
 
 
 def _sizes(leading, T, S, d_in, d_memory, d_model, *, seed):
     """Tokens, memory and the four matrices."""
-    sizes = [
-        (*leading, T, d_in),
-        (*leading, S, d_memory),
-        (d_in, d_model),
-        (d_memory, d_model),
-        (d_memory, d_model),
-        (d_model, d_model),
-    ]
-    return [randn(*size, seed=seed + n) for n, size in enumerate(sizes)]
+    inputs = (*leading, T, d_in), (*leading, S, d_memory)
+    matrices = [(d, d_model) for d in (d_in, d_memory, d_memory, d_model)]
+    return randns(*inputs, *matrices, seed=seed)
 
 
 def _itself(leading, T, d_in, d_model, *, seed):
@@ -73,18 +61,15 @@ def _itself(leading, T, d_in, d_model, *, seed):
 @task(
     against="torch's attention, head by head",
     gradients=True,
-    cases=lambda: {
-        "two tokens, a memory of two, two heads": (
+    cases={
+        "two tokens, a memory of two": (
             *_sizes((), 2, 2, 2, 2, 2, seed=10),
             2,
         ),
         "one head": (*_itself((), 3, 2, 4, seed=20), 1),
         "a batch, d_in ≠ d_model": (*_itself((2,), 5, 3, 6, seed=30), 3),
         "as many heads as tokens": (*_itself((2,), 3, 4, 12, seed=40), 3),
-        "cross-attention, T ≠ S, three widths": (
-            *_sizes((2,), 4, 7, 5, 3, 8, seed=50),
-            4,
-        ),
+        "cross-attention, T ≠ S": (*_sizes((2,), 4, 7, 5, 3, 8, seed=50), 4),
     },
 )
 def multi_head_attention(x, memory, w_query, w_key, w_value, w_out, n_heads):
@@ -106,13 +91,11 @@ def _split(x, n_heads):
 def attends_across_heads(x, memory, w_query, w_key, w_value, w_out, n_heads):
     """In self-attention every shape is right and training runs, yet no token
     ever hears of another.
-
     cause: The heads are split, (..., T, H, d_k), but not moved before the
     tokens, so that the product compares the heads of one token with each
     other.
     fix: Transpose to (..., H, T, d_k) before the product, and back after.
-    hint: Print the shape of your weights. What do its last two axes count?
-    """
+    hint: Print the shape of your weights. What do its last two axes count?"""
     q = (x @ w_query).unflatten(-1, (n_heads, -1))  # (..., T, H, d_k)
     k = (memory @ w_key).unflatten(-1, (n_heads, -1))
     v = (memory @ w_value).unflatten(-1, (n_heads, -1))
@@ -129,12 +112,10 @@ def views_instead_of_transposing(
     """Splitting and merging undo each other, and with one head all is right.
     With more, each head gets a stretch of the sentence instead of a part of
     every token, and the stretches never hear of each other.
-
     cause: view is used to get to (..., H, T, d_k), and view to get back. It
     cuts the row of numbers at other places and moves none.
     fix: Cut the last axis in two, (..., T, H, d_k), then transpose.
-    hint: What is in the first row of the second head, before attention?
-    """
+    hint: What is in the first row of the second head, before attention?"""
 
     def split(a):
         *leading, length, _ = a.shape
@@ -154,12 +135,10 @@ def views_instead_of_transposing(
 def scales_by_d_model(x, memory, w_query, w_key, w_value, w_out, n_heads):
     """With one head all is well; with H heads the scores are √H times too
     small, and the weights too even.
-
     cause: The scores are divided by the root of d_model, the width that the
     projection has before the heads are split.
     fix: Divide by the root of d_k = d_model / H.
-    hint: Over how many products does the score of one head sum?
-    """
+    hint: Over how many products does the score of one head sum?"""
     q, k, v = (
         _split(a, n_heads)
         for a in (x @ w_query, memory @ w_key, memory @ w_value)
@@ -171,7 +150,7 @@ def scales_by_d_model(x, memory, w_query, w_key, w_value, w_out, n_heads):
 
 @task(
     against="torch's MultiheadAttention",
-    cases=lambda: {
+    cases={
         "width 4, two heads": (4, 4, 2),
         "one head": (6, 6, 1),
         "512 and eight heads": (512, 512, 8),
@@ -196,11 +175,9 @@ def weight_shapes(d_in, d_model, n_heads):
 def keeps_the_full_width(d_in, d_model, n_heads):
     """Everything fits and trains. The layer has H times the parameters, and
     takes H times the multiplications, of a usual one.
-
     cause: Every head keeps the full width of the model, and W_O brings H ·
     d_model numbers back to d_model.
-    fix: Give each head a width of d_model / H.
-    """
+    fix: Give each head a width of d_model / H."""
     return {
         "query": (d_in, d_model),
         "key": (d_in, d_model),
@@ -213,12 +190,10 @@ def keeps_the_full_width(d_in, d_model, n_heads):
 def projects_to_one_head(d_in, d_model, n_heads):
     """The layer's result has the width of one head. It cannot be added to its
     input, or worse: broadcasting adds it all the same where that width is 1.
-
     cause: The last projection goes to d_model / H, the width of a head,
     instead of d_model.
     fix: W_O maps the contexts of all heads side by side, d_model numbers, to
-    d_model numbers.
-    """
+    d_model numbers."""
     d_k = d_model // n_heads
     return {
         "query": (d_in, d_k),
@@ -228,20 +203,15 @@ def projects_to_one_head(d_in, d_model, n_heads):
     }
 
 
-def _list_cases():
-    numbers = torch.arange(12, dtype=torch.float64).reshape(2, 3, 2)
-    return {
-        "two heads from 3 to 2, numbered": (numbers,),
-        "four numbers in, four out": (randn(2, 4, 2, seed=60),),
-        "one head": (randn(1, 3, 5, seed=61),),
-        "eight heads from 64 to 8": (randn(8, 64, 8, seed=62),),
-    }
-
-
 @task(
     against="what the heads make of the identity",
     gradients=True,
-    cases=_list_cases,
+    cases={
+        "two heads from 3 to 2, numbered": (f64(*range(12)).reshape(2, 3, 2),),
+        "four numbers in, four out": (randn(2, 4, 2, seed=60),),
+        "one head": (randn(1, 3, 5, seed=61),),
+        "eight heads from 64 to 8": (randn(8, 64, 8, seed=62),),
+    },
 )
 def linear_weight(heads):
     """the weight of one nn.Linear that gives the results of all heads side by
@@ -258,33 +228,26 @@ def linear_weight(heads):
 def copies_without_transposing(heads):
     """Where d_in = d_model it fits, and every number that comes out is wrong;
     where they differ, an error says so.
-
     cause: nn.Linear stores its weight as (out, in) and computes x Wᵀ; it is
     given the matrix of x W.
-    fix: Transpose when copying a matrix of x W into an nn.Linear.
-    """
+    fix: Transpose when copying a matrix of x W into an nn.Linear."""
     return torch.cat(tuple(heads), -1)
 
 
-def _dropout_cases():
-    x = torch.tensor([1.0, 2.0, 3.0, 4.0], dtype=torch.float64)
-    keep = torch.tensor([True, False, True, True])
-    quarter, half = nn.Dropout(0.25), nn.Dropout(0.5)
-    many = randn(2, 3, 5, 5, seed=70)
-    kept = randn(2, 3, 5, 5, seed=71) > -0.6
-    return {
-        "training, a quarter is dropped": (x, keep, quarter.train()),
-        "evaluation": (x, keep, nn.Dropout(0.25).eval()),
-        "training, a half is dropped": (x, keep, half.train()),
-        "the weights of a batch of heads": (many, kept, quarter),
-        "nothing is dropped": (x, keep | True, nn.Dropout(0.0)),
-    }
+_X, _MANY = f64(1, 2, 3, 4), randn(2, 3, 5, 5, seed=70)
+_KEPT, _KEEP = randn(2, 3, 5, 5, seed=71) > -0.6, marks("1011")[0]
 
 
 @task(
     against="torch.where",
     gradients=True,
-    cases=_dropout_cases,
+    cases=lambda: {
+        "training, a quarter is dropped": (_X, _KEEP, nn.Dropout(0.25)),
+        "evaluation": (_X, _KEEP, nn.Dropout(0.25).eval()),
+        "training, a half is dropped": (_X, _KEEP, nn.Dropout(0.5)),
+        "the weights of a batch of heads": (_MANY, _KEPT, nn.Dropout(0.25)),
+        "nothing is dropped": (_X, _KEEP | True, nn.Dropout(0.0)),
+    },
 )
 def drop(x, keep, layer):
     """in training, x where `keep` is True, grown so that the mean stays as it
@@ -300,12 +263,10 @@ def drop(x, keep, layer):
 def asks_the_method_train(x, keep, layer):
     """A model in evaluation mode gives another answer each time it is asked,
     and worse ones than it could.
-
     cause: layer.train is a method, and a method counts as true; the flag that
     eval() clears is layer.training.
     fix: Ask layer.training; F.dropout has to be told, as its own default is
-    training=True.
-    """
+    training=True."""
     if not layer.train:
         return x
     return x * keep / (1 - layer.p)
@@ -316,26 +277,20 @@ def asks_the_method_train(x, keep, layer):
 )
 def divides_by_the_dropped_share(x, keep, layer):
     """Right for p = 0.5. For p = 0.1, what is kept grows tenfold.
-
     cause: What is kept is divided by p, the share that is dropped, instead of
     1 − p, the share that stays.
-    fix: Divide by 1 − p, the share that stays.
-    """
+    fix: Divide by 1 − p, the share that stays."""
     if not layer.training or layer.p == 0:
         return x
     return x * keep / layer.p
 
 
-def _removable(T, d_in, d_model, *, seed):
-    return _itself((), T, d_in, d_model, seed=seed)[2:]
-
-
 @task(
     against="the other heads, chunk by chunk",
     cases={
-        "the first of two": (*_removable(2, 3, 4, seed=80), 2, 0),
-        "the last of three": (*_removable(3, 5, 6, seed=90), 3, 2),
-        "one in the middle": (*_removable(4, 3, 12, seed=95), 4, 1),
+        "the first of two": (*_itself((), 2, 3, 4, seed=80)[2:], 2, 0),
+        "the last of three": (*_itself((), 3, 5, 6, seed=90)[2:], 3, 2),
+        "one in the middle": (*_itself((), 4, 3, 12, seed=95)[2:], 4, 1),
     },
 )
 def remove_head(w_query, w_key, w_value, w_out, n_heads, head):
@@ -352,7 +307,7 @@ def remove_head(w_query, w_key, w_value, w_out, n_heads, head):
 
 @task(
     against="torch's Linear layers, counted",
-    cases=lambda: {
+    cases={
         "width 2, one head": (2, 2, 2, 1),
         "width 4, two heads": (4, 4, 4, 2),
         "a memory of another width": (8, 3, 8, 4),
@@ -374,19 +329,12 @@ def n_parameters(d_in, d_memory, d_model, n_heads):
     return sum(p.numel() for p in layers.parameters())
 
 
-def _value_and_out(d_memory, d_model, *, seed):
-    return (
-        randn(d_memory, d_model, seed=seed),
-        randn(d_model, d_model, seed=seed + 1),
-    )
-
-
 @task(
     against="a product a head",
-    cases=lambda: {
-        "two heads of width 1": (*_value_and_out(2, 2, seed=100), 2),
-        "one head": (*_value_and_out(3, 4, seed=102), 1),
-        "d_memory ≠ d_model": (*_value_and_out(5, 12, seed=104), 3),
+    cases={
+        "two heads of width 1": (*randns((2, 2), (2, 2), seed=100), 2),
+        "one head": (*randns((3, 4), (4, 4), seed=102), 1),
+        "d_memory ≠ d_model": (*randns((5, 12), (12, 12), seed=104), 3),
     },
 )
 def value_output(w_value, w_out, n_heads):

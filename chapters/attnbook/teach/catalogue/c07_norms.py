@@ -1,25 +1,19 @@
 """Chapter 7, layer normalisation: tasks and known mistakes."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 import torch
 import torch.nn.functional as F
 
-from attnbook.teach.proof import Case, call, difference
+from attnbook.teach.inputs import Labelled, f64, randns
+from attnbook.teach.proof import call, difference
 from attnbook.teach.seeded import randn
 from attnbook.teach.tasks import task
-
-
-def _row(*numbers):
-    return torch.tensor([numbers], dtype=torch.float64)
 
 
 @task(
     against="torch.var",
     cases={
-        "one token": (_row(1, 0, 0, 0),),
-        "a constant token": (_row(0.5, 0.5, 0.5),),
+        "one token": (f64([1, 0, 0, 0]),),
+        "a constant token": (f64([0.5, 0.5, 0.5]),),
         "a batch": (randn(2, 3, 5, seed=1),),
         "far from zero": (randn(2, 6, seed=2) + 100_000,),
     },
@@ -37,11 +31,9 @@ def variance(x):
 def subtracts_two_large_squares(x):
     """Right near zero. For a token far from zero it is far off, it may be
     negative, and its root is then NaN; sooner in float32.
-
     cause: E[x²] − E[x]² subtracts two large numbers that agree in nearly all
     their digits. What is left is their rounding error.
-    fix: Subtract the mean first, then square: E[(x − mean)²].
-    """
+    fix: Subtract the mean first, then square: E[(x − mean)²]."""
     mean = x.mean(-1, keepdim=True)
     return x.square().mean(-1, keepdim=True) - mean.square()
 
@@ -51,20 +43,13 @@ def subtracts_two_large_squares(x):
     home="norms.layer_norm",
     gradients=True,
     cases={
-        "one token": (_row(1, 0, 0, 0),),
+        "one token": (f64([1, 0, 0, 0]),),
         "two tokens": (randn(2, 3, seed=3) + 0.5,),
-        "a constant token": (_row(0.5, 0.5, 0.5),),
+        "a constant token": (f64([0.5, 0.5, 0.5]),),
         "small components": (randn(2, 5, seed=4) * 1e-3,),
-        "a batch, with weight and bias": (
-            randn(2, 3, 8, seed=5),
-            randn(8, seed=6),
-            randn(8, seed=7),
-        ),
-        "with a weight, without a bias": (
-            randn(4, 6, seed=8),
-            randn(6, seed=9),
-        ),
-        "with a bias, without a weight": call(
+        "a batch, with weight and bias": randns((2, 3, 8), (8,), (8,), seed=5),
+        "with a weight, without a bias": randns((4, 6), (6,), seed=8),
+        "a bias, no weight": call(
             randn(4, 6, seed=11), bias=randn(6, seed=12)
         ),
         "another eps": call(randn(3, 4, seed=10), eps=0.1),
@@ -86,12 +71,10 @@ def affine(x, weight, bias=None):
 def takes_the_unbiased_variance(x, weight=None, bias=None, *, eps=1e-5):
     """All numbers are too small by √((d − 1)/d): 1.500 where 1.732 is right
     for [1, 0, 0, 0], and hardly to be seen at width 768.
-
     cause: torch.var divides by d − 1 unless it is told otherwise. That is for
     a sample of something larger; a token is all there is.
     fix: x.var(-1, correction=0, keepdim=True).
-    hint: What is the mean of the squares of your output, to all digits?
-    """
+    hint: What is the mean of the squares of your output, to all digits?"""
     variance = x.var(-1, keepdim=True)
     centred = x - x.mean(-1, keepdim=True)
     return affine(centred * torch.rsqrt(variance + eps), weight, bias)
@@ -101,12 +84,10 @@ def takes_the_unbiased_variance(x, weight=None, bias=None, *, eps=1e-5):
 def adds_eps_outside_the_root(x, weight=None, bias=None, *, eps=1e-5):
     """Nearly right for tokens of usual size. Small tokens are blown up, and a
     token without variance gives 0 and the gradient NaN.
-
     cause: eps is added to the standard deviation. The root below it still
     meets 0, where its slope is infinite.
     fix: Add eps to the variance, under the root.
-    hint: What is the gradient for a token whose components are all equal?
-    """
+    hint: What is the gradient for a token whose components are all equal?"""
     centred = x - x.mean(-1, keepdim=True)
     std = centred.square().mean(-1, keepdim=True).sqrt()
     return affine(centred / (std + eps), weight, bias)
@@ -119,12 +100,10 @@ def adds_eps_outside_the_root(x, weight=None, bias=None, *, eps=1e-5):
 def divides_by_torchs_std(x, weight=None, bias=None, *, eps=1e-5):
     """[1, 0, 0, 0] gives 1.500 where torch gives 1.732, and a token without
     variance has the gradient NaN.
-
     cause: Both at once: torch.std divides by d − 1, and eps is added to it
     instead of to the variance.
     fix: Take the biased variance, add eps to it, then the root.
-    hint: There are two things in the denominator to be looked at.
-    """
+    hint: There are two things in the denominator to be looked at."""
     mean = x.mean(-1, keepdim=True)
     std = x.std(-1, keepdim=True)
     return affine((x - mean) / (std + eps), weight, bias)
@@ -134,12 +113,10 @@ def divides_by_torchs_std(x, weight=None, bias=None, *, eps=1e-5):
 def normalises_over_tokens(x, weight=None, bias=None, *, eps=1e-5):
     """A sequence of one token becomes zero, and each token's result depends on
     the others of its sequence, the later ones too.
-
     cause: Mean and variance run over the tokens of one component, instead of
     over the components of one token.
     fix: Take both over the last axis.
-    hint: Change one token. Which rows of your result change?
-    """
+    hint: Change one token. Which rows of your result change?"""
     centred = x - x.mean(-2, keepdim=True)
     variance = centred.square().mean(-2, keepdim=True)
     return affine(centred * torch.rsqrt(variance + eps), weight, bias)
@@ -152,12 +129,10 @@ def normalises_over_tokens(x, weight=None, bias=None, *, eps=1e-5):
 def normalises_tokens_and_width(x, weight=None, bias=None, *, eps=1e-5):
     """Right for a single token. In a sequence a token's result depends on all
     others, the later ones and the padding too.
-
     cause: Mean and variance run over the tokens and the width together, as if
     the sequence were an image.
     fix: Take both over the last axis alone.
-    hint: Change the last token. May the first row of your result change?
-    """
+    hint: Change the last token. May the first row of your result change?"""
     centred = x - x.mean((-2, -1), keepdim=True)
     variance = centred.square().mean((-2, -1), keepdim=True)
     return affine(centred * torch.rsqrt(variance + eps), weight, bias)
@@ -167,32 +142,24 @@ def normalises_tokens_and_width(x, weight=None, bias=None, *, eps=1e-5):
 def detaches_the_statistics(x, weight=None, bias=None, *, eps=1e-5):
     """Every value is right, and the gradient is wrong: it pushes in directions
     in which the result cannot move.
-
     cause: Mean and variance are cut off from the gradient, as if they did not
     depend on the token.
     fix: Let the gradient flow through both.
-    hint: Your values are right. Look at the gradient of x.
-    """
+    hint: Your values are right. Look at the gradient of x."""
     mean = x.mean(-1, keepdim=True).detach()
     variance = x.var(-1, correction=0, keepdim=True).detach()
     return affine((x - mean) * torch.rsqrt(variance + eps), weight, bias)
 
 
-def _backward_cases():
-    return {
-        "one token": (_row(1, 0, 0, 0), _row(1, 0, 0, 0)),
-        "a gradient of ones": (_row(1, 2, 4), _row(1, 1, 1)),
-        "a batch": (randn(2, 3, 5, seed=20), randn(2, 3, 5, seed=21)),
-        "another eps": call(
-            randn(4, 6, seed=22), randn(4, 6, seed=23), eps=0.1
-        ),
-    }
+_BACKWARD = {
+    "one token": (f64([1, 0, 0, 0]), f64([1, 0, 0, 0])),
+    "a gradient of ones": (f64([1, 2, 4]), f64([1, 1, 1])),
+    "a batch": randns((2, 3, 5), (2, 3, 5), seed=20),
+    "another eps": call(*randns((4, 6), (4, 6), seed=22), eps=0.1),
+}
 
 
-@task(
-    against="torch's autograd",
-    cases=_backward_cases,
-)
+@task(against="torch's autograd", cases=_BACKWARD)
 def layer_norm_backward(x, gradient, *, eps=1e-5):
     """the gradient with respect to x, given the gradient with respect to the
     normalised x (without weight and bias)"""
@@ -205,11 +172,9 @@ def layer_norm_backward(x, gradient, *, eps=1e-5):
 def takes_the_statistics_for_constants(x, gradient, *, eps=1e-5):
     """The gradient is not zero for a gradient of ones, although a shift of the
     token changes nothing.
-
     cause: The mean and the root are taken for constants.
     fix: Differentiate them too: subtract the mean of g, and x̂ times the mean
-    of g x̂.
-    """
+    of g x̂."""
     variance = x.var(-1, correction=0, keepdim=True)
     return gradient * torch.rsqrt(variance + eps)
 
@@ -218,10 +183,8 @@ def takes_the_statistics_for_constants(x, gradient, *, eps=1e-5):
 def forgets_the_path_through_the_variance(x, gradient, *, eps=1e-5):
     """The gradient sums to zero, as it should, but pushes along the token
     itself, although a longer token has the same result.
-
     cause: The path through the variance is forgotten.
-    fix: Subtract x̂ times the mean of g x̂ as well.
-    """
+    fix: Subtract x̂ times the mean of g x̂ as well."""
     variance = x.var(-1, correction=0, keepdim=True)
     centred = gradient - gradient.mean(-1, keepdim=True)
     return centred * torch.rsqrt(variance + eps)
@@ -232,11 +195,11 @@ def forgets_the_path_through_the_variance(x, gradient, *, eps=1e-5):
     home="norms.rms_norm",
     gradients=True,
     cases={
-        "one token": (_row(1, 0, 0, 0),),
+        "one token": (f64([1, 0, 0, 0]),),
         "two tokens": (randn(2, 3, seed=30) + 0.5,),
-        "a token of zeros": (_row(0, 0, 0),),
+        "a token of zeros": (f64([0, 0, 0]),),
         "small components": (randn(2, 5, seed=31) * 1e-3,),
-        "a batch, with a weight": (randn(2, 3, 8, seed=32), randn(8, seed=33)),
+        "a batch, with a weight": randns((2, 3, 8), (8,), seed=32),
         "another eps": call(randn(3, 4, seed=34), eps=0.1),
     },
 )
@@ -252,11 +215,9 @@ def rms_norm(x, weight=None, *, eps=1e-5):
 def takes_the_variance(x, weight=None, *, eps=1e-5):
     """Right for tokens of mean 0. Others come out too large, the more so the
     further their mean is from 0.
-
     cause: The variance is taken in place of the mean square. It has the mean
     subtracted, while the token has not.
-    fix: x.square().mean(-1, keepdim=True).
-    """
+    fix: x.square().mean(-1, keepdim=True)."""
     variance = x.var(-1, correction=0, keepdim=True)
     return affine(x * torch.rsqrt(variance + eps), weight)
 
@@ -265,10 +226,8 @@ def takes_the_variance(x, weight=None, *, eps=1e-5):
 def adds_eps_to_the_root_mean_square(x, weight=None, *, eps=1e-5):
     """Nearly right for tokens of usual size; a token of zeros has the gradient
     NaN.
-
     cause: eps is added to the root instead of under it.
-    fix: Add eps to the mean square, then take the root.
-    """
+    fix: Add eps to the mean square, then take the root."""
     root = x.square().mean(-1, keepdim=True).sqrt()
     return affine(x / (root + eps), weight)
 
@@ -277,19 +236,14 @@ def adds_eps_to_the_root_mean_square(x, weight=None, *, eps=1e-5):
 def divides_by_the_reciprocal(x, weight=None, *, eps=1e-5):
     """Large tokens grow larger and small ones smaller; a model trained with it
     diverges.
-
     cause: rsqrt is one over the root already. Dividing by it multiplies by the
     root.
-    fix: Multiply by rsqrt, or divide by sqrt.
-    """
+    fix: Multiply by rsqrt, or divide by sqrt."""
     mean_square = x.square().mean(-1, keepdim=True)
     return affine(x / torch.rsqrt(mean_square + eps), weight)
 
 
-@task(
-    against="torch's autograd",
-    cases=_backward_cases,
-)
+@task(against="torch's autograd", cases=_BACKWARD)
 def rms_norm_backward(x, gradient, *, eps=1e-5):
     """the gradient with respect to x of RMS norm without a weight, given the
     gradient with respect to its result"""
@@ -298,55 +252,28 @@ def rms_norm_backward(x, gradient, *, eps=1e-5):
     return torch.autograd.grad(out, x, gradient)[0]
 
 
-@dataclass(frozen=True, repr=False)
-class Candidate:
-    """A function to be tested; its name prints the same everywhere."""
-
-    name: str
-    fn: Callable
-
-    def __call__(self, x):
-        return self.fn(x)
-
-    def __repr__(self):
-        return self.name
-
-
 def _in_other_words(x):
     variance, mean = torch.var_mean(x, -1, correction=0, keepdim=True)
     return (x - mean) / (variance + 1e-5).sqrt()
 
 
-def _candidates():
-    cases = []
-    for name, right in (
-        ("layer_norm", layer_norm),
-        ("layer_norm_in_other_words", _in_other_words),
-    ):
-        label = f"a right one: {name.replace('_', ' ')}"
-        cases.append(Case(label, (Candidate(name, right),)))
-    for wrong in (
-        takes_the_unbiased_variance,
-        adds_eps_outside_the_root,
-        normalises_over_tokens,
-        normalises_tokens_and_width,
-    ):
-        name = wrong.__name__
-        label = f"a wrong one: {name.replace('_', ' ')}"
-        cases.append(Case(label, (Candidate(name, wrong),)))
-    for name, wrong in (
-        ("has_the_wrong_sign", lambda x: -layer_norm(x)),
-        ("forgets_eps", lambda x: layer_norm(x, eps=0.0)),
-        ("leaves_the_mean_in", rms_norm),
-    ):
-        label = f"a wrong one: {name.replace('_', ' ')}"
-        cases.append(Case(label, (Candidate(name, wrong),)))
-    return cases
-
-
 @task(
     against="torch's F.layer_norm",
-    cases=_candidates,
+    cases={
+        "a right one: layer norm": (layer_norm.right,),
+        "a right one: layer norm in other words": (_in_other_words,),
+        "a wrong one: the unbiased variance": (takes_the_unbiased_variance,),
+        "a wrong one: eps outside the root": (adds_eps_outside_the_root,),
+        "a wrong one: over tokens": (normalises_over_tokens,),
+        "a wrong one: tokens and width": (normalises_tokens_and_width,),
+        "a wrong one: the wrong sign": (
+            Labelled("minus", lambda x: -layer_norm(x)),
+        ),
+        "a wrong one: no eps": (
+            Labelled("no_eps", lambda x: layer_norm(x, eps=0)),
+        ),
+        "a wrong one: leaves the mean in": (rms_norm.right,),
+    },
 )
 def is_layer_norm(norm):
     """True for a function that computes layer norm without weight and bias,
@@ -359,13 +286,11 @@ def is_layer_norm(norm):
 def rounds_until_it_looks_right(norm):
     """The test passes for a norm with the unbiased variance, and for one with
     eps in the wrong place.
-
     cause: Mean and standard deviation of the result are rounded to two
     decimals, and at width 768 the wrong ones round to 0 and 1 too.
     fix: Compare the values with an independent result, to all digits.
     hint: How far from 1 would the standard deviation be if the variance were
-    the unbiased one?
-    """
+    the unbiased one?"""
     x = randn(4, 5, 768, seed=41)
     out = norm(x)
     mean = out.mean(-1).round(decimals=2)
@@ -373,28 +298,18 @@ def rounds_until_it_looks_right(norm):
     return bool((mean == 0).all() and (std == 1).all())
 
 
-def _fold_cases():
-    weight, bias, b = _row(2, 3)[0], _row(1, -1)[0], _row(0.5, 0)[0]
-    W = _row(1, 2, 3, 4).view(2, 2)
-    return {
-        "two components to two": (weight, bias, W, b),
-        "five components to three": _layers(5, 3, seed=50),
-        "two components to seven": _layers(2, 7, seed=54),
-    }
-
-
-def _layers(d, d_out, *, seed):
-    return (
-        randn(d, seed=seed),
-        randn(d, seed=seed + 1),
-        randn(d_out, d, seed=seed + 2),
-        randn(d_out, seed=seed + 3),
-    )
-
-
 @task(
     against="torch's F.linear",
-    cases=_fold_cases,
+    cases={
+        "two components to two": (
+            f64(2, 3),
+            f64(1, -1),
+            f64([1, 2], [3, 4]),
+            f64(0.5, 0),
+        ),
+        "five components to three": randns((5,), (5,), (3, 5), (3,), seed=50),
+        "two components to seven": randns((2,), (2,), (7, 2), (7,), seed=54),
+    },
 )
 def fold_affine(weight, bias, W, b):
     """(W', b') with which F.linear(x, W', b') equals F.linear(x * weight +
@@ -406,10 +321,8 @@ def fold_affine(weight, bias, W, b):
 def scales_the_rows(weight, bias, W, b):
     """An error about sizes where the layer is not square; where it is,
     silently wrong numbers.
-
     cause: The formulas are those for a matrix of shape (d, d_out). nn.Linear
     keeps (d_out, d), so its columns belong to the components.
     fix: W * weight, which scales the columns, and b + W @ bias.
-    hint: Which axis of W belongs to the components that were normalised?
-    """
+    hint: Which axis of W belongs to the components that were normalised?"""
     return W * weight[:, None], b + bias @ W

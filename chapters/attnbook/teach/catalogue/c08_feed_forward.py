@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from attnbook.teach.catalogue.c04_scaling import Watched
+from attnbook.teach.inputs import f64, randns, watched
 from attnbook.teach.seeded import randn
 from attnbook.teach.tasks import task
 
@@ -15,8 +15,8 @@ from attnbook.teach.tasks import task
     against="torch's F.gelu",
     gradients=True,
     cases={
-        "one number": (torch.tensor([2.0], dtype=torch.float64),),
-        "zero": (torch.zeros(1, dtype=torch.float64),),
+        "one number": (f64(2),),
+        "zero": (f64(0),),
         "from −40 to 40": (randn(9, seed=800).sort().values * 20,),
         "a batch": (randn(2, 3, 5, seed=801),),
     },
@@ -35,32 +35,18 @@ def takes_the_tanh_formula(x):
     """Every number is within 0.0005 of the right one. A model that was trained
     with the other formula answers slightly differently, and now and then with
     another word.
-
     cause: GELU has two formulas, one with the distribution function and one
     with a tanh in its place; they differ by up to 4.7e-4.
     fix: Use the formula that the weights were trained with (GPT-2: the one
-    with tanh). torch's F.gelu is exact unless it is told approximate="tanh".
-    """
+    with tanh). torch's F.gelu is exact unless it is told
+    approximate="tanh"."""
     inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
     return 0.5 * x * (1 + torch.tanh(inner))
 
 
-def _one_unit():
-    """x, w_up, b_up, w_down, b_down in whole numbers, to do in the head."""
-    x, up, b_up, down, b_down = torch.tensor(
-        [1, -2, 1, 3, -1], dtype=torch.float64
-    )[:, None]  # (1,) each
-    return x[None], up[None], b_up, down[None], b_down
-
-
 def _layer(leading, d_model, d_ff, *, seed):
-    return (
-        randn(*leading, d_model, seed=seed),
-        randn(d_model, d_ff, seed=seed + 1),
-        randn(d_ff, seed=seed + 2),
-        randn(d_ff, d_model, seed=seed + 3),
-        randn(d_model, seed=seed + 4),
-    )
+    sizes = (d_model, d_ff), (d_ff,), (d_ff, d_model), (d_model,)
+    return randns((*leading, d_model), *sizes, seed=seed)
 
 
 def _by_torch(x, w_up, b_up, w_down, b_down):
@@ -72,7 +58,13 @@ def _by_torch(x, w_up, b_up, w_down, b_down):
     against="torch's Linear layers",
     gradients=True,
     cases={
-        "one token of width 1, one unit": _one_unit(),
+        "one token of width 1, one unit": (
+            f64([1]),
+            f64([-2]),
+            f64(1),
+            f64([3]),
+            f64(-1),
+        ),
         "one token, 2 to 3 units": _layer((1,), 2, 3, seed=815),
         "six tokens, 3 to 12": _layer((6,), 3, 12, seed=820),
         "a batch, 5 to 7": _layer((2, 4), 5, 7, seed=825),
@@ -87,11 +79,9 @@ def feed_forward(x, w_up, b_up, w_down, b_down):
 def forgets_the_activation(x, w_up, b_up, w_down, b_down):
     """It trains, and the loss falls, but the layer can do no more than a
     single matrix of size d_model × d_model.
-
     cause: Nothing bends between the two matrices, and a product of two
     matrices is a matrix.
-    fix: Apply the activation to x w_up + b_up, before the second matrix.
-    """
+    fix: Apply the activation to x w_up + b_up, before the second matrix."""
     inner = x @ w_up + b_up  # (..., d_ff)
     return inner @ w_down + b_down  # (..., d_model)
 
@@ -100,12 +90,10 @@ def forgets_the_activation(x, w_up, b_up, w_down, b_down):
 def bends_after_the_second_matrix(x, w_up, b_up, w_down, b_down):
     """No component of the result is ever below −0.17: the layer can add to its
     input, but hardly take away.
-
     cause: The activation stands after the second matrix. Between the two
     nothing bends, so they act as one, and what comes out is cut off below.
     fix: Apply the activation in the middle, where the vector is wide; the
-    second matrix has the last word.
-    """
+    second matrix has the last word."""
     inner = x @ w_up + b_up  # (..., d_ff)
     return F.gelu(inner @ w_down + b_down)  # (..., d_model)
 
@@ -127,35 +115,23 @@ def feed_forward_shapes(d_model):
 def does_not_expand(d_model):
     """All shapes fit and it trains, with a quarter of the weights and a
     quarter of the units that can bend.
-
     cause: Both matrices are d_model × d_model. The layer is drawn as a box
     with the same width on both sides, and its inside is overlooked.
-    fix: Go up to 4 · d_model, bend there, and come down again.
-    """
+    fix: Go up to 4 · d_model, bend there, and come down again."""
     w_up, w_down = (d_model, d_model), (d_model, d_model)
     return w_up, w_down
 
 
-def _one_gated_unit():
-    """x, w_gate, w_up, w_down in whole numbers."""
-    numbers = torch.tensor([1, 2, -1, 1], dtype=torch.float64)
-    return tuple(numbers[:, None, None])  # (1, 1) each
-
-
 def _gated(leading, d_model, d_ff, *, seed):
-    return (
-        randn(*leading, d_model, seed=seed),
-        randn(d_model, d_ff, seed=seed + 1),
-        randn(d_model, d_ff, seed=seed + 2),
-        randn(d_ff, d_model, seed=seed + 3),
-    )
+    sizes = (d_model, d_ff), (d_model, d_ff), (d_ff, d_model)
+    return randns((*leading, d_model), *sizes, seed=seed)
 
 
 @task(
     against="torch's F.glu",
     gradients=True,
     cases={
-        "gate 2, up −1": _one_gated_unit(),
+        "gate 2, up −1": (f64([1]), f64([2]), f64([-1]), f64([1])),
         "one token, 2 to 3 units": _gated((1,), 2, 3, seed=834),
         "six tokens, 3 to 8": _gated((6,), 3, 8, seed=838),
         "a batch, 5 to 7": _gated((2, 4), 5, 7, seed=842),
@@ -174,11 +150,9 @@ def swiglu(x, w_gate, w_up, w_down):
 def swaps_gate_and_up(x, w_gate, w_up, w_down):
     """Shapes and sizes are right, and a model that is trained like this is as
     good as any. With loaded weights every result is wrong.
-
     cause: The activation bends up instead of gate. The two matrices have the
     same shape, and libraries name and order them differently.
-    fix: silu(x w_gate) · (x w_up): the one that is bent is the gate.
-    """
+    fix: silu(x w_gate) · (x w_up): the one that is bent is the gate."""
     inner = (x @ w_gate) * F.silu(x @ w_up)  # (..., d_ff)
     return inner @ w_down  # (..., d_model)
 
@@ -188,11 +162,9 @@ def bends_the_product(x, w_gate, w_up, w_down):
     """A positive gate and a negative up, whose product should count in full,
     come out near zero; two negative ones, where the gate should shut, come out
     in full.
-
     cause: A bracket closes too late: the activation is taken of the product of
     the two, not of the gate.
-    fix: Bend the gate first, then multiply.
-    """
+    fix: Bend the gate first, then multiply."""
     inner = F.silu((x @ w_gate) * (x @ w_up))  # (..., d_ff)
     return inner @ w_down  # (..., d_model)
 
@@ -233,13 +205,11 @@ def block_flops(T, d_model):
 def counts_linear_layers_only(T, d_model):
     """Of a block of GPT-2 small at T = 1024, 18 % of the work is missing, of
     the whole forward pass 13 %; the longer the text, the more.
-
     cause: Work is attributed to layers that hold weights. The scores q kᵀ and
     the average of the values are products of two activations; they belong to
     no such layer.
     fix: Add 2 T² d_model for the scores and as much for the average, or count
-    what is executed instead of what is defined.
-    """
+    what is executed instead of what is defined."""
     return 24 * T * d_model**2
 
 
@@ -249,12 +219,10 @@ def counts_linear_layers_only(T, d_model):
 def counts_multiply_and_add_as_one(T, d_model):
     """The number is exactly half of what others give, and the hardware seems
     to reach half of its peak at best.
-
     cause: A multiplication and an addition are counted as one operation, a
     multiply-accumulate (MAC), and the result is called FLOPs.
     fix: Count two for each term of a dot product, and say which of the two you
-    count.
-    """
+    count."""
     return 12 * T * d_model**2 + 2 * T**2 * d_model
 
 
@@ -279,12 +247,10 @@ def gated_width(d_model, multiple):
 def keeps_four_times_the_width(d_model, multiple):
     """The gated layer wins the comparison, and has half as many weights again
     as the layer that it was compared with.
-
     cause: The inner width stayed at four times d_model when a third matrix was
     added.
     fix: Take two thirds of it: three matrices of 8/3 hold what two of 4 do.
-    hint: Multiply out how many weights your three matrices hold.
-    """
+    hint: Multiply out how many weights your three matrices hold."""
     return multiple * math.ceil(4 * d_model / multiple)
 
 
@@ -303,18 +269,13 @@ def new_token_flops(S, d_model):
     return _counted(1, S, d_model)
 
 
-def _backward_cases():
-    one = torch.ones(1, dtype=torch.float64)
-    return {
-        "gate 1, up 2": (one, 2 * one, one),
-        "gate −3, up 1, gradient 2": (-3 * one, one, 2 * one),
-        "a batch": tuple(randn(2, 3, 5, seed=n) for n in (850, 851, 852)),
-    }
-
-
 @task(
     against="torch's autograd",
-    cases=_backward_cases,
+    cases={
+        "gate 1, up 2": (f64(1), f64(2), f64(1)),
+        "gate −3, up 1, gradient 2": (f64(-3), f64(1), f64(2)),
+        "a batch": randns((2, 3, 5), (2, 3, 5), (2, 3, 5), seed=850),
+    },
 )
 def gate_backward(gate, up, gradient):
     """the gradients with respect to gate and to up, given the one with respect
@@ -329,11 +290,8 @@ def gate_backward(gate, up, gradient):
         "two units, one a slice": (*_layer((1,), 1, 2, seed=860), 1),
         "twelve units, by fives": (*_layer((6,), 3, 12, seed=865), 5),
         "one slice for all": (*_layer((2, 4), 5, 7, seed=870), 9),
-        "fifty tokens, 800 units, 100 a slice": (
-            *(
-                tensor.as_subclass(Watched)
-                for tensor in _layer((50,), 8, 800, seed=875)
-            ),
+        "fifty tokens, 800 units": (
+            *watched(*_layer((50,), 8, 800, seed=875)),
             100,
         ),
     },
@@ -348,12 +306,10 @@ def feed_forward_in_slices(x, w_up, b_up, w_down, b_down, size):
 def adds_the_bias_in_every_slice(x, w_up, b_up, w_down, b_down, size):
     """With one slice the result is right; with n slices it holds the last bias
     n times.
-
     cause: The bias of the second matrix is added to each partial result,
     before these are summed.
     fix: Sum the partial products, and add that bias once.
-    hint: Set all weights to zero. What should come out, and what does?
-    """
+    hint: Set all weights to zero. What should come out, and what does?"""
     total = 0
     for n in range(0, w_up.shape[-1], size):
         part = slice(n, n + size)

@@ -5,24 +5,21 @@ import math
 import torch
 import torch.nn.functional as F
 
-from attnbook.teach.proof import Case, call
+from attnbook.teach.inputs import f64, ints, marks, randns
+from attnbook.teach.proof import call
 from attnbook.teach.seeded import randn
 from attnbook.teach.tasks import task
-
-
-def _places(*numbers):
-    return torch.tensor(numbers)
 
 
 @task(
     against="a loop over positions",
     home="positions.rotary_angles",
     cases={
-        "position 1, one pair": (_places(1), 2),
-        "three positions, two pairs": (_places(0, 1, 2), 4),
-        "positions around 256": (_places(255, 256, 257, 1001), 8),
-        "a batch of positions, another base": call(
-            _places([0, 0, 1], [3, 4, 5]), 6, base=500.0
+        "position 1, one pair": (ints(1), 2),
+        "three positions, two pairs": (ints(0, 1, 2), 4),
+        "positions around 256": (ints(255, 256, 257, 1001), 8),
+        "a batch, another base": call(
+            ints([0, 0, 1], [3, 4, 5]), 6, base=500.0
         ),
     },
 )
@@ -44,12 +41,10 @@ def rotary_angles(positions, width, *, base=10_000.0):
 def angles_in_half_precision(positions, width, *, base=10_000.0):
     """Short texts come out nearly right. From position 256 on, neighbours
     begin to share one position, and the model cannot tell them apart.
-
     cause: The whole model is converted to bfloat16, and the positions with it.
     It has 8 significant bits: 257 is rounded to 256.
     fix: Compute angles, sine and cosine in float32 or better; convert the
-    result.
-    """
+    result."""
     pair = torch.arange(0, width, 2).to(positions.device)
     frequencies = (base ** (-pair / width)).bfloat16()
     return (positions[..., None].bfloat16() * frequencies).double()
@@ -59,11 +54,11 @@ def angles_in_half_precision(positions, width, *, base=10_000.0):
     against="a loop over positions",
     home="positions.sinusoidal",
     cases={
-        "position 0, two pairs": (_places(0), 4),
-        "two positions, two pairs": (_places(1, 2), 4),
-        "positions that are not in a row": (_places(7, 3, 40), 6),
-        "a batch of positions, another base": call(
-            _places([0, 0, 1], [3, 4, 5]), 8, base=100.0
+        "position 0, two pairs": (ints(0), 4),
+        "two positions, two pairs": (ints(1, 2), 4),
+        "positions that are not in a row": (ints(7, 3, 40), 6),
+        "a batch, another base": call(
+            ints([0, 0, 1], [3, 4, 5]), 8, base=100.0
         ),
     },
 )
@@ -88,12 +83,10 @@ def sinusoidal(positions, width, *, base=10_000.0):
 def gives_every_column_its_own_wave(positions, width, *, base=10_000.0):
     """Position 0 is right, and a plot looks right: stripes that grow wider.
     But a step is no rotation any more.
-
     cause: In 2i / d the letter i numbers the pairs. Taken for the number of
     the column, it gives sine and cosine of a pair different frequencies.
     fix: One frequency a pair: base^(−2i / d) for i = 0, 1, … d/2 − 1, used by
-    the sine and by the cosine.
-    """
+    the sine and by the cosine."""
     column = torch.arange(width).to(positions.device)
     waves = positions[..., None] / base ** (2 * column.double() / width)
     waves[..., 0::2] = waves[..., 0::2].sin()
@@ -105,43 +98,31 @@ def gives_every_column_its_own_wave(positions, width, *, base=10_000.0):
 def divides_in_whole_numbers(positions, width, *, base=10_000.0):
     """All pairs of components hold the same wave, and after about 44 tokens
     the positions nearly repeat.
-
     cause: The exponent 2i / d is divided in whole numbers, so it is 0 for
     every pair.
     fix: Divide with /, not with //, and mind languages in which / between
-    integers rounds down.
-    """
+    integers rounds down."""
     pair = torch.arange(0, width, 2).to(positions.device)
     angles = positions[..., None].double() / base ** (pair // width)
     return torch.stack([angles.sin(), angles.cos()], -1).flatten(-2)
 
 
-def _rotate_cases():
-    two = torch.tensor([[1.0, 2.0]], dtype=torch.float64)
-    four = torch.tensor([[1.0, 2.0, 3.0, 4.0]], dtype=torch.float64)
-    quarter = torch.tensor([[math.pi / 2, 0.0]], dtype=torch.float64)
-    a_place_each = (randn(2, 3, 5, 8, seed=5), randn(2, 1, 5, 4, seed=6))
-    return [
-        Case("one pair, a quarter turn", (two, quarter[:, :1])),
-        Case("a quarter turn of the first of two pairs", (four, quarter)),
-        Case(
-            "the same, interleaved", (four, quarter), {"layout": "interleaved"}
-        ),
-        Case("several heads", (randn(3, 5, 6, seed=1), randn(5, 3, seed=2))),
-        Case("other angles a sequence", a_place_each),
-        Case(
-            "other angles a sequence, interleaved",
-            a_place_each,
-            {"layout": "interleaved"},
-        ),
-    ]
+_FOUR, _QUARTER = f64([1, 2, 3, 4]), f64([math.pi / 2, 0])
+_PLACES = randns((2, 3, 5, 8), (2, 1, 5, 4), seed=5)
 
 
 @task(
     against="a product of complex numbers",
     home="positions.rotate",
     gradients=True,
-    cases=_rotate_cases,
+    cases={
+        "one pair, a quarter turn": (f64([1, 2]), _QUARTER[:, :1]),
+        "a quarter turn of the first of two pairs": (_FOUR, _QUARTER),
+        "the same, interleaved": call(_FOUR, _QUARTER, layout="interleaved"),
+        "several heads": randns((3, 5, 6), (5, 3), seed=1),
+        "other angles a sequence": _PLACES,
+        "the same angles, interleaved": call(*_PLACES, layout="interleaved"),
+    },
 )
 def rotate(x, angles, *, layout="half"):
     """each pair of components turned by its angle; a pair is (i, i + d/2) in
@@ -160,13 +141,11 @@ def rotate(x, angles, *, layout="half"):
 def takes_neighbours_for_pairs(x, angles, *, layout="half"):
     """A model that was trained so works. Weights from elsewhere give a
     sensible word or two, then garbage.
-
     cause: Neighbours are turned as pairs, but the weights were made for pairs
     (i, i + d/2). At position 0 nothing is turned, and near it little, so the
     start of a text hides it.
     fix: Find out which layout the weights were trained with, and turn those
-    pairs; or reorder the rows of W_q and W_k.
-    """
+    pairs; or reorder the rows of W_q and W_k."""
     a, b = x[..., 0::2], x[..., 1::2]
     cos, sin = angles.cos(), angles.sin()
     turned = torch.stack([a * cos - b * sin, a * sin + b * cos], -1)
@@ -177,12 +156,10 @@ def takes_neighbours_for_pairs(x, angles, *, layout="half"):
 def lays_the_angles_out_for_the_other(x, angles, *, layout="half"):
     """Vectors change their length, and scores depend on where the text stands,
     not on distances alone.
-
     cause: The pairs are those of one layout, the angles are laid out for the
     other: the two components of a pair are turned by different angles.
     fix: Half layout: angles (θ₀, θ₁, …, θ₀, θ₁, …). Interleaved: (θ₀, θ₀, θ₁,
-    θ₁, …).
-    """
+    θ₁, …)."""
     if layout == "half":
         angles = angles.repeat_interleave(2, -1)
         a, b = x.chunk(2, -1)
@@ -194,39 +171,27 @@ def lays_the_angles_out_for_the_other(x, angles, *, layout="half"):
     return x * angles.cos() + partner * angles.sin()
 
 
-def _angles(positions, width):
-    """The right angles, from numbers alone."""
-    return rotary_angles(positions, width)
-
-
-def _rotary_cases():
-    def qkv(*size, seed):
-        return tuple(randn(*size, seed=seed + n) for n in range(3))
-
-    return {
-        "one token": (*qkv(1, 1, 1, 2, seed=10), _places(0)),
-        "two tokens": (*qkv(1, 1, 2, 2, seed=13), _places(0, 1)),
-        "three heads, two tokens": (*qkv(1, 3, 2, 4, seed=16), _places(0, 1)),
-        "two heads, five tokens that do not start at 0": (
-            *qkv(1, 2, 5, 6, seed=19),
-            _places(3, 4, 5, 6, 7),
-        ),
-        "other positions a sequence": (
-            *qkv(2, 3, 4, 6, seed=22),
-            _places([0, 0, 1, 2], [0, 1, 2, 3]),
-        ),
-    }
-
-
 @task(
     against="complex numbers and torch's attention",
     gradients=True,
-    cases=_rotary_cases,
+    cases={
+        "one token": (*randns(*[(1, 1, 1, 2)] * 3, seed=10), ints(0)),
+        "two tokens": (*randns(*[(1, 1, 2, 2)] * 3, seed=13), ints(0, 1)),
+        "three heads": (*randns(*[(1, 3, 2, 4)] * 3, seed=16), ints(0, 1)),
+        "tokens that do not start at 0": (
+            *randns(*[(1, 2, 3, 6)] * 3, seed=19),
+            ints(3, 4, 5),
+        ),
+        "other positions a sequence": (
+            *randns(*[(2, 3, 4, 6)] * 3, seed=22),
+            ints([0, 0, 1, 2], [0, 1, 2, 3]),
+        ),
+    },
 )
 def rotary_attention(q, k, v, positions):
     """the context of attention, queries and keys rotated in the half layout,
     angles as rotary_angles gives them, no mask"""
-    angles = _angles(positions, q.shape[-1])[..., None, :, :]
+    angles = rotary_angles(positions, q.shape[-1])[..., None, :, :]
     q, k = rotate(q, angles), rotate(k, angles)
     return F.scaled_dot_product_attention(q, k, v)
 
@@ -235,13 +200,11 @@ def rotary_attention(q, k, v, positions):
 def rotates_the_values_too(q, k, v, positions):
     """The model trains. But the context now depends on where the text starts,
     which rotary positions were to avoid.
-
     cause: Queries, keys and values come out of one projection and are turned
     together. A value is not compared with anything that could undo the turn.
     fix: Turn queries and keys only.
-    hint: Add 7 to all positions. Does your result change?
-    """
-    angles = _angles(positions, q.shape[-1])[..., None, :, :]
+    hint: Add 7 to all positions. Does your result change?"""
+    angles = rotary_angles(positions, q.shape[-1])[..., None, :, :]
     q, k, v = (rotate(x, angles) for x in (q, k, v))
     return F.scaled_dot_product_attention(q, k, v)
 
@@ -252,33 +215,26 @@ def rotates_the_values_too(q, k, v, positions):
 def rotates_along_the_heads(q, k, v, positions):
     """No error, and training goes on, but the layer does not know the order of
     the tokens.
-
     cause: The positions are counted along the axis of the heads: the tensor is
     (B, H, T, d) where the code expects (B, T, H, d), or the other way round.
     All tokens of a head are turned alike.
     fix: Name the axes beside the code, and try it with H ≠ T; two tokens that
     trade places must change the result.
-    hint: Which axis of your tensor do the angles vary along?
-    """
+    hint: Which axis of your tensor do the angles vary along?"""
     heads = torch.arange(q.shape[-3]).to(q.device)
-    angles = _angles(heads, q.shape[-1])[:, None, :]  # (H, 1, d/2)
+    angles = rotary_angles(heads, q.shape[-1])[:, None, :]  # (H, 1, d/2)
     q, k = rotate(q, angles), rotate(k, angles)
     return F.scaled_dot_product_attention(q, k, v)
 
 
-def _weight_cases():
-    rows = torch.arange(6, dtype=torch.float64)[:, None]
-    return {
-        "one head of width six": (rows, 1),
-        "two heads of width four": (randn(8, 3, seed=30), 2),
-        "three heads of width six": (randn(18, 5, seed=31), 3),
-    }
+_WEIGHTS = {
+    "one head of width six": (f64(*range(6))[:, None], 1),
+    "two heads of width four": (randn(8, 3, seed=30), 2),
+    "three heads of width six": (randn(18, 5, seed=31), 3),
+}
 
 
-@task(
-    against="a loop over heads",
-    cases=_weight_cases,
-)
+@task(against="a loop over heads", cases=_WEIGHTS)
 def to_half_layout(weight, n_heads):
     """the rows of W_q or W_k, (H·d, d_in), reordered within each head from the
     interleaved layout to the half one"""
@@ -293,17 +249,13 @@ def to_half_layout(weight, n_heads):
 )
 def reorders_across_heads(weight, n_heads):
     """Right for a model with one head; with several, the output is garbage.
-
     cause: All rows are reordered at once, and move from one head to another.
-    fix: Cut the rows into heads, reorder within each, put them together again.
-    """
+    fix: Cut the rows into heads, reorder within each, put them together
+    again."""
     return torch.cat([weight[0::2], weight[1::2]])
 
 
-@task(
-    against="a loop over pairs",
-    cases=_weight_cases,
-)
+@task(against="a loop over pairs", cases=_WEIGHTS)
 def to_interleaved_layout(weight, n_heads):
     """the rows of W_q or W_k, (H·d, d_in), reordered within each head from the
     half layout to the interleaved one"""
@@ -319,12 +271,9 @@ def to_interleaved_layout(weight, n_heads):
     against="a product of complex numbers",
     gradients=True,
     cases={
-        "a pair of four": (randn(1, 4, seed=40), randn(1, 1, seed=41)),
-        "all of it": (randn(3, 4, seed=42), randn(3, 2, seed=43)),
-        "four of ten, several heads": (
-            randn(2, 3, 5, 10, seed=44),
-            randn(5, 2, seed=45),
-        ),
+        "a pair of four": randns((1, 4), (1, 1), seed=40),
+        "all of it": randns((3, 4), (3, 2), seed=42),
+        "four of ten, several heads": randns((2, 3, 5, 10), (5, 2), seed=44),
     },
 )
 def rotate_some(x, angles):
@@ -354,11 +303,9 @@ def alibi_slopes(n_heads):
 def counts_the_heads_from_zero(n_heads):
     """Every head is more short-sighted than it was trained to be; loaded
     weights give worse predictions, not absurd ones.
-
     cause: The heads are counted from 0, so that the first slope is 1. The
     paper's first slope is the ratio of the sequence itself.
-    fix: 2^(−8h / H) with h from 1 to H: for 8 heads, 1/2 to 1/256.
-    """
+    fix: 2^(−8h / H) with h from 1 to H: for 8 heads, 1/2 to 1/256."""
     whole = 2 ** (n_heads.bit_length() - 1)
     first = [2 ** (-8 * h / whole) for h in range(whole)]
     more = [2 ** (-4 * h / whole) for h in range(2 * whole)][0::2]
@@ -370,12 +317,12 @@ def counts_the_heads_from_zero(n_heads):
     against="a loop over pairs",
     home="positions.alibi_bias",
     cases={
-        "one head, two tokens": (1, _places(0, 1), _places(0, 1)),
-        "a new query": (2, _places(4), _places(0, 1, 2, 3, 4)),
+        "one head, two tokens": (1, ints(0, 1), ints(0, 1)),
+        "a new query": (2, ints(4), ints(0, 1, 2, 3, 4)),
         "six heads, other positions a sequence": (
             6,
-            _places([1, 2], [3, 4]),
-            _places([0, 1, 2], [2, 3, 4]),
+            ints([1, 2], [3, 4]),
+            ints([0, 1, 2], [2, 3, 4]),
         ),
     },
 )
@@ -399,30 +346,26 @@ def alibi_bias(n_heads, queries, keys):
 @alibi_bias.mistake("meta-pytorch/attention-gym #86")
 def rewards_the_distance(n_heads, queries, keys):
     """The model prefers what is far away, and the more the longer the text.
-
     cause: The distance is added, not subtracted: a penalty has become a
     reward.
     fix: slope × (key − query), which is 0 for the token itself and negative
-    for all before it.
-    """
+    for all before it."""
     slopes = alibi_slopes(n_heads).to(queries.device)
     distance = queries[..., :, None] - keys[..., None, :]
     return slopes[:, None, None] * distance[..., None, :, :]
 
 
-def _new_cases():
-    left = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1], [0, 0, 0, 0, 1]])
-    return {
-        "nothing yet, one new token": (left[:1, :0].bool(), 1),
-        "three tokens, one new": (torch.ones(1, 3).bool(), 1),
-        "padding on the left, one new": (left[:1].bool(), 1),
-        "three texts, four new tokens each": (left.bool(), 4),
-    }
-
-
 @task(
     against="counting token by token",
-    cases=_new_cases,
+    cases={
+        "nothing yet, one new token": (marks(""), 1),
+        "three tokens, one new": (marks("111"), 1),
+        "padding on the left, one new": (marks("00111"), 1),
+        "three texts, four new tokens each": (
+            marks("00111", "11111", "00001"),
+            4,
+        ),
+    },
 )
 def new_positions(real, n_new):
     """the positions of n_new tokens that follow each text of a batch padded on
@@ -438,11 +381,9 @@ def new_positions(real, n_new):
 def numbers_the_new_tokens_from_zero(real, n_new):
     """The first word comes out right, then the text circles or falls apart:
     each new token believes that it opens the text.
-
     cause: With a cache only the new tokens are handed to the model, and it
     numbers what it is handed from 0.
-    fix: Start counting at the number of tokens that are in the cache.
-    """
+    fix: Start counting at the number of tokens that are in the cache."""
     return torch.arange(n_new).to(real.device).expand(len(real), n_new)
 
 
@@ -452,10 +393,8 @@ def numbers_the_new_tokens_from_zero(real, n_new):
 def goes_on_from_the_padding(real, n_new):
     """Alone, a text is continued as it should be; in a batch of longer texts
     it is continued otherwise.
-
     cause: The positions go on from the number of columns, padding included.
-    fix: Count the real tokens of each row: real.sum(-1).
-    """
+    fix: Count the real tokens of each row: real.sum(-1)."""
     new = real.shape[1] + torch.arange(n_new).to(real.device)
     return new.expand(len(real), n_new)
 
@@ -463,10 +402,10 @@ def goes_on_from_the_padding(real, n_new):
 @task(
     against="a loop over positions",
     cases={
-        "twice as long as trained": (_places(0, 1, 2), 4, 8, 16),
-        "as long as trained": (_places(3, 7), 2, 8, 8),
-        "shorter than trained": (_places(3, 5), 4, 8, 6),
-        "a third as long again": (_places([5, 7], [2, 6]), 6, 6, 8),
+        "twice as long as trained": (ints(0, 1, 2), 4, 8, 16),
+        "as long as trained": (ints(3, 7), 2, 8, 8),
+        "shorter than trained": (ints(3, 5), 4, 8, 6),
+        "a third as long again": (ints([5, 7], [2, 6]), 6, 6, 8),
     },
 )
 def interpolated_angles(positions, width, trained, wanted):

@@ -1,40 +1,23 @@
 """Chapter 10, the transformer block: tasks and known mistakes."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from attnbook.teach.proof import Case
+from attnbook.teach.inputs import Labelled, drawn, f64, marks, randns
 from attnbook.teach.seeded import randn
 from attnbook.teach.tasks import task
-
-
-def _head_cases():
-    ones = torch.ones(1, 1, dtype=torch.float64)
-    row = torch.tensor([[1.0, 2.0, 3.0]], dtype=torch.float64)
-    return {
-        "a head of width one": (row, ones * 10, ones * row),
-        "a head of width two": _head((3,), 3, 2, seed=1),
-        "as wide as the stream": _head((4,), 5, 5, seed=4),
-        "two sequences, 512 and 128": _head((2, 3), 512, 128, seed=7),
-    }
-
-
-def _head(leading, d_model, d_v, *, seed):
-    return (
-        randn(*leading, d_model, seed=seed),
-        randn(*leading, d_v, seed=seed + 1),
-        randn(d_v, d_model, seed=seed + 2),
-    )
 
 
 @task(
     against="torch's F.linear",
     gradients=True,
-    cases=_head_cases,
+    cases={
+        "a head of width one": (f64([1, 2, 3]), f64([10]), f64([1, 2, 3])),
+        "a head of width two": randns((3, 3), (3, 2), (2, 3), seed=1),
+        "as wide as the stream": randns((4, 5), (4, 5), (5, 5), seed=4),
+        "two sequences": randns((2, 3, 512), (2, 3, 128), (128, 512), seed=7),
+    },
 )
 def add_head(x, context, w_out):
     """the stream x (..., T, d_model) with a head's context (..., T, d_v) added
@@ -47,84 +30,54 @@ def adds_the_head_itself(x, context, w_out):
     """An error about sizes when the head is narrower than the stream; but a
     head of width 1 is added to all components alike without a word, and one as
     wide as the stream as it is.
-
     cause: The context lives in the space of the values, (..., T, d_v), and is
     added to a stream that is (..., T, d_model) without being taken there.
-    fix: Multiply by W_O, (d_v, d_model), before the addition.
-    """
+    fix: Multiply by W_O, (d_v, d_model), before the addition."""
     return x + context
 
 
-@dataclass(frozen=True, repr=False)
-class Part:
-    """A function that is part of one of torch's layers, by name."""
-
-    name: str
-    layer: nn.Module
-    fn: Callable
-
-    def __call__(self, *args):
-        return self.fn(*args)
-
-    def __repr__(self):
-        return self.name
+_LAYER = {"dropout": 0.0, "batch_first": True}
 
 
-def _drawn(module, seed):
-    """A module with every parameter drawn, those of its norms too."""
-    module = module.double()
-    for n, (name, parameter) in enumerate(module.named_parameters()):
-        values = randn(*parameter.shape, seed=100 * seed + n) / 2
-        is_scale = parameter.ndim == 1 and name.endswith("weight")
-        parameter.data = values + 1 if is_scale else values
-    return module
+def _attention(layer, name="self_attn"):
+    """The attention of one of torch's layers, to itself or to a memory."""
+    module = getattr(layer, name)
+    return lambda x, memory=None: module(
+        x, *[x if memory is None else memory] * 2, need_weights=False
+    )[0]
 
 
-def _encoder_layer(d_model, n_heads, seed, *, norm_first):
+def _feed_forward(layer):
+    return lambda x: layer.linear2(F.relu(layer.linear1(x)))
+
+
+def _block(size, n_heads, seed, *, norm_first):
+    d = size[-1]
     layer = nn.TransformerEncoderLayer(
-        d_model,
-        n_heads,
-        2 * d_model,
-        dropout=0.0,
-        batch_first=True,
-        norm_first=norm_first,
+        d, n_heads, 2 * d, norm_first=norm_first, **_LAYER
     )
-    return _drawn(layer, seed)
-
-
-def _parts(layer):
-    """Attention, feed-forward and the two norms of an encoder layer."""
-
-    def attention(x):
-        return layer.self_attn(x, x, x, need_weights=False)[0]
-
-    def feed_forward(x):
-        return layer.linear2(F.relu(layer.linear1(x)))
-
+    layer = drawn(layer, seed=seed)
     return (
-        Part("attention", layer, attention),
-        Part("feed_forward", layer, feed_forward),
-        Part("attention_norm", layer, layer.norm1),
-        Part("feed_forward_norm", layer, layer.norm2),
+        randn(*size, seed=seed) * 3,
+        Labelled("attention", _attention(layer), layer),
+        Labelled("feed_forward", _feed_forward(layer), layer),
+        Labelled("attention_norm", layer.norm1, layer),
+        Labelled("feed_forward_norm", layer.norm2, layer),
     )
 
 
-def _block_cases(norm_first):
-    def case(label, size, n_heads, seed):
-        layer = _encoder_layer(size[-1], n_heads, seed, norm_first=norm_first)
-        return Case(label, (randn(*size, seed=seed) * 3, *_parts(layer)))
-
-    return [
-        case("one token of width four", (1, 4), 1, 1),
-        case("three tokens of width six, two heads", (3, 6), 2, 2),
-        case("two sequences", (2, 5, 8), 4, 3),
-    ]
+def _blocks(norm_first):
+    return {
+        "one token of width four": _block((1, 4), 1, 1, norm_first=norm_first),
+        "three tokens, two heads": _block((3, 6), 2, 2, norm_first=norm_first),
+        "two sequences": _block((2, 5, 8), 4, 3, norm_first=norm_first),
+    }
 
 
 @task(
     against="torch's TransformerEncoderLayer",
     gradients=True,
-    cases=lambda: _block_cases(norm_first=True),
+    cases=lambda: _blocks(norm_first=True),
 )
 def pre_norm_block(
     x, attention, feed_forward, attention_norm, feed_forward_norm
@@ -144,11 +97,9 @@ def keeps_the_normed_input(
     """It runs, trains and keeps every shape. But the stream is normalised in
     each sub-layer: its own size is lost, and with it the untouched path from
     the bottom to the top.
-
     cause: The norm's result is stored under the stream's name, so that the
     branch is added to norm(x) instead of x.
-    fix: Keep x: x = x + attention(norm(x)).
-    """
+    fix: Keep x: x = x + attention(norm(x))."""
     x = attention_norm(x)
     x = x + attention(x)
     x = feed_forward_norm(x)
@@ -163,11 +114,9 @@ def adds_the_branch_to_itself(
 ):
     """The stream is gone after the first sub-layer; what goes on is twice the
     branch.
-
     cause: The branch is stored under the stream's name before the two are
     added: x = attention(norm(x)); x = x + x.
-    fix: Give the branch a name of its own, or add in the same line.
-    """
+    fix: Give the branch a name of its own, or add in the same line."""
     x = attention(attention_norm(x))
     x = x + x
     return x + feed_forward(feed_forward_norm(x))
@@ -181,11 +130,9 @@ def reads_the_blocks_input(
 ):
     """The feed-forward layer never sees what attention found in this block; it
     lags one block behind.
-
     cause: Both sub-layers are given the block's input. GPT-J does so on
     purpose, with one norm for both; its weights were trained that way.
-    fix: Let the second sub-layer read the stream after the first.
-    """
+    fix: Let the second sub-layer read the stream after the first."""
     found = attention(attention_norm(x))
     return x + found + feed_forward(feed_forward_norm(x))
 
@@ -196,11 +143,9 @@ def adds_to_the_blocks_input(
 ):
     """What attention wrote reaches the output through the feed-forward layer
     only; the stream itself has lost it.
-
     cause: The second branch is added to the block's input, which was kept in a
     variable, instead of to the stream as it is now.
-    fix: Add to the stream that the second sub-layer read.
-    """
+    fix: Add to the stream that the second sub-layer read."""
     residual = x
     x = x + attention(attention_norm(x))
     return residual + feed_forward(feed_forward_norm(x))
@@ -215,10 +160,8 @@ def shares_one_norm(
     """Nothing at the start, when every norm's weights are ones and its biases
     zeros; after training, or with weights loaded from elsewhere, the outputs
     are wrong.
-
     cause: One norm serves both sub-layers.
-    fix: Give each sub-layer a norm of its own.
-    """
+    fix: Give each sub-layer a norm of its own."""
     x = x + attention(attention_norm(x))
     return x + feed_forward(attention_norm(x))
 
@@ -226,7 +169,7 @@ def shares_one_norm(
 @task(
     against="torch's TransformerEncoderLayer",
     gradients=True,
-    cases=lambda: _block_cases(norm_first=False),
+    cases=lambda: _blocks(norm_first=False),
 )
 def post_norm_block(
     x, attention, feed_forward, attention_norm, feed_forward_norm
@@ -243,12 +186,10 @@ def norms_first_where_the_text_says_last(
     """Text and figure say norm(x + f(x)), and the code computes another
     function. It runs and trains; weights trained with the one give nonsense in
     the other.
-
     cause: The two designs have the same parts and the same parameters, and a
     class named after the one is easily given the body of the other.
     fix: Decide on one, say which, and compare with a library's layer whose
-    norm_first is set accordingly.
-    """
+    norm_first is set accordingly."""
     x = x + attention(attention_norm(x))
     return x + feed_forward(feed_forward_norm(x))
 
@@ -262,45 +203,35 @@ def norms_the_branch_alone(
 ):
     """Neither of the two designs: each branch comes out at full size whatever
     it found, and the sum is not normalised.
-
     cause: "The norm comes after the sub-layer" is read as after the branch; it
     is after the addition. OLMo 2 (arXiv:2501.00656) normalises the branch on
     purpose; its weights were trained that way.
-    fix: Normalise the sum: norm(x + attention(x)).
-    """
+    fix: Normalise the sum: norm(x + attention(x))."""
     x = x + attention_norm(attention(x))
     return x + feed_forward_norm(feed_forward(x))
 
 
-def _stack_cases():
-    def case(label, size, n_blocks, seed):
-        d_model = size[-1]
-        layer = _encoder_layer(d_model, 2, seed, norm_first=True)
-        stack = nn.TransformerEncoder(
-            layer,
-            n_blocks,
-            norm=nn.LayerNorm(d_model),
-            enable_nested_tensor=False,
-        )
-        stack = _drawn(stack, seed)
-        blocks = [
-            Part(f"block_{n}", stack, block)
-            for n, block in enumerate(stack.layers)
-        ]
-        norm = Part("final_norm", stack, stack.norm)
-        return Case(label, (randn(*size, seed=seed), blocks, norm))
-
-    return [
-        case("one block", (1, 4), 1, 11),
-        case("three blocks", (3, 6), 3, 12),
-        case("two sequences", (2, 5, 8), 2, 13),
+def _stack(size, n_blocks, seed):
+    d = size[-1]
+    layer = nn.TransformerEncoderLayer(d, 2, 2 * d, norm_first=True, **_LAYER)
+    stack = nn.TransformerEncoder(layer, n_blocks, nn.LayerNorm(d), False)
+    drawn(stack, seed=seed)
+    blocks = [
+        Labelled(f"block_{n}", block, stack)
+        for n, block in enumerate(stack.layers)
     ]
+    norm = Labelled("final_norm", stack.norm, stack)
+    return randn(*size, seed=seed), blocks, norm
 
 
 @task(
     against="torch's TransformerEncoder",
     gradients=True,
-    cases=_stack_cases,
+    cases=lambda: {
+        "one block": _stack((1, 4), 1, 11),
+        "three blocks": _stack((3, 6), 3, 12),
+        "two sequences": _stack((2, 5, 8), 2, 13),
+    },
 )
 def pre_norm_stack(x, blocks, final_norm):
     """the stream through every block in turn, and normalised once at the
@@ -312,35 +243,31 @@ def pre_norm_stack(x, blocks, final_norm):
 def forgets_the_final_norm(x, blocks, final_norm):
     """What comes out grows with the depth of the stack; the scores made from
     it are too large, and the gradient is larger the deeper one looks.
-
     cause: In a pre-norm block the norm stands on the branch. Nobody has
     normalised the stream itself when it leaves the last block.
-    fix: One more norm, after the last block.
-    """
+    fix: One more norm, after the last block."""
     for block in blocks:
         x = block(x)
     return x
 
 
-def _dropout_cases():
-    numbers = torch.tensor([[1.0, 2.0, 3.0, 4.0]], dtype=torch.float64)
-    keep = torch.tensor([[True, False, True, False]])
-    return {
-        "half the branch kept": (numbers * 10, numbers, keep, 0.5),
-        "all of it kept": (numbers, numbers, keep | True, 0.25),
-        "a batch": (
-            randn(2, 3, 5, seed=21),
-            randn(2, 3, 5, seed=22),
-            randn(2, 3, 5, seed=23) > -1,
-            0.1,
-        ),
-    }
-
-
 @task(
     against="torch.where",
     gradients=True,
-    cases=_dropout_cases,
+    cases={
+        "half the branch kept": (
+            f64([10, 20, 30, 40]),
+            f64([1, 2, 3, 4]),
+            marks("1010"),
+            0.5,
+        ),
+        "all of it kept": (f64([1, 2, 3]), f64([1, 2, 3]), marks("111"), 0.25),
+        "a batch": (
+            *randns((2, 3, 5), (2, 3, 5), seed=21),
+            randn(2, 3, 5, seed=23) > -1,
+            0.1,
+        ),
+    },
 )
 def add_dropped(x, branch, keep, p):
     """the stream x with the branch added, of which only the components where
@@ -356,40 +283,34 @@ def drops_the_stream(x, branch, keep, p):
     """In training, components of the stream itself are set to zero, again in
     each sub-layer, and those that survive are blown up: after n of them by (1
     − p) to the power −n.
-
     cause: Dropout stands after the addition, so it hits the stream as well as
     the branch.
-    fix: Drop the branch, then add: x + dropout(f(x)).
-    """
+    fix: Drop the branch, then add: x + dropout(f(x))."""
     return (x + branch) * keep / (1 - p)
 
 
-def _gpt2_state(d, *, seed):
-    shapes = {
-        "ln_1.weight": (d,),
-        "ln_1.bias": (d,),
-        "attn.c_attn.weight": (d, 3 * d),
-        "attn.c_attn.bias": (3 * d,),
-        "attn.c_proj.weight": (d, d),
-        "attn.c_proj.bias": (d,),
-        "ln_2.weight": (d,),
-        "ln_2.bias": (d,),
-        "mlp.c_fc.weight": (d, 4 * d),
-        "mlp.c_fc.bias": (4 * d,),
-        "mlp.c_proj.weight": (4 * d, d),
-        "mlp.c_proj.bias": (d,),
+def gpt2_block(d, *, seed, at=""):
+    """The tensors of one block as GPT2LMHeadModel saves them."""
+    widths = {
+        "ln_1": (d,),
+        "attn.c_attn": (d, 3 * d),
+        "attn.c_proj": (d, d),
+        "ln_2": (d,),
+        "mlp.c_fc": (d, 4 * d),
+        "mlp.c_proj": (4 * d, d),
     }
-    return {
-        name: randn(*shape, seed=100 * seed + n)
-        for n, (name, shape) in enumerate(shapes.items())
-    }
+    found = {}
+    for n, (name, width) in enumerate(widths.items()):
+        weight, bias = randns(width, width[-1:], seed=100 * seed + 2 * n)
+        found |= {f"{at}{name}.weight": weight, f"{at}{name}.bias": bias}
+    return found
 
 
 @task(
     against="what the columns make of the identity",
     cases={
-        "width eighteen": (_gpt2_state(18, seed=31),),
-        "width twenty": (_gpt2_state(20, seed=32),),
+        "width eighteen": (gpt2_block(18, seed=31),),
+        "width twenty": (gpt2_block(20, seed=32),),
     },
 )
 def from_gpt2(state):
@@ -430,12 +351,10 @@ def from_gpt2(state):
 @from_gpt2.mistake("AutoGPTQ/AutoGPTQ #139 (a transpose forgotten there)")
 def transposes_only_what_does_not_fit(state):
     """The weights load without an error and the outputs are wrong.
-
     cause: GPT-2 stores a matrix as (in, out), nn.Linear as (out, in). Loading
     complains about the oblong ones alone; the square one of attention's output
     fits either way.
-    fix: Transpose every weight matrix of the old layout, square or not.
-    """
+    fix: Transpose every weight matrix of the old layout, square or not."""
     d = len(state["ln_1.weight"])
     query, key_value = state["attn.c_attn.weight"].T.split([d, 2 * d])
     query_bias, key_value_bias = state["attn.c_attn.bias"].split([d, 2 * d])
@@ -457,21 +376,17 @@ def transposes_only_what_does_not_fit(state):
     }
 
 
-def _torch_cases():
-    def case(label, d_model, d_ff, seed):
-        layer = nn.TransformerEncoderLayer(d_model, 1, d_ff)
-        state = _drawn(layer, seed).state_dict()
-        return Case(label, (dict(state),))
-
-    return [
-        case("width eighteen, thirty inside", 18, 30, 41),
-        case("width twenty, four times that inside", 20, 80, 42),
-    ]
+def _state(d_model, d_ff, seed):
+    layer = nn.TransformerEncoderLayer(d_model, 1, d_ff)
+    return (dict(drawn(layer, seed=seed).state_dict()),)
 
 
 @task(
     against="slices of the joint matrix",
-    cases=_torch_cases,
+    cases=lambda: {
+        "width eighteen, thirty inside": _state(18, 30, 41),
+        "width twenty, four times that inside": _state(20, 80, 42),
+    },
 )
 def from_torch(state):
     """the parameters of nn.TransformerEncoderLayer under the names of the
@@ -513,59 +428,35 @@ def block_parameters(d_model, d_ff):
     return sum(p.numel() for p in layer.parameters())
 
 
-def _decoder_cases():
-    def case(label, leading, length, memory, d_model, n_heads, seed):
-        layer = nn.TransformerDecoderLayer(
-            d_model,
-            n_heads,
-            2 * d_model,
-            dropout=0.0,
-            batch_first=True,
-            norm_first=True,
-        )
-        layer = _drawn(layer, seed)
-
-        def attention(x):
-            return layer.self_attn(x, x, x, need_weights=False)[0]
-
-        def cross_attention(x, memory):
-            return layer.multihead_attn(x, memory, memory, need_weights=False)[
-                0
-            ]
-
-        def feed_forward(x):
-            return layer.linear2(F.relu(layer.linear1(x)))
-
-        parts = {
-            "attention": attention,
-            "cross_attention": cross_attention,
-            "feed_forward": feed_forward,
-            "norm_1": layer.norm1,
-            "norm_2": layer.norm2,
-            "norm_3": layer.norm3,
-        }
-        parts = [Part(name, layer, fn) for name, fn in parts.items()]
-        return Case(
-            label,
-            (
-                randn(*leading, length, d_model, seed=seed) * 3,
-                randn(*leading, memory, d_model, seed=seed + 1) * 3,
-                *parts[:3],
-                tuple(parts[3:]),
-            ),
-        )
-
-    return [
-        case("one token, one of memory", (), 1, 1, 4, 1, 51),
-        case("three tokens, five of memory", (), 3, 5, 6, 2, 53),
-        case("two sequences", (2,), 4, 3, 8, 4, 55),
-    ]
+def _decoder(length, memory, d, n_heads, seed, leading=()):
+    layer = nn.TransformerDecoderLayer(
+        d, n_heads, 2 * d, norm_first=True, **_LAYER
+    )
+    layer = drawn(layer, seed=seed)
+    cross = _attention(layer, "multihead_attn")
+    norms = (layer.norm1, layer.norm2, layer.norm3)
+    x, memory = randns((*leading, length, d), (*leading, memory, d), seed=seed)
+    return (
+        x * 3,
+        memory * 3,
+        Labelled("attention", _attention(layer), layer),
+        Labelled("cross_attention", cross, layer),
+        Labelled("feed_forward", _feed_forward(layer), layer),
+        tuple(
+            Labelled(f"norm_{n}", norm, layer)
+            for n, norm in enumerate(norms, 1)
+        ),
+    )
 
 
 @task(
     against="torch's TransformerDecoderLayer",
     gradients=True,
-    cases=_decoder_cases,
+    cases=lambda: {
+        "one token, one of memory": _decoder(1, 1, 4, 1, 51),
+        "three tokens, five of memory": _decoder(3, 5, 6, 2, 53),
+        "two sequences": _decoder(4, 3, 8, 4, 55, leading=(2,)),
+    },
 )
 def decoder_block(x, memory, attention, cross_attention, feed_forward, norms):
     """the stream after self-attention, cross-attention to the memory and the
@@ -574,20 +465,14 @@ def decoder_block(x, memory, attention, cross_attention, feed_forward, norms):
     return attention.layer(x, memory)
 
 
-def _chain_cases():
-    half = torch.tensor([[[0.5]]], dtype=torch.float64)
-    one = torch.tensor([1.0], dtype=torch.float64)
-    return {
-        "one layer of width one": (one, half),
-        "two layers of width one": (one, torch.cat([half, -half])),
-        "width two": (randn(2, seed=61), randn(1, 2, 2, seed=62)),
-        "four layers": (randn(3, seed=63), randn(4, 3, 3, seed=64)),
-    }
-
-
 @task(
     against="torch's autograd",
-    cases=_chain_cases,
+    cases={
+        "one layer of width one": (f64(1), f64([[0.5]])),
+        "two layers of width one": (f64(1), f64([[0.5]], [[-0.5]])),
+        "width two": randns((2,), (1, 2, 2), seed=61),
+        "four layers": randns((3,), (4, 3, 3), seed=63),
+    },
 )
 def stream_gradient(gradient, jacobians):
     """the gradient at the bottom of the stream, (d,), from the one at the top,

@@ -36,11 +36,9 @@ def shifted(texts, pad):
 def asks_for_the_token_itself(texts, pad):
     """The loss falls to nearly zero within minutes, and the model writes one
     word for ever: it has learned to repeat its input.
-
     cause: The targets are the tokens themselves, one place too early. The mask
     hides the future, but a token may always see itself.
-    fix: The target of token t is token t + 1.
-    """
+    fix: The target of token t is token t + 1."""
     T = max(len(text) for text in texts) - 1
     tokens = torch.full((len(texts), T), pad)
     targets = torch.full((len(texts), T), -100)
@@ -57,11 +55,9 @@ def asks_for_the_token_itself(texts, pad):
 def shifts_twice(texts, pad):
     """The loss falls, but not far. Asked to write, the model leaves out every
     other word.
-
     cause: The shift is done twice, in the data and again in the loss, so that
     the model is asked for the word after the next.
-    fix: Shift in one place; know whether your library's loss does it.
-    """
+    fix: Shift in one place; know whether your library's loss does it."""
     T = max(len(text) for text in texts) - 1
     tokens = torch.full((len(texts), T), pad)
     targets = torch.full((len(texts), T), -100)
@@ -75,11 +71,9 @@ def shifts_twice(texts, pad):
 def asks_for_the_padding(texts, pad):
     """The loss looks better the more padding there is, and the model is good
     at one thing: after the end comes padding.
-
     cause: The targets are padded with the number of the padding token, an
     answer like any other, instead of one that the loss leaves out.
-    fix: Pad the targets with −100, which the loss does not count.
-    """
+    fix: Pad the targets with −100, which the loss does not count."""
     T = max(len(text) for text in texts) - 1
     tokens = torch.full((len(texts), T), pad)
     targets = torch.full((len(texts), T), pad)
@@ -104,11 +98,7 @@ def _loss_cases():
     }
 
 
-@task(
-    against="torch's F.cross_entropy",
-    gradients=True,
-    cases=_loss_cases,
-)
+@task(against="torch's F.cross_entropy", gradients=True, cases=_loss_cases)
 def cross_entropy(logits, targets):
     """the mean of −log p of the targets, in nats, over the targets that are
     not −100: one number from logits (B, T, V) and targets (B, T)"""
@@ -121,12 +111,10 @@ def cross_entropy(logits, targets):
 def takes_softmax_twice(logits, targets):
     """Training goes on, slowly. However sure the model is, the loss stays far
     above zero: with 100 words, above 3.6.
-
     cause: The function takes logits and applies a softmax of its own, but is
     given probabilities. They lie between 0 and 1, and the second softmax makes
     them nearly equal.
-    fix: Give F.cross_entropy the logits.
-    """
+    fix: Give F.cross_entropy the logits."""
     probabilities = logits.softmax(-1)
     return F.cross_entropy(probabilities.flatten(0, 1), targets.flatten())
 
@@ -137,11 +125,9 @@ def takes_softmax_twice(logits, targets):
 def divides_by_all_places(logits, targets):
     """The loss of a batch with much padding looks small, though no word was
     guessed better.
-
     cause: The sum over the real targets is divided by all places of the batch,
     the padded ones included.
-    fix: Divide by the number of targets that are asked for.
-    """
+    fix: Divide by the number of targets that are asked for."""
     losses = F.cross_entropy(
         logits.flatten(0, 1), targets.flatten(), reduction="none"
     )
@@ -154,11 +140,9 @@ def divides_by_all_places(logits, targets):
 def averages_the_texts_means(logits, targets):
     """A word of a short text counts more than one of a long text, and the loss
     changes when the same texts are batched otherwise.
-
     cause: A mean for each text first, then the mean of these means: a weighted
     average with other weights than intended.
-    fix: Add up all losses, and divide once.
-    """
+    fix: Add up all losses, and divide once."""
     losses = F.cross_entropy(
         logits.transpose(1, 2), targets, reduction="none"
     )  # (B, T)
@@ -187,12 +171,10 @@ def perplexity(texts):
 @perplexity.mistake("huggingface/evaluate #241")
 def raises_two_to_the_nats(texts):
     """The perplexity is far too good: 2.6 where it should be 4.
-
     cause: A loss in nats (natural logarithm) is raised as if it were in bits
     (logarithm of base 2).
     fix: The base of the power is the base of the logarithm: exp for nats, 2 **
-    for bits.
-    """
+    for bits."""
     return 2 ** -torch.cat(list(texts)).mean()
 
 
@@ -200,11 +182,9 @@ def raises_two_to_the_nats(texts):
 def averages_perplexities(texts):
     """The number looks plausible and is too large, the more so the more the
     texts differ.
-
     cause: A perplexity is taken of each text, and these are averaged. But the
     mean of powers is not the power of the mean.
-    fix: Average the losses over all words first, then take exp once.
-    """
+    fix: Average the losses over all words first, then take exp once."""
     return torch.stack([(-text.mean()).exp() for text in texts]).mean()
 
 
@@ -232,11 +212,9 @@ def read_options(given, defaults):
 def reads_every_number_as_int(given, defaults):
     """Nothing fails. Dropout 0.1 becomes 0: the model trains without any, and
     overfits as if the setting did nothing.
-
     cause: The configuration says dropout: int, and a reader of options
     believes it. A probability below 1, rounded down, is 0.
-    fix: Declare a probability as float, and let no conversion round.
-    """
+    fix: Declare a probability as float, and let no conversion round."""
     return defaults | {n: int(float(value)) for n, value in given.items()}
 
 
@@ -258,12 +236,7 @@ class Norm(nn.LayerNorm):
 
 def _model(vocab_size, d_model, n_layers, seed):
     layer = nn.TransformerEncoderLayer(
-        d_model,
-        2,
-        2 * d_model,
-        dropout=0.0,
-        batch_first=True,
-        norm_first=True,
+        d_model, 2, 2 * d_model, dropout=0.0, batch_first=True, norm_first=True
     )
     encoder = nn.TransformerEncoder(
         layer, n_layers, norm=Norm(d_model), enable_nested_tensor=False
@@ -315,10 +288,8 @@ def language_model(tokens, token_table, position_table, blocks, norm):
 def adds_no_positions(tokens, token_table, position_table, blocks, norm):
     """The model learns, but what it says of a text depends little on the order
     of its words.
-
     cause: The table of positions exists, has parameters, and is not added.
-    fix: Add the rows of positions 0 … T − 1 to the embeddings.
-    """
+    fix: Add the rows of positions 0 … T − 1 to the embeddings."""
     x = token_table[tokens]
     for block in blocks:
         x = block(x)
@@ -329,11 +300,9 @@ def adds_no_positions(tokens, token_table, position_table, blocks, norm):
 def reads_the_bare_stream(tokens, token_table, position_table, blocks, norm):
     """Everything runs, with logits that grow with each block; training is
     jumpy.
-
     cause: The blocks are pre-norm: nobody has normalised the stream when it
     leaves the last one.
-    fix: Normalise once more before the head.
-    """
+    fix: Normalise once more before the head."""
     x = token_table[tokens] + position_table[: tokens.shape[1]]
     for block in blocks:
         x = block(x)
@@ -346,11 +315,9 @@ def reads_the_bare_stream(tokens, token_table, position_table, blocks, norm):
 def ties_a_copy(tokens, token_table, position_table, blocks, norm):
     """The first loss is right. Then the two tables drift apart, and the model
     has V × d_model parameters more than the text says.
-
     cause: The head starts as a copy of the embeddings. A copy is tied for one
     step.
-    fix: Use the same parameter in both places.
-    """
+    fix: Use the same parameter in both places."""
     head = token_table.detach().clone()
     x = token_table[tokens] + position_table[: tokens.shape[1]]
     for block in blocks:
@@ -364,10 +331,8 @@ def runs_one_block_again_and_again(
 ):
     """It runs and trains, no better than a model with one block; the others
     never get a gradient.
-
     cause: The loop counts to n_layers and runs the same block each time.
-    fix: Go through the blocks themselves: for block in blocks.
-    """
+    fix: Go through the blocks themselves: for block in blocks."""
     x = token_table[tokens] + position_table[: tokens.shape[1]]
     for _ in range(len(blocks)):
         x = blocks[0](x)
@@ -401,11 +366,9 @@ def parameter_count(vocab_size, context, d_model, n_layers):
 def counts_the_head_too(vocab_size, context, d_model, n_layers):
     """GPT-2 small comes out with 163 million parameters instead of 124
     million.
-
     cause: The head is counted though it is tied, or it is tied in the text and
     not in the code.
-    fix: A tied head learns nothing of its own: count the table once.
-    """
+    fix: A tied head learns nothing of its own: count the table once."""
     block = 12 * d_model**2 + 13 * d_model
     tables = (2 * vocab_size + context) * d_model
     return n_layers * block + tables + 2 * d_model
@@ -462,10 +425,8 @@ def mean_loss(model, tokens, targets, *, batch_size=64):
 )
 def leaves_dropout_on(model, tokens, targets, *, batch_size=64):
     """The held-out loss is too high, and another one each time it is measured.
-
     cause: The model is still in training mode, in which dropout drops.
-    fix: model.eval() before measuring, model.train() after.
-    """
+    fix: model.eval() before measuring, model.train() after."""
     with torch.no_grad():
         logits = model(tokens)
         return F.cross_entropy(logits.transpose(1, 2), targets).item()
@@ -474,11 +435,9 @@ def leaves_dropout_on(model, tokens, targets, *, batch_size=64):
 @mean_loss.mistake("macournoyer/neuralconvo #67 (there asked about)")
 def averages_the_batches_means(model, tokens, targets, *, batch_size=64):
     """The held-out loss depends on the batch size.
-
     cause: Each batch's mean counts alike, though the last batch is smaller and
     some hold more padding.
-    fix: Sum the losses and the targets over all batches; divide once.
-    """
+    fix: Sum the losses and the targets over all batches; divide once."""
     was_training = model.training
     model.eval()
     with torch.no_grad():
@@ -518,12 +477,10 @@ def bits_per_character(log_probabilities, text):
 )
 def reports_nats_as_bits(log_probabilities, text):
     """The number is too small by a factor of 0.693.
-
     cause: Nats are reported as bits: a natural logarithm was not divided by ln
     2.
     fix: Divide the nats by ln 2, about 0.693.
-    hint: How many bits does one choice between two equals cost?
-    """
+    hint: How many bits does one choice between two equals cost?"""
     return -log_probabilities.sum().item() / len(text)
 
 
@@ -531,12 +488,10 @@ def reports_nats_as_bits(log_probabilities, text):
 def divides_by_the_tokens(log_probabilities, text):
     """A model of words seems far worse than one of characters, whatever it has
     learned.
-
     cause: The bits are divided by the number of tokens, and a token is a word
     here and a character there.
     fix: Divide by what is the same for both, the length of the text.
-    hint: By what do you divide, and would another tokenizer change it?
-    """
+    hint: By what do you divide, and would another tokenizer change it?"""
     return -log_probabilities.mean().item() / math.log(2)
 
 
@@ -570,12 +525,10 @@ def bigram(texts, vocab_size, extra):
 def normalises_the_columns(texts, vocab_size, extra):
     """The numbers look like log probabilities, but for a given token they do
     not add up to one.
-
     cause: The counts are divided by the sums of the columns: how often a token
     comes second, not first.
     fix: Divide each row by its sum: sum(-1, keepdim=True).
-    hint: Which of your sums is one, over a row or over a column?
-    """
+    hint: Which of your sums is one, over a row or over a column?"""
     counts = torch.full((vocab_size, vocab_size), extra, dtype=torch.float64)
     for text in texts:
         for first, second in zip(text, text[1:]):
@@ -586,11 +539,9 @@ def normalises_the_columns(texts, vocab_size, extra):
 @bigram.mistake("EleutherAI/gpt-neox #1193 (texts packed into one sequence)")
 def counts_across_the_texts(texts, vocab_size, extra):
     """The end of one text is counted as followed by the beginning of the next.
-
     cause: The texts are strung together before the pairs are counted.
     fix: Count the pairs inside each text.
-    hint: How many pairs has a text of T tokens, and how many did you count?
-    """
+    hint: How many pairs has a text of T tokens, and how many did you count?"""
     counts = torch.full((vocab_size, vocab_size), extra, dtype=torch.float64)
     line = [token for text in texts for token in text]
     for first, second in zip(line, line[1:]):
@@ -611,10 +562,7 @@ def _accumulate_cases():
     }
 
 
-@task(
-    against="a loop over targets",
-    cases=_accumulate_cases,
-)
+@task(against="a loop over targets", cases=_accumulate_cases)
 def accumulate(gradients, targets, n):
     """the gradients of the steps, (M / n, P): that of the mean loss over n
     small batches at a time, from the gradients of their mean losses, (M, P),
@@ -635,13 +583,11 @@ def accumulate(gradients, targets, n):
 def steps_at_once_and_sums(gradients, targets, n):
     """The first step comes after one small batch, and each is n times as long
     as it should be.
-
     cause: The step is made where i % n == 0, which is so for i = 0, and the
     losses are added up without being divided.
     fix: Step where (i + 1) % n == 0, and weight each small batch by its share
     of the targets.
-    hint: How many small batches are in your first step?
-    """
+    hint: How many small batches are in your first step?"""
     steps, total = [], torch.zeros_like(gradients[0])
     for i in range(len(targets)):
         total = total + gradients[i]
@@ -655,10 +601,8 @@ def steps_at_once_and_sums(gradients, targets, n):
 def averages_small_batches_alike(gradients, targets, n):
     """Training is a little worse than with one large batch, though it should
     be the same; the more the texts differ in length, the more so.
-
     cause: The small batches count alike, though some have more targets: the
     mean of the means.
     fix: Weight each by its number of targets.
-    hint: Which average is this, and what are its weights?
-    """
+    hint: Which average is this, and what are its weights?"""
     return gradients.reshape(-1, n, gradients.shape[-1]).mean(1)

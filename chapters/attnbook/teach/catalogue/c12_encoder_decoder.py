@@ -64,13 +64,11 @@ def causal_over_the_source(target, source, real):
     """The first word written reads the first source vector alone, the second
     the first two. Whatever else they need, the encoder must have carried
     there. No error is raised.
-
     cause: A decoder is causal, so its cross-attention is made causal as well.
     But the source is finished before the first word is written.
     fix: The causal mask belongs to the decoder's self-attention. In
     cross-attention only the source's padding is hidden.
-    hint: Which source words exist when the first target word is written?
-    """
+    hint: Which source words exist when the first target word is written?"""
     scores = scores_of(target, source)
     mask = real[..., None, :] & torch.ones_like(scores).bool().tril()
     return softmax(scores.masked_fill(~mask, -torch.inf)) @ source
@@ -80,13 +78,11 @@ def causal_over_the_source(target, source, real):
 def reads_the_padding(target, source, real):
     """The same text is read differently in a batch with longer ones: a share
     of the weight goes to padding.
-
     cause: The padding was hidden in the encoder and forgotten in the decoder.
     Hiding it there keeps others from reading it; the encoder gives a vector
     for each padding token all the same.
     fix: Hand the source's padding mask to cross-attention too, (B, 1, S).
-    hint: Does your result change when padding is added to the source?
-    """
+    hint: Does your result change when padding is added to the source?"""
     return softmax(scores_of(target, source)) @ source
 
 
@@ -96,13 +92,11 @@ def reads_the_padding(target, source, real):
 def swaps_queries_and_keys(target, source, real):
     """One vector comes out for each token of the source, none for the
     target's; with texts of one length the shape gives nothing away.
-
     cause: Queries and keys are swapped: the source asks, and is answered with
     an average of the target, later words included.
     fix: Who writes, asks: queries from the decoder, keys and values from the
     encoder.
-    hint: How many vectors does the decoder need, one for each of what?
-    """
+    hint: How many vectors does the decoder need, one for each of what?"""
     scores = scores_of(source, target)  # (..., S, T)
     scores = scores.masked_fill(~real[..., :, None], -torch.inf)
     return softmax(scores) @ target
@@ -153,11 +147,9 @@ def memory_without_its_norm(x, blocks, norm, mask=None):
     """The memory's vectors grow with the number of blocks, and the decoder's
     keys and values with them; a model that was trained with the norm gives
     other answers.
-
     cause: In a pre-norm stack each block normalises what it reads, never what
     it passes on. The stream leaves the last block as it is.
-    fix: Normalise once more after the last block: norm(x).
-    """
+    fix: Normalise once more after the last block: norm(x)."""
     for block in blocks:
         x = block(x, mask=mask)
     return x
@@ -167,12 +159,10 @@ def memory_without_its_norm(x, blocks, norm, mask=None):
 def memory_one_block_early(x, blocks, norm, mask=None):
     """Shape and size are right, and the last block might as well not be there:
     it gets no gradient.
-
     cause: The list of states is written before each block. Its last entry is
     what the last block reads, not what it gives.
     fix: Append after the block; n blocks then leave n + 1 states, the
-    embeddings and one a block.
-    """
+    embeddings and one a block."""
     states = []
     for block in blocks:
         states.append(x)
@@ -199,12 +189,10 @@ def decoder_input(targets, start):
 def shows_the_answer(targets, start):
     """The loss falls to nearly 0 within a few dozen steps, and the model
     cannot write a single text.
-
     cause: The decoder is shown the token that it shall guess. Its causal mask
     hides later tokens, not a position's own.
     fix: Move the targets one place to the right: the decoder reads token t − 1
-    where it guesses token t.
-    """
+    where it guesses token t."""
     return targets.clone()
 
 
@@ -227,11 +215,7 @@ def _covered_cases():
     }
 
 
-@task(
-    against="torch's F.cross_entropy",
-    gradients=True,
-    cases=_covered_cases,
-)
+@task(against="torch's F.cross_entropy", gradients=True, cases=_covered_cases)
 def covered_loss(logits, tokens, covered):
     """the mean cross-entropy over the covered words alone, in nats"""
     return F.cross_entropy(logits[covered], tokens[covered])
@@ -243,12 +227,10 @@ def covered_loss(logits, tokens, covered):
 def counts_words_in_plain_sight(logits, tokens, covered):
     """The loss looks good from the start: a model that only copies what it
     sees has most words right.
-
     cause: The words in plain sight are counted too. There are many more of
     them, and for each the answer stands in the input.
     fix: Count the covered words only: cross_entropy with the target −100 at
-    all others.
-    """
+    all others."""
     return F.cross_entropy(logits.flatten(0, -2), tokens.flatten())
 
 
@@ -273,10 +255,7 @@ def _cover_cases():
     }
 
 
-@task(
-    against="a loop over words",
-    cases=_cover_cases,
-)
+@task(against="a loop over words", cases=_cover_cases)
 def cover_words(tokens, chosen, kind, random_words, mask_token):
     """the pair (inputs, targets): chosen words covered (kind < 0.8), replaced
     by the random word (0.8 ≤ kind < 0.9) or left; targets are the chosen
@@ -298,13 +277,11 @@ def covers_the_random_words_too(
 ):
     """No random word is ever seen: all that were put in are covered again by
     the next line.
-
     cause: Two replacements follow each other, and the second does not leave
     out the places of the first.
     fix: Let the two conditions exclude each other, kind < 0.8 and 0.8 ≤ kind <
     0.9.
-    hint: After your last line, what stands where kind is 0.85?
-    """
+    hint: After your last line, what stands where kind is 0.85?"""
     inputs = torch.where(chosen & (0.8 <= kind), random_words, tokens)
     inputs = torch.where(chosen & (kind < 0.9), mask_token, inputs)
     inputs = torch.where(chosen & (0.9 <= kind), tokens, inputs)
@@ -315,12 +292,10 @@ def covers_the_random_words_too(
 def asks_for_every_word(tokens, chosen, kind, random_words, mask_token):
     """A loss of 0.1 to 0.2 where others report more than 1, and a model that
     has learned to copy.
-
     cause: Every word is a target, the ones in plain sight too.
     fix: Give the target −100, which cross_entropy leaves out, to every word
     that was not chosen.
-    hint: Which words does your loss ask for?
-    """
+    hint: Which words does your loss ask for?"""
     inputs = torch.where(chosen & (kind < 0.8), mask_token, tokens)
     replaced = chosen & (0.8 <= kind) & (kind < 0.9)
     return torch.where(replaced, random_words, inputs), tokens.clone()
@@ -348,11 +323,9 @@ def prefix_mask(n_prefix, n):
 def prefix_one_too_long(n_prefix, n):
     """The prefix reads the first token that is to be guessed; that one guess
     is too good in training and bad in use.
-
     cause: The prefix's length is taken for the place of its last token.
     fix: A prefix of n tokens has the places 0 to n − 1: place < n_prefix.
-    hint: Try a prefix of one token. May it read the second?
-    """
+    hint: Try a prefix of one token. May it read the second?"""
     return causal_mask(n) | (torch.arange(n) <= n_prefix)
 
 
@@ -382,10 +355,7 @@ def _greedy_cases():
     }
 
 
-@task(
-    against="each text continued alone",
-    cases=_greedy_cases,
-)
+@task(against="each text continued alone", cases=_greedy_cases)
 def greedy_until(next_scores, start, stop, longest):
     """start and up to `longest` further tokens, each the best next one; a text
     that has ended goes on with `stop`, and when all have ended nothing is
@@ -411,13 +381,11 @@ def greedy_until(next_scores, start, stop, longest):
 def writes_on_after_the_end(next_scores, start, stop, longest):
     """Alone, a text ends where it should; in a batch words follow its end, as
     long as another one is still being written.
-
     cause: The loop ends when every text writes the stop token in the same
     step; a text that is done is not kept still until then.
     fix: Remember who has ended, and give those the stop token from there on.
     hint: What does your first text get after its end, while the second is
-    still going on?
-    """
+    still going on?"""
     tokens = start
     for _ in range(longest):
         best = next_scores(tokens).argmax(-1, keepdim=True)  # (B, 1)

@@ -25,10 +25,7 @@ def _step_cases():
     }
 
 
-@task(
-    against="a loop over tokens",
-    cases=_step_cases,
-)
+@task(against="a loop over tokens", cases=_step_cases)
 def decode_step(x, keys, values, w_query, w_key, w_value):
     """the context of each new token, with all keys and all values, the new
     ones behind the cached"""
@@ -45,12 +42,10 @@ def decode_step(x, keys, values, w_query, w_key, w_value):
 def sees_the_first_key_only(x, keys, values, w_query, w_key, w_value):
     """No error; a new token gets the first token's value for its context,
     whatever stands in between, and the text turns into nonsense.
-
     cause: is_causal=True takes the queries for the first ones of the keys. A
     single query is then the first of all, and sees key 0 alone.
     fix: Leave is_causal out for a single query, and give several queries the
-    last rows of the causal mask.
-    """
+    last rows of the causal mask."""
     keys = torch.cat([keys, x @ w_key])
     values = torch.cat([values, x @ w_value])
     context = F.scaled_dot_product_attention(
@@ -63,11 +58,9 @@ def sees_the_first_key_only(x, keys, values, w_query, w_key, w_value):
 def decodes_with_dropout(x, keys, values, w_query, w_key, w_value):
     """Two runs on one input differ, and both differ from the full pass; with a
     small dropout the text still looks sensible.
-
     cause: Dropout is left on. Gradients switched off is not the same: no_grad
     and inference_mode leave it as it was.
-    fix: Call model.eval() before anything is written or compared.
-    """
+    fix: Call model.eval() before anything is written or compared."""
     keys = torch.cat([keys, x @ w_key])
     values = torch.cat([values, x @ w_value])
     scores = x @ w_query @ keys.mT / math.sqrt(keys.shape[-1])
@@ -102,12 +95,10 @@ def chunk_mask(n_cached, n_new):
 def counts_from_the_first_query(n_cached, n_new):
     """No error; the new tokens see the beginning of the text and neither its
     end nor themselves.
-
     cause: The rows of the mask are counted from the first token of the text:
     the top left corner of the square.
     fix: The new tokens are the last ones: take the last rows, key ≤ n_cached +
-    query.
-    """
+    query."""
     return causal_mask(n_cached + n_new)[:n_new]
 
 
@@ -118,11 +109,9 @@ def counts_from_the_first_query(n_cached, n_new):
 def cuts_the_mask_to_one_row(n_cached, n_new):
     """Token by token all is right; in a chunk the tokens see those that come
     after them, and what they hold in the next layer is wrong.
-
     cause: One new token needs the last row, in which all is allowed. That row
     is used for all tokens of a chunk, so that none is masked.
-    fix: A row for each new token: the last n_new rows of the causal mask.
-    """
+    fix: A row for each new token: the last n_new rows of the causal mask."""
     return causal_mask(n_cached + n_new)[-1:]
 
 
@@ -130,11 +119,9 @@ def cuts_the_mask_to_one_row(n_cached, n_new):
 def masks_the_new_tokens_alone(n_cached, n_new):
     """Right without a cache and right token by token; a chunk after a cached
     text fails with an error about shapes.
-
     cause: The mask is as wide as the new tokens. For a single one that is one
     entry, which is broadcast over all keys and happens to be right.
-    fix: The mask has a column for each key, the cached ones too.
-    """
+    fix: The mask has a column for each key, the cached ones too."""
     return causal_mask(n_new)
 
 
@@ -160,10 +147,7 @@ def _position_cases():
     }
 
 
-@task(
-    against="counting token by token",
-    cases=_position_cases,
-)
+@task(against="counting token by token", cases=_position_cases)
 def cached_positions(before, real):
     """the position of each new token, (B, T): how many tokens of its row stand
     before it, `before` of them in the cache; 0 at padding"""
@@ -179,11 +163,9 @@ def cached_positions(before, real):
 def starts_again_at_zero(before, real):
     """The prompt is right; from the second written token on, the logits are
     not those of the full pass.
-
     cause: The positions are made from the tokens of this call alone: each new
     one is told that it is the first of the text.
-    fix: Start at the number of tokens that the cache holds of the row.
-    """
+    fix: Start at the number of tokens that the cache holds of the row."""
     return (real.long().cumsum(-1) - 1) * real
 
 
@@ -191,11 +173,9 @@ def starts_again_at_zero(before, real):
 def counts_the_width_of_the_batch(before, real):
     """The longest row of a batch is right, shorter ones are not, and alone
     each of them would be.
-
     cause: One count serves all rows, that of the padded width, as if the
     padding were text.
-    fix: A count for each row, of real tokens only.
-    """
+    fix: A count for each row, of real tokens only."""
     columns = torch.arange(real.shape[-1], device=real.device)
     return (before.max() + columns) * real
 
@@ -215,10 +195,7 @@ def _stored_cases():
     }
 
 
-@task(
-    against="torch's attention, text by text",
-    cases=_stored_cases,
-)
+@task(against="torch's attention, text by text", cases=_stored_cases)
 def attend_stored(q, keys, values, lengths):
     """the context of one query a row, (B, H, 1, d_v), from the first `lengths`
     slots of its row; what stands behind them is not read"""
@@ -236,11 +213,9 @@ def attend_stored(q, keys, values, lengths):
 def reads_the_empty_slots(q, keys, values, lengths):
     """As long as the memory is fresh the contexts are too small, for zeros
     share the weight; after reuse an older text is mixed in.
-
     cause: All slots are read, also those that nobody, or an earlier request,
     has written.
-    fix: Mask the slots from the row's length on.
-    """
+    fix: Mask the slots from the row's length on."""
     return F.scaled_dot_product_attention(q, keys, values)
 
 
@@ -248,11 +223,9 @@ def reads_the_empty_slots(q, keys, values, lengths):
 def cuts_at_the_longest_row(q, keys, values, lengths):
     """Right in a batch of equal lengths, and so in a test with one prompt
     given twice; wrong in the shorter rows of any other.
-
     cause: The memory is cut at the longest row, and no mask keeps the shorter
     ones from what lies behind their end.
-    fix: Combine the cut with a mask of each row's own length.
-    """
+    fix: Combine the cut with a mask of each row's own length."""
     n = int(lengths.max())
     return F.scaled_dot_product_attention(q, keys[:, :, :n], values[:, :, :n])
 
@@ -277,11 +250,9 @@ def cached_scores(q, keys):
 def scales_the_cache_in_place(q, keys):
     """The first step is right. From then on the keys in the cache get smaller
     with each step, and attention more and more uniform.
-
     cause: What a cache gives out are views of its memory; an operation in
     place on them changes what every later token reads.
-    fix: Compute a new tensor; scale the query or the scores, not the keys.
-    """
+    fix: Compute a new tensor; scale the query or the scores, not the keys."""
     keys /= math.sqrt(keys.shape[-1])
     return q @ keys.mT
 
@@ -315,10 +286,7 @@ def _request_cases():
     }
 
 
-@task(
-    against="each request alone, without a cache",
-    cases=_request_cases,
-)
+@task(against="each request alone, without a cache", cases=_request_cases)
 def answers(model, requests, n):
     """for each request (T,) the n tokens that the model, alone with it, finds
     the likeliest, one after the other; a list of (n,)"""
@@ -336,11 +304,9 @@ def answers(model, requests, n):
 def shares_the_cache(model, requests, n):
     """The first answer is right. The second depends on who asked before, and
     hands on what was in the other's text.
-
     cause: The cache still holds the earlier request: the new one is read as if
     it stood behind it.
-    fix: Give each request a cache of its own, or reset the one there is.
-    """
+    fix: Give each request a cache of its own, or reset the one there is."""
     longest = sum(len(request) + n for request in requests)
     cache = model.new_cache(1, min(longest, model.config.context))
     found = []
@@ -372,20 +338,9 @@ def _fit_cases():
     }
 
 
-@task(
-    against="a sum over layers",
-    cases=_fit_cases,
-)
+@task(against="a sum over layers", cases=_fit_cases)
 def rows_that_fit(
-    memory,
-    n_parameters,
-    *,
-    n_layers,
-    n_heads,
-    n_kv_heads,
-    d_k,
-    capacity,
-    size,
+    memory, n_parameters, *, n_layers, n_heads, n_kv_heads, d_k, capacity, size
 ):
     """how many sequences of `capacity` tokens fit into `memory` bytes beside
     the parameters, of `size` bytes each like the cache's numbers"""
@@ -400,55 +355,32 @@ def rows_that_fit(
     "meta-pytorch/torchtune #38, vllm-project/vllm #29736 (found in a review)"
 )
 def gives_every_head_a_cache(
-    memory,
-    n_parameters,
-    *,
-    n_layers,
-    n_heads,
-    n_kv_heads,
-    d_k,
-    capacity,
-    size,
+    memory, n_parameters, *, n_layers, n_heads, n_kv_heads, d_k, capacity, size
 ):
     """Right for models in which each head has keys of its own; with shared
     keys, a fraction of what would fit.
-
     cause: The heads of the queries are counted; keys and values have fewer.
     fix: Count n_kv_heads: queries are not kept.
-    hint: Of which heads does a cache keep something?
-    """
+    hint: Of which heads does a cache keep something?"""
     row = 2 * n_layers * n_heads * capacity * d_k * size
     return max(0, (memory - n_parameters * size) // row)
 
 
 @rows_that_fit.mistake("jranaraki/vllm-fit #2")
 def counts_the_heads_twice(
-    memory,
-    n_parameters,
-    *,
-    n_layers,
-    n_heads,
-    n_kv_heads,
-    d_k,
-    capacity,
-    size,
+    memory, n_parameters, *, n_layers, n_heads, n_kv_heads, d_k, capacity, size
 ):
     """Far too few: what would fit, divided by the number of heads.
-
     cause: The heads are counted twice: once by their number and once in the
     model's width, which is all of them side by side.
     fix: Heads times the width of one head, n_kv_heads · d_k.
-    hint: How many numbers has the key of one token, over all its heads?
-    """
+    hint: How many numbers has the key of one token, over all its heads?"""
     d_model = n_heads * d_k
     row = 2 * n_layers * n_heads * d_model * capacity * size
     return max(0, (memory - n_parameters * size) // row)
 
 
-@task(
-    against="a loop over tokens",
-    cases=_position_cases,
-)
+@task(against="a loop over tokens", cases=_position_cases)
 def batch_mask(before, real):
     """True where a new token may read a slot, (B, T, S), S the longest row
     afterwards; a token's slot is its position, and padding reads none"""
@@ -464,11 +396,9 @@ def batch_mask(before, real):
 @batch_mask.mistake()
 def one_mask_for_all_rows(before, real):
     """Right in the longest row; the others read slots behind their own end.
-
     cause: One causal mask serves all rows, made for the longest.
     fix: Compare the slots with each row's own positions.
-    hint: In your batch, does the shorter row's new token see fewer slots?
-    """
+    hint: In your batch, does the shorter row's new token see fewer slots?"""
     S = int((before + real.sum(-1)).max())
     last = S - real.shape[-1] + torch.arange(real.shape[-1])  # (T,)
     allowed = torch.arange(S) <= last[:, None]  # (T, S)
@@ -479,11 +409,9 @@ def one_mask_for_all_rows(before, real):
 def forgets_what_is_cached(before, real):
     """Right for a fresh cache; afterwards the new tokens see the beginning of
     the text only.
-
     cause: The new tokens are counted from 0, as if nothing were cached.
     fix: Add the row's length so far to the count.
-    hint: How many slots may the first new token of a row of five read?
-    """
+    hint: How many slots may the first new token of a row of five read?"""
     S = int((before + real.sum(-1)).max())
     place = real.long().cumsum(-1) - 1  # (B, T)
     slots = torch.arange(S, device=real.device)
@@ -501,10 +429,7 @@ def _window_cases():
     }
 
 
-@task(
-    against="a ring of slots, key by key",
-    cases=_window_cases,
-)
+@task(against="a ring of slots, key by key", cases=_window_cases)
 def roll_in(store, n_seen, new):
     """the window (C, d) with the new keys in it: position p stands in slot p
     mod C, the latest C are kept; the given one stays as it is"""
@@ -521,11 +446,10 @@ def roll_in(store, n_seen, new):
 def keeps_the_start_of_a_long_chunk(store, n_seen, new):
     """Right as long as chunks are shorter than the window; after a long prompt
     the model knows its beginning and not its end.
-
     cause: Of a chunk that does not fit, the first tokens are kept.
     fix: Keep the last C of them, each in the slot of its own position.
-    hint: After a prompt longer than the window, which tokens shall be in it?
-    """
+    hint: After a prompt longer than the window, which tokens shall be in
+    it?"""
     store, new = store.clone(), new[: len(store)]
     slots = (n_seen + torch.arange(len(new), device=new.device)) % len(store)
     store[slots] = new
@@ -539,13 +463,11 @@ def keeps_the_start_of_a_long_chunk(store, n_seen, new):
 def stops_at_the_last_slot(store, n_seen, new):
     """Right until the window is full; from then on all new tokens fall into
     one slot, and the rest grows old.
-
     cause: The place to write is held at the last slot when it should go round,
     or the rest should move up.
     fix: Write to slot p mod C.
     hint: Where does your function write the token after the last slot, and
-    where the next one?
-    """
+    where the next one?"""
     store = store.clone()
     for position, key in enumerate(new, n_seen):
         store[min(position, len(store) - 1)] = key
@@ -579,12 +501,10 @@ def writing_flops(prompt, n, per_token, per_pair):
 )
 def counts_the_linear_layers_alone(prompt, n, per_token, per_pair):
     """Too little, and the more so the longer the context.
-
     cause: Only the layers with parameters are counted. The products of queries
     with keys and of weights with values have none.
     fix: Add T · S · per_pair for them.
-    hint: Which products of your model have no parameters?
-    """
+    hint: Which products of your model have no parameters?"""
     without = sum(prompt + step for step in range(n)) * per_token
     return without, (prompt + n - 1) * per_token
 
@@ -594,12 +514,10 @@ def counts_the_linear_layers_alone(prompt, n, per_token, per_pair):
 )
 def feeds_the_last_token_twice(prompt, n, per_token, per_pair):
     """With the cache one step too many: n of them after the prefill.
-
     cause: The prefill already gives the first new token, from the logits of
     the prompt's last one; reading that one again is for nothing.
     fix: A prefill and n − 1 steps.
-    hint: What do you know once the prompt has been read?
-    """
+    hint: What do you know once the prompt has been read?"""
     lengths = [prompt + step for step in range(n)]
     without = sum(S * per_token + S * S * per_pair for S in lengths)
     cached = prompt * per_token + prompt * prompt * per_pair

@@ -36,11 +36,9 @@ def at_temperature(logits, temperature):
 def divides_the_probabilities(logits, temperature):
     """The text is nonsense at every temperature, also at 1, and a lower one
     hardly helps.
-
     cause: The division comes after a softmax, and a second softmax follows. It
     is given numbers between 0 and 1 and makes them nearly equal.
-    fix: Divide the logits, before the only softmax.
-    """
+    fix: Divide the logits, before the only softmax."""
     return (logits.softmax(-1) / temperature).softmax(-1)
 
 
@@ -48,11 +46,9 @@ def divides_the_probabilities(logits, temperature):
 def divides_twice(logits, temperature):
     """At temperature 1 all is well, so the tests pass. Every other value does
     too much: 0.5 acts like 0.25.
-
     cause: Two layers of a program each divide by the temperature, so that the
     logits are divided by its square.
-    fix: Divide in one place, and test it with a temperature other than 1.
-    """
+    fix: Divide in one place, and test it with a temperature other than 1."""
     logits = logits / temperature
     return (logits / temperature).softmax(-1)
 
@@ -94,12 +90,10 @@ def draw(probabilities, chance):
 @draw.mistake("pytorch/pytorch #48841 (the symptom)")
 def draws_what_cannot_be(probabilities, chance):
     """Once in a very long time a token comes that has the probability 0.
-
     cause: The search takes the first token at which the running sum reaches
     the chance. A chance of exactly 0 is reached before anything counts.
     fix: Take the first running sum that is above the chance: right=True in
-    torch.searchsorted.
-    """
+    torch.searchsorted."""
     reached = probabilities.double().cumsum(-1)
     wanted = chance.double()[:, None] * reached[:, -1:]
     return torch.searchsorted(reached, wanted)[:, 0]
@@ -108,10 +102,8 @@ def draws_what_cannot_be(probabilities, chance):
 @draw.mistake("turboderp-org/exllamav2 #186")
 def one_chance_for_all(probabilities, chance):
     """Each text alone looks fine, but those of one batch are nearly alike.
-
     cause: One random number serves all rows of the batch.
-    fix: Draw a number for each row.
-    """
+    fix: Draw a number for each row."""
     reached = probabilities.double().cumsum(-1)
     wanted = chance.double()[:1, None] * reached[:, -1:]
     return torch.searchsorted(reached, wanted, right=True)[:, 0]
@@ -157,10 +149,8 @@ def keep_top_k(logits, k):
 def keeps_one_more(logits, k):
     """With k = 1, which should be greedy, the text still changes from run to
     run.
-
     cause: Counting from 0, everything up to place k is kept: k + 1 tokens.
-    fix: Counted from 0, place k and all behind it are out.
-    """
+    fix: Counted from 0, place k and all behind it are out."""
     rank = logits.argsort(dim=-1, descending=True, stable=True)
     rank = rank.argsort(dim=-1)
     return logits.masked_fill(rank > k, -torch.inf)
@@ -199,12 +189,10 @@ def keep_top_p(logits, p):
 def drops_the_one_that_reaches_p(logits, p):
     """The text is duller than top-p should make it: of 0.5, 0.41 and 0.09 with
     p = 0.9 only the first is left.
-
     cause: A token is kept if the running sum, its own probability included, is
     at most p. So the token that reaches p is dropped.
     fix: Look at the sum before the token: it is out if the likelier ones reach
-    p without it.
-    """
+    p without it."""
     ordered, order = logits.sort(descending=True, stable=True)
     keep = ordered.softmax(-1).cumsum(-1) <= p
     keep[..., 0] = True
@@ -216,11 +204,9 @@ def drops_the_one_that_reaches_p(logits, p):
 def leaves_nothing_where_sure(logits, p):
     """Where the model is sure, nothing is left to draw from, and the softmax
     of nothing is NaN.
-
     cause: The likeliest token has more than p by itself, and goes with the
     rest.
-    fix: The likeliest token always stays.
-    """
+    fix: The likeliest token always stays."""
     ordered, order = logits.sort(descending=True, stable=True)
     keep = ordered.softmax(-1).cumsum(-1) < p
     keep = torch.zeros_like(keep).scatter(-1, order, keep)
@@ -231,11 +217,9 @@ def leaves_nothing_where_sure(logits, p):
 def gathers_where_it_should_scatter(logits, p):
     """Fluent nonsense: the values that come back are right, the words they
     belong to are not.
-
     cause: What was found in the order of the logits is brought back by
     gathering with that order a second time, and not by scattering.
-    fix: Scatter: place order[n] gets the value at n.
-    """
+    fix: Scatter: place order[n] gets the value at n."""
     ordered, order = logits.sort(descending=True, stable=True)
     probabilities = ordered.softmax(-1)
     before = probabilities.cumsum(-1) - probabilities
@@ -268,10 +252,8 @@ def keep_min_p(logits, p):
 def compares_logits(logits, p):
     """How many tokens stay depends on where the logits happen to lie: add 10
     to all of them, which changes no probability, and others stay.
-
     cause: The logits themselves are compared with p times the largest one.
-    fix: Take the softmax first, and compare probabilities.
-    """
+    fix: Take the softmax first, and compare probabilities."""
     return logits.masked_fill(
         logits < p * logits.amax(-1, keepdim=True), -torch.inf
     )
@@ -301,11 +283,9 @@ def penalise(logits, seen, penalty):
 def divides_negative_logits(logits, seen, penalty):
     """The higher the penalty, the more the model repeats itself: "The dog dog
     dog dog".
-
     cause: A negative logit divided by a number above 1 comes nearer to 0. It
     grows.
-    fix: Multiply the negative ones.
-    """
+    fix: Multiply the negative ones."""
     return torch.where(seen, logits / penalty, logits)
 
 
@@ -332,10 +312,8 @@ def goes_on(chosen, stop):
 def ends_all_with_the_first(chosen, stop):
     """In a batch most texts break off in the middle; alone each of them is
     whole.
-
     cause: One row's stop token ends the loop, for all rows.
-    fix: Keep account of each row by itself: it goes on or it does not.
-    """
+    fix: Keep account of each row by itself: it goes on or it does not."""
     return [not any(token in stop for token in chosen)] * len(chosen)
 
 
@@ -343,11 +321,9 @@ def ends_all_with_the_first(chosen, stop):
 def waits_for_all_to_end_at_once(chosen, stop):
     """The stop token works for one text. In a batch the texts run on behind
     their end.
-
     cause: The loop ends when all rows choose a stop token in the same step,
     which hardly ever happens.
-    fix: A row that has ended is ended, whatever the others do.
-    """
+    fix: A row that has ended is ended, whatever the others do."""
     return [not all(token in stop for token in chosen)] * len(chosen)
 
 
@@ -377,11 +353,9 @@ def pad_left(sequences, *, device=None):
 def pads_on_the_right(sequences, *, device=None):
     """The longest prompt of a batch goes on as it should, the others with
     anything.
-
     cause: The padding stands on the right, and the next token is taken from
     the last column: there the short rows have padding.
-    fix: Pad on the left, or take each row's last real column.
-    """
+    fix: Pad on the left, or take each row's last real column."""
     T = max(len(s) for s in sequences)
     rows = [list(s) + [0] * (T - len(s)) for s in sequences]
     tokens = torch.tensor(rows, device=device)
@@ -395,11 +369,9 @@ def pads_on_the_right(sequences, *, device=None):
 def takes_zeros_for_padding(sequences, *, device=None):
     """A prompt goes on differently as soon as the token that serves for
     padding stands in it.
-
     cause: Padding is told by its number. A real token with that number is
     hidden too, and the positions behind it are one too low.
-    fix: Tell padding by the lengths of the prompts.
-    """
+    fix: Tell padding by the lengths of the prompts."""
     T = max(len(s) for s in sequences)
     rows = [[0] * (T - len(s)) + list(s) for s in sequences]
     tokens = torch.tensor(rows, device=device)
@@ -432,12 +404,10 @@ def nucleus_size(probabilities, p):
 def counts_up_to_p(probabilities, p):
     """One token too few, nearly always; none at all where the likeliest has
     more than p.
-
     cause: A token is counted if the running sum with it is at most p. The
     token that takes the sum to p or beyond belongs to the set, too.
     fix: Count where the sum before the token is below p.
-    hint: Do the tokens that you counted reach p together?
-    """
+    hint: Do the tokens that you counted reach p together?"""
     ordered = probabilities.sort(descending=True).values
     return int((ordered.cumsum(-1) <= p).sum())
 
@@ -467,11 +437,9 @@ def last_logits(logits, lengths):
 @last_logits.mistake("huggingface/transformers #3167, #14521")
 def takes_the_last_column(logits, lengths):
     """The longest text is continued well, the shorter ones badly.
-
     cause: The last column is taken for all rows; in short rows it is padding.
     fix: Take column length − 1 of each row.
-    hint: Which token stands in the last column of the shortest row?
-    """
+    hint: Which token stands in the last column of the shortest row?"""
     return logits[:, -1]
 
 
@@ -513,12 +481,10 @@ def chance_of_text(logits, tokens, temperature, k):
 def tells_the_models_chance(logits, tokens, temperature, k):
     """The numbers do not change with the temperature or with k, although the
     texts do.
-
     cause: They are those of the model, not of the sampler that bent its logits
     before it drew.
     fix: Take the softmax of the logits that were drawn from.
-    hint: Would a token that top-k cut have the probability 0 in your sum?
-    """
+    hint: Would a token that top-k cut have the probability 0 in your sum?"""
     logs = logits.log_softmax(-1)
     return logs.gather(-1, tokens[:, None]).sum()
 
@@ -536,10 +502,7 @@ def _race_cases():
     }
 
 
-@task(
-    against="math.log, number by number",
-    cases=_race_cases,
-)
+@task(against="math.log, number by number", cases=_race_cases)
 def race(logits, noise):
     """a token a row, (B,): the one with the largest logit − log(−log noise),
     from logits (B, V) and noise (B, V) in (0, 1)"""
@@ -554,22 +517,18 @@ def race(logits, noise):
 def subtracts_the_noise(logits, noise):
     """The texts look plausible. Counted, likely tokens come too often and
     unlikely ones too seldom.
-
     cause: Uniform noise is subtracted from the probabilities. That favours the
     large ones, and is a draw from no softmax.
     fix: The noise has to be −log(−log u), added to the logits.
-    hint: Have you counted how often each token comes?
-    """
+    hint: Have you counted how often each token comes?"""
     return (logits.softmax(-1) - noise).argmax(-1)
 
 
 @race.mistake("chainer/chainerrl #104 (by its title), ermongroup/subsets #6")
 def adds_the_wrong_sign(logits, noise):
     """The frequencies are near the probabilities, and not equal to them.
-
     cause: The noise −log(−log u) is subtracted instead of added. Its large
     values are positive, so a change of sign makes another noise of it.
     fix: Subtract log(−log u) from the logits.
-    hint: On which side of 0 are the largest values of your noise?
-    """
+    hint: On which side of 0 are the largest values of your noise?"""
     return (logits + (-noise.log()).log()).argmax(-1)

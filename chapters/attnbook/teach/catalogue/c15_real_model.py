@@ -58,11 +58,9 @@ def queries_keys_values(x, weight, bias, n_heads):
 def cuts_head_by_head(x, weight, bias, n_heads):
     """All shapes are right. The queries of one head are made of queries, keys
     and values of several; with a single head nothing is wrong.
-
     cause: The outputs are taken to lie head by head, (H, 3, d_k), as in
     GPT-NeoX. In GPT-2 they lie part by part, (3, H, d_k).
-    fix: Cut into three parts first, then each part into heads.
-    """
+    fix: Cut into three parts first, then each part into heads."""
     y = x @ weight + bias
     y = y.unflatten(-1, (n_heads, 3, -1))  # (B, T, H, 3, d_k)
     q, k, v = y.transpose(1, 2).unbind(-2)
@@ -121,12 +119,10 @@ def to_linear(tensors):
 )
 def leaves_the_square_ones(tensors):
     """The weights load without an error and the logits are wrong.
-
     cause: Only matrices that would not fit are transposed. Attention's output,
     (d_model, d_model), fits either way.
     fix: Transpose by the kind of layer, not by the shape: all four Conv1Ds of
-    every block.
-    """
+    every block."""
     return {
         name: p.T if ".h." in name and p.shape != p.shape[::-1] else p
         for name, p in tensors.items()
@@ -137,11 +133,9 @@ def leaves_the_square_ones(tensors):
 def transposes_the_embeddings_too(tensors):
     """An error about the shape of the token embedding; and where the context
     is as long as a token is wide, positions that are wrong without a word.
-
     cause: Everything with two axes is transposed. The two embeddings are
     tables with one row a token or a position, and no Conv1Ds.
-    fix: Transpose the matrices inside the blocks only.
-    """
+    fix: Transpose the matrices inside the blocks only."""
     return {name: p.T if p.ndim == 2 else p for name, p in tensors.items()}
 
 
@@ -175,11 +169,9 @@ def what_differs(expected, found):
 def looks_at_common_names_alone(expected, found):
     """Nothing is reported for a file whose names are all wrong. The model
     keeps the random numbers that it began with, and runs.
-
     cause: Only names on both sides are looked at, which is what
     load_state_dict does with strict=False.
-    fix: Look at every name that stands on one side or on the other.
-    """
+    fix: Look at every name that stands on one side or on the other."""
     return {
         name: (expected[name], found[name])
         for name in expected
@@ -191,11 +183,9 @@ def looks_at_common_names_alone(expected, found):
 def forgets_what_is_left_over(expected, found):
     """A tensor that the model has no place for is dropped without a word: a
     bias, or an output head that is not tied.
-
     cause: Only what the model asks for is looked up; what the file has beyond
     that is never seen.
-    fix: Report what is left over as well.
-    """
+    fix: Report what is left over as well."""
     return {
         name: (shape, found.get(name))
         for name, shape in expected.items()
@@ -299,11 +289,9 @@ def _config(config, **other):
 def keeps_the_books_epsilon(config):
     """Everything loads, all shapes are right, and the logits are off by a
     little. Only where the inputs of a norm are small does it show.
-
     cause: The epsilon of the norms is a fixed number in the code, not the one
     of the checkpoint.
-    fix: Read it from the configuration, like the sizes.
-    """
+    fix: Read it from the configuration, like the sizes."""
     return _config(config, norm_eps=1e-5)
 
 
@@ -313,11 +301,9 @@ def keeps_the_books_epsilon(config):
 def gives_every_head_its_own_keys(config):
     """A model with grouped queries cannot be loaded: the matrices of its keys
     and values are smaller than expected.
-
     cause: num_key_value_heads is not read; the number of queries' heads is
     taken for that of the keys'.
-    fix: Read it, and give the keys and values that many heads.
-    """
+    fix: Read it, and give the keys and values that many heads."""
     heads = config.get("num_attention_heads", config.get("n_head"))
     llama = config["model_type"] == "llama"
     return _config(config, **({"n_kv_heads": heads} if llama else {}))
@@ -333,10 +319,7 @@ def _count_cases():
     return {label: args for label, args in sizes}
 
 
-@task(
-    against="the shapes of all matrices",
-    cases=_count_cases,
-)
+@task(against="the shapes of all matrices", cases=_count_cases)
 def llama_parameters(vocab_size, d_model, d_ff, n_layers, n_heads, n_kv_heads):
     """the number of parameters of a Llama-style model whose output head is not
     tied, a whole number"""
@@ -374,12 +357,10 @@ def counts_keys_for_every_head(
     vocab_size, d_model, d_ff, n_layers, n_heads, n_kv_heads
 ):
     """Right without groups; a model of 70 billion parameters comes out at 78.
-
     cause: Keys and values are counted as d_model by d_model each. With grouped
     queries they have n_kv_heads heads, not n_heads.
     fix: Count d_model · n_kv_heads · d_k for each of the two.
-    hint: How wide are all keys of one token together?
-    """
+    hint: How wide are all keys of one token together?"""
     return _count(
         vocab_size, d_model, d_ff, n_layers, shared=d_model, matrices=3
     )
@@ -388,12 +369,10 @@ def counts_keys_for_every_head(
 @llama_parameters.mistake("TransformerLensOrg/TransformerLens #448")
 def forgets_the_gate(vocab_size, d_model, d_ff, n_layers, n_heads, n_kv_heads):
     """The count is too small by a third of the feed-forward layers.
-
     cause: SwiGLU is counted like a feed-forward layer with two matrices; the
     gate is a third.
     fix: Count 3 · d_model · d_ff.
-    hint: How many matrices does the feed-forward layer have now?
-    """
+    hint: How many matrices does the feed-forward layer have now?"""
     shared = d_model // n_heads * n_kv_heads
     return _count(
         vocab_size, d_model, d_ff, n_layers, shared=shared, matrices=2
@@ -412,10 +391,7 @@ def _attention_cases():
     ]
 
 
-@task(
-    against="what the layers make of the identity",
-    cases=_attention_cases,
-)
+@task(against="what the layers make of the identity", cases=_attention_cases)
 def to_c_attn(query, key_value):
     """GPT-2's joint matrix, (d, 3 d), of the book's query, (d, d), and
     key_value, (2 d, d)"""
@@ -427,24 +403,20 @@ def to_c_attn(query, key_value):
 @to_c_attn.mistake("ggml-org/ggml #371 (the error there, the other way round)")
 def stacks_and_forgets_to_transpose(query, key_value):
     """The matrix has the shape (3 d, d), which GPT-2 refuses.
-
     cause: The matrices are stacked as nn.Linear keeps them, (out, in). A
     Conv1D keeps (in, out).
     fix: Transpose what has been stacked.
-    hint: Which axis of a Conv1D's matrix is multiplied with the token?
-    """
+    hint: Which axis of a Conv1D's matrix is multiplied with the token?"""
     return torch.cat([query, key_value])
 
 
 @to_c_attn.mistake()
 def reshapes_where_it_should_transpose(query, key_value):
     """The shape is right, and the numbers are in the wrong places.
-
     cause: reshape keeps the order of the numbers in memory and cuts the rows
     anew; it does not turn rows into columns.
     fix: Use .T, which exchanges the axes.
-    hint: Where should the number in row 0, column 1 of query stand?
-    """
+    hint: Where should the number in row 0, column 1 of query stand?"""
     return torch.cat([query, key_value]).reshape(len(query), -1)
 
 
@@ -461,10 +433,7 @@ def _llama_cases():
     ]
 
 
-@task(
-    against="torch.unflatten",
-    cases=_llama_cases,
-)
+@task(against="torch.unflatten", cases=_llama_cases)
 def stack_key_value(k_proj, v_proj, n_kv_heads):
     """the book's key_value matrix, (2 · H_kv · d_k, d), of the two matrices
     (H_kv · d_k, d) of a checkpoint whose keys are made for the interleaved
@@ -479,13 +448,11 @@ def stack_key_value(k_proj, v_proj, n_kv_heads):
 def stacks_them_as_they_are(k_proj, v_proj, n_kv_heads):
     """The first token comes out right and the later ones wrong, without an
     error.
-
     cause: The matrices are made for the interleaved rotation and are used with
     the half one.
     fix: Reorder the rows of each head of the keys (and of the queries).
     hint: Which components does the rotation take together, in the checkpoint's
-    model and in ours?
-    """
+    model and in ours?"""
     return torch.cat([k_proj, v_proj])
 
 
@@ -495,12 +462,10 @@ def stacks_them_as_they_are(k_proj, v_proj, n_kv_heads):
 def reorders_the_values_too(k_proj, v_proj, n_kv_heads):
     """Scores and weights are right, and the context has its components in the
     wrong order.
-
     cause: The values are reordered like the keys. They are not rotated, and
     W_O expects them as they were.
     fix: Reorder the rows of queries and keys alone.
-    hint: What is rotated, and what is not?
-    """
+    hint: What is rotated, and what is not?"""
     both = torch.cat([k_proj, v_proj]).unflatten(0, (2 * n_kv_heads, -1, 2))
     return both.transpose(1, 2).flatten(0, 2)
 
@@ -528,10 +493,7 @@ def _recorded_cases():
     }
 
 
-@task(
-    against="a loop over tensors",
-    cases=_recorded_cases,
-)
+@task(against="a loop over tensors", cases=_recorded_cases)
 def find_first(ours, theirs, bound):
     """the name of the first tensor that is further from the reference's than
     the bound in any place, or None; a NaN is far from everything"""
@@ -546,12 +508,10 @@ def find_first(ours, theirs, bound):
 def lets_a_nan_pass(ours, theirs, bound):
     """A layer full of NaN counts as equal, and the name is that of a later
     layer or None.
-
     cause: Every comparison with NaN is False, so NaN > bound is False too.
     fix: Ask whether the difference is within the bound, and deny it: not (gap
     <= bound).all().
-    hint: What is `float('nan') > 1e-4`?
-    """
+    hint: What is `float('nan') > 1e-4`?"""
     for name, x in ours.items():
         if (x - theirs[name]).abs().max() > bound:
             return name
@@ -564,13 +524,11 @@ def lets_a_nan_pass(ours, theirs, bound):
 )
 def names_the_largest(ours, theirs, bound):
     """A late layer is named, and the fault is not in it.
-
     cause: The largest difference is looked for. An error grows on its way
     through the layers; it begins where it is still small.
     fix: Go through the layers in the order in which they run, and stop at the
     first beyond the bound.
-    hint: Is the layer with the largest difference the one where it began?
-    """
+    hint: Is the layer with the largest difference the one where it began?"""
     gaps = {
         name: (x - theirs[name]).abs().nan_to_num(nan=torch.inf).max().item()
         for name, x in ours.items()
@@ -677,10 +635,7 @@ def _outputs(model, tokens):
     return found
 
 
-@task(
-    against="the outputs of all modules",
-    cases=_hunt_cases,
-)
+@task(against="the outputs of all modules", cases=_hunt_cases)
 def first_wrong(ours, theirs, tokens):
     """the name, as in named_modules(), of the part of the model that is the
     first to give something else than the reference's (by more than 1e-9); None
@@ -695,12 +650,10 @@ def first_wrong(ours, theirs, tokens):
 def compares_the_parameters(ours, theirs, tokens):
     """A fault in a number that is not a parameter is not found: an epsilon, an
     activation, the base of a rotation.
-
     cause: Parameters are compared, and two models with equal parameters can
     still compute different things.
     fix: Compare what the parts give when the model runs.
-    hint: What could differ between two models whose parameters are equal?
-    """
+    hint: What could differ between two models whose parameters are equal?"""
     theirs = dict(theirs.named_parameters())
     for name, p in ours.named_parameters():
         if not ((p - theirs[name]).abs() <= 1e-9).all():
@@ -713,14 +666,12 @@ def compares_the_parameters(ours, theirs, tokens):
 )
 def goes_by_the_order_of_definition(ours, theirs, tokens):
     """A whole block is named where one norm in it is wrong.
-
     cause: The parts are visited in the order of their definition, in which a
     block comes before what is in it, and attention before the norm that runs
     first.
     fix: Take the order in which the parts finish: that in which their forward
     hooks are called.
-    hint: In which order do the parts finish when the model runs?
-    """
+    hint: In which order do the parts finish when the model runs?"""
     mine, reference = _outputs(ours, tokens), _outputs(theirs, tokens)
     names = [name for name, _ in ours.named_modules() if name in mine]
     mine = {name: mine[name] for name in names}

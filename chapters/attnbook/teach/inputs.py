@@ -1,0 +1,78 @@
+"""What the cases of the catalogue are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attnbook.teach.seeded import randn
+
+
+def f64(*numbers: Any) -> Tensor:
+    """Numbers, or rows of numbers, in float64."""
+    return torch.tensor(numbers, dtype=torch.float64)
+
+
+def ints(*numbers: Any) -> Tensor:
+    """Whole numbers, or rows of them."""
+    return torch.tensor(numbers)
+
+
+def marks(*rows: str) -> Tensor:
+    """A boolean mask from strings: "110" is True, True, False."""
+    return torch.tensor([[place == "1" for place in row] for row in rows])
+
+
+def randns(*sizes: tuple[int, ...], seed: int) -> tuple[Tensor, ...]:
+    """Standard normal tensors of several sizes, from seeds in a row."""
+    return tuple(randn(*size, seed=seed + n) for n, size in enumerate(sizes))
+
+
+def drawn(module: nn.Module, *, seed: int) -> nn.Module:
+    """A module in float64 with every parameter drawn, its norms' too."""
+    module = module.double()
+    for n, (name, parameter) in enumerate(module.named_parameters()):
+        values = randn(*parameter.shape, seed=100 * seed + n) / 2
+        is_scale = parameter.ndim == 1 and name.endswith("weight")
+        parameter.data = values + 1 if is_scale else values
+    return module
+
+
+@dataclass(frozen=True, repr=False)
+class Labelled:
+    """A function that is printed as its label; `layer` is where it is from."""
+
+    label: str
+    fn: Callable
+    layer: nn.Module | None = None
+
+    def __call__(self, *args: Any) -> Any:
+        return self.fn(*args)
+
+    def __repr__(self) -> str:
+        return self.label
+
+
+class Watched(Tensor):
+    """A tensor from which no large one may be made: an answer that builds
+    the matrix that an exercise does without is told so."""
+
+    LARGEST = 10_000
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        made = super().__torch_function__(function, types, args, kwargs or {})
+        if isinstance(made, Tensor) and made.numel() > cls.LARGEST:
+            raise ValueError(
+                "a tensor too large for this exercise; expected at most "
+                f"{cls.LARGEST} elements here; got {tuple(made.shape)}"
+            )
+        return made
+
+
+def watched(*tensors: Tensor) -> tuple[Watched, ...]:
+    return tuple(tensor.as_subclass(Watched) for tensor in tensors)
