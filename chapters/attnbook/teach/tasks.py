@@ -282,7 +282,7 @@ def _inputs(case: Case) -> str:
 def brief(value: Any, digits: int = 4) -> str:
     """A value on a line or two: small tensors whole, larger ones by shape."""
     if isinstance(value, (tuple, list)) and any(
-        isinstance(v, Tensor) for v in value
+        isinstance(v, (Tensor, nn.Module)) for v in value
     ):
         return "(" + ", ".join(brief(v, digits) for v in value) + ")"
     if isinstance(value, Mapping):

@@ -130,7 +130,7 @@ def distance_weights(queries, keys, width):
     return _normalised(-squares / (2 * width**2))
 
 
-@distance_weights.mistake("mem0ai/mem0 #5959 (there for the cosine)")
+@distance_weights.mistake("mem0ai/mem0 #5959")
 def forgets_the_length_of_keys(queries, keys, width):
     """A long key gets more weight than a nearer, shorter one. With keys of
     length one nothing is wrong, so such a test passes.
@@ -167,9 +167,7 @@ def box_regression(queries, keys, values, width):
     return torch.tensor(means)
 
 
-@box_regression.mistake(
-    "scikit-learn/scikit-learn #9654 (there NaN is what is asked for)"
-)
+@box_regression.mistake("scikit-learn/scikit-learn #9654")
 def nan_where_no_key_is_near(queries, keys, values, width):
     """NaN for every query that has no key in reach.
     cause: No key counts, so the weights sum to zero, and 0 is divided by 0.
@@ -204,7 +202,7 @@ def leave_one_out(keys, values, width):
     return torch.tensor(np.array(predicted))
 
 
-@leave_one_out.mistake("NicolasHug/Surprise #134 (there called expected)")
+@leave_one_out.mistake("NicolasHug/Surprise #134")
 def keeps_its_own_value(keys, values, width):
     """The error shrinks to zero as the width does, so that the narrowest width
     always looks best.
@@ -218,9 +216,7 @@ def keeps_its_own_value(keys, values, width):
     return (kernel / kernel.sum(-1, keepdim=True)) @ values
 
 
-@leave_one_out.mistake(
-    "lucidrains/memory-compressed-attention #2 (there with a mask)"
-)
+@leave_one_out.mistake("lucidrains/memory-compressed-attention #2")
 def zeroes_its_weight_too_late(keys, values, width):
     """The weights of a query sum to less than one: of two keys each should get
     the other's value, and only a part of it arrives.
@@ -274,9 +270,7 @@ def closes_the_circle_early(queries, keys, period, width):
     return torch.softmax(q @ k.T / width**2, -1)
 
 
-@circular_weights.mistake(
-    "EmilHvitfeldt/feature-engineering-az #62 (there in a book's formula)"
-)
+@circular_weights.mistake("EmilHvitfeldt/feature-engineering-az #62")
 def turns_by_one_radian(queries, keys, period, width):
     """A whole period covers less than a sixth of the circle, so its two ends
     stay far apart.

@@ -149,10 +149,7 @@ def softmax_by_group(scores, groups):
     return weights
 
 
-@softmax_by_group.mistake(
-    "JuliaGraphs/GraphNeuralNetworks.jl #244 (there with the neighbours of "
-    "a node)"
-)
+@softmax_by_group.mistake("JuliaGraphs/GraphNeuralNetworks.jl #244")
 def one_maximum_for_all_groups(scores, groups):
     """Right as long as the sentences have scores of one size; a sentence far
     below the largest score of another becomes NaN.
@@ -250,9 +247,7 @@ def softmax_over_queries(x):
     return weights @ x, weights  # (..., T, d)
 
 
-@simple_attention.mistake(
-    "Lightning-Universe/lightning-bolts #654 (there before a loss)"
-)
+@simple_attention.mistake("Lightning-Universe/lightning-bolts #654")
 def softmax_twice(x):
     """The weights are nearly even whatever the scores, no weight more than e =
     2.718 times another, and each row sums to one.
@@ -265,9 +260,7 @@ def softmax_twice(x):
     return weights @ x, weights  # (..., T, d)
 
 
-@simple_attention.mistake(
-    "zhouhaoyi/Informer2020 #59 (there with the axis of the heads)"
-)
+@simple_attention.mistake("zhouhaoyi/Informer2020 #59")
 def reshape_for_transpose(x):
     """All shapes are right, but scores that should be symmetric are not: a
     token is compared with pieces of several others.
@@ -333,9 +326,7 @@ def scores_itself_zero(x):
     return weights @ x, weights  # (..., T, d)
 
 
-@neighbours_only.mistake(
-    "lucidrains/memory-compressed-attention #2 (there with a causal mask)"
-)
+@neighbours_only.mistake("lucidrains/memory-compressed-attention #2")
 def removes_itself_after_softmax(x):
     """The rows no longer sum to one; the louder a token is to itself, the less
     its neighbours get.

@@ -43,9 +43,7 @@ def attention_scores(q, k):
     return torch.einsum("...id,...jd->...ij", q, k)
 
 
-@attention_scores.mistake(
-    "nntile/nntile #382 (there between a reference and its kernel)"
-)
+@attention_scores.mistake("nntile/nntile #382")
 def query_and_key_swapped(q, k):
     """Row i holds the scores that token i gets as a key, not those that it
     gives as a query; with as many keys as queries the shape is right, and the
@@ -87,9 +85,7 @@ def self_attention(x, w_query, w_key, w_value):
 #: What a notebook may still hold from an earlier cell.
 
 
-@self_attention.mistake(
-    "jaygala24/pytorch-implementations #1 (there sizes instead of weights)"
-)
+@self_attention.mistake("jaygala24/pytorch-implementations #1")
 def leans_on_a_global(x, w_query, w_key, w_value):
     """Right on the running example, to the last digit. Any other six tokens
     are averaged with the running example's weights, five tokens raise an
@@ -117,9 +113,7 @@ def scale_outside_the_softmax(x, w_query, w_key, w_value):
     return weights / k.shape[-1] ** 0.5 @ v
 
 
-@self_attention.mistake(
-    "stevezheng23/reading_comprehension_tf #284 (there reported)"
-)
+@self_attention.mistake("stevezheng23/reading_comprehension_tf #284")
 def keys_from_the_query_matrix(x, w_query, w_key, w_value):
     """All shapes are right and the model trains, but its scores are symmetric,
     and w_key gets no gradient.

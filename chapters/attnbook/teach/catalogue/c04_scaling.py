@@ -215,9 +215,7 @@ def forgets_the_scale(q, k, v, *, mask=None, scale=None):
     return Attention(weights @ v, weights)
 
 
-@scaled_dot_product_attention.mistake(
-    "YutaroOgawa/pytorch_advanced #174 (there asked about)"
-)
+@scaled_dot_product_attention.mistake("YutaroOgawa/pytorch_advanced #174")
 def divides_by_d_k(q, k, v, *, mask=None, scale=None):
     """The weights are nearly uniform, the more so the wider the head: each
     context is close to the plain mean of the values.
@@ -330,8 +328,9 @@ def split_heads(x, n_heads):
 
 
 @split_heads.mistake(
-    "zhouhaoyi/Informer2020 #59; asked about in hyunwoongko/transformer "
-    "#15, bentrevett/pytorch-seq2seq #148"
+    "zhouhaoyi/Informer2020 #59, "
+    "hyunwoongko/transformer #15, "
+    "bentrevett/pytorch-seq2seq #148"
 )
 def cuts_across_tokens(x, n_heads):
     """The shape (..., H, T, d) is right, but a row of a head holds pieces of
@@ -358,9 +357,7 @@ def online_softmax(scores):
     return torch.softmax(scores, -1)
 
 
-@online_softmax.mistake(
-    "deepseek-ai/FlashMLA #177 (there in the documentation)"
-)
+@online_softmax.mistake("deepseek-ai/FlashMLA #177")
 def rescales_the_wrong_way(scores):
     """Right as long as the first score is the largest; where a later one
     exceeds it, the weights no longer sum to one.

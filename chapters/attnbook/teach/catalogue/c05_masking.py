@@ -134,9 +134,7 @@ def causal_mask(n_queries, n_keys):
     )
 
 
-@causal_mask.mistake(
-    "pytorch/pytorch #108108; the same idea in rasbt/LLMs-from-scratch #697"
-)
+@causal_mask.mistake("pytorch/pytorch #108108, rasbt/LLMs-from-scratch #697")
 def causal_mask_top_left(n_queries, n_keys):
     """A single new query, with the keys of the past kept, attends to the very
     first key only. Square masks are right, so nobody notices.
@@ -147,10 +145,7 @@ def causal_mask_top_left(n_queries, n_keys):
     return torch.ones(n_queries, n_keys, dtype=torch.bool).tril()
 
 
-@causal_mask.mistake(
-    "rasbt/LLMs-from-scratch #1061; the two conventions in pytorch/pytorch "
-    "#170404"
-)
+@causal_mask.mistake("rasbt/LLMs-from-scratch #1061, pytorch/pytorch #170404")
 def inverted_causal_mask(n_queries, n_keys):
     """Every query sees nothing but the future, and the last one nothing. All
     shapes fit, and the model reads the word that it should guess.
@@ -183,8 +178,7 @@ def window_mask(n_queries, n_keys, *, window):
 
 
 @window_mask.mistake(
-    "huggingface/transformers #39408; the two ways of counting in vllm- "
-    "project/vllm #3385"
+    "huggingface/transformers #39408, vllm-project/vllm #3385"
 )
 def window_one_too_wide(n_queries, n_keys, *, window):
     """Each query sees one key more than the window says.
@@ -264,7 +258,7 @@ def decoder_mask(real):
 
 
 @decoder_mask.mistake(
-    "hyunwoongko/transformer #40; bentrevett/pytorch-seq2seq #96"
+    "hyunwoongko/transformer #40, bentrevett/pytorch-seq2seq #96"
 )
 def padding_on_the_queries(real):
     """Real tokens attend to the padding before them, and the rows of the

@@ -30,8 +30,8 @@ def merge_heads(x):
 
 
 @merge_heads.mistake(
-    "jsbaan/transformer-from-scratch #6, ajhalthor/Transformer-Neural- "
-    "Network #4"
+    "jsbaan/transformer-from-scratch #6, "
+    "ajhalthor/Transformer-Neural-Network #4"
 )
 def merges_without_transposing(x):
     """The shape (..., T, H·d) is right, but a token's row holds one head's
@@ -222,8 +222,7 @@ def linear_weight(heads):
 
 
 @linear_weight.mistake(
-    "skyzh/tiny-llm #60 (there in the text); reported in rasbt/LLMs-from- "
-    "scratch #857, #893"
+    "skyzh/tiny-llm #60, rasbt/LLMs-from-scratch #857, #893"
 )
 def copies_without_transposing(heads):
     """Where d_in = d_model it fits, and every number that comes out is wrong;
@@ -256,10 +255,7 @@ def drop(x, keep, layer):
     return torch.lerp(x, kept / (1 - layer.p), float(layer.training))
 
 
-@drop.mistake(
-    "the same symptom from F.dropout without training=: "
-    "delip/PyTorchNLPBook #28"
-)
+@drop.mistake("delip/PyTorchNLPBook #28")
 def asks_the_method_train(x, keep, layer):
     """A model in evaluation mode gives another answer each time it is asked,
     and worse ones than it could.
@@ -272,9 +268,7 @@ def asks_the_method_train(x, keep, layer):
     return x * keep / (1 - layer.p)
 
 
-@drop.mistake(
-    "lmjohns3/theanets #123, rasbt/LLMs-from-scratch #431 (there in the text)"
-)
+@drop.mistake("lmjohns3/theanets #123, rasbt/LLMs-from-scratch #431")
 def divides_by_the_dropped_share(x, keep, layer):
     """Right for p = 0.5. For p = 0.1, what is kept grows tenfold.
     cause: What is kept is divided by p, the share that is dropped, instead of

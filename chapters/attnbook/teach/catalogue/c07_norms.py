@@ -25,8 +25,7 @@ def variance(x):
 
 
 @variance.mistake(
-    "apache/tvm #19643, tracel-ai/burn #5607; the NaN reported in "
-    "microsoft/onnxruntime #28463"
+    "apache/tvm #19643, tracel-ai/burn #5607, microsoft/onnxruntime #28463"
 )
 def subtracts_two_large_squares(x):
     """Right near zero. For a token far from zero it is far off, it may be
@@ -94,7 +93,8 @@ def adds_eps_outside_the_root(x, weight=None, bias=None, *, eps=1e-5):
 
 
 @layer_norm.mistake(
-    "harvardnlp/annotated-transformer #119, codertimo/BERT-pytorch #30, "
+    "harvardnlp/annotated-transformer #119, "
+    "codertimo/BERT-pytorch #30, "
     "hyunwoongko/transformer #7"
 )
 def divides_by_torchs_std(x, weight=None, bias=None, *, eps=1e-5):
@@ -123,7 +123,7 @@ def normalises_over_tokens(x, weight=None, bias=None, *, eps=1e-5):
 
 
 @layer_norm.mistake(
-    "Qualcomm-AI-research/geometric-algebra-transformer #8; asked about in "
+    "Qualcomm-AI-research/geometric-algebra-transformer #8, "
     "karpathy/minGPT #113"
 )
 def normalises_tokens_and_width(x, weight=None, bias=None, *, eps=1e-5):
@@ -179,7 +179,7 @@ def takes_the_statistics_for_constants(x, gradient, *, eps=1e-5):
     return gradient * torch.rsqrt(variance + eps)
 
 
-@layer_norm_backward.mistake("abhiskk/ladder #2 (there in a batch norm)")
+@layer_norm_backward.mistake("abhiskk/ladder #2")
 def forgets_the_path_through_the_variance(x, gradient, *, eps=1e-5):
     """The gradient sums to zero, as it should, but pushes along the token
     itself, although a longer token has the same result.

@@ -28,8 +28,9 @@ def gelu(x):
 
 
 @gelu.mistake(
-    "tinygrad/tinygrad #16162; the other way round in kyutai-labs/pocket- "
-    "tts #278 and m87-labs/kestrel #162"
+    "tinygrad/tinygrad #16162, "
+    "kyutai-labs/pocket-tts #278, "
+    "m87-labs/kestrel #162"
 )
 def takes_the_tanh_formula(x):
     """Every number is within 0.0005 of the right one. A model that was trained
@@ -199,8 +200,7 @@ def block_flops(T, d_model):
 
 
 @block_flops.mistake(
-    "autoliuweijie/FastBERT #14, allenai/olmoearth_pretrain #605; also in a "
-    "notebook of rasbt/LLMs-from-scratch"
+    "autoliuweijie/FastBERT #14, allenai/olmoearth_pretrain #605"
 )
 def counts_linear_layers_only(T, d_model):
     """Of a block of GPT-2 small at T = 1024, 18 % of the work is missing, of
@@ -243,7 +243,7 @@ def gated_width(d_model, multiple):
     return multiple * math.ceil(8 * d_model / 3 / multiple)
 
 
-@gated_width.mistake("stas00/ml-engineering #45 (there in the documentation)")
+@gated_width.mistake("stas00/ml-engineering #45")
 def keeps_four_times_the_width(d_model, multiple):
     """The gated layer wins the comparison, and has half as many weights again
     as the layer that it was compared with.

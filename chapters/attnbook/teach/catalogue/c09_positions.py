@@ -152,7 +152,7 @@ def takes_neighbours_for_pairs(x, angles, *, layout="half"):
     return turned.flatten(-2)
 
 
-@rotate.mistake("asked for in huggingface/transformers #40462")
+@rotate.mistake("huggingface/transformers #40462")
 def lays_the_angles_out_for_the_other(x, angles, *, layout="half"):
     """Vectors change their length, and scores depend on where the text stands,
     not on distances alone.
@@ -244,9 +244,7 @@ def to_half_layout(weight, n_heads):
     return torch.stack(rows)
 
 
-@to_half_layout.mistake(
-    "a wrong number of heads: huggingface/transformers #31788"
-)
+@to_half_layout.mistake("huggingface/transformers #31788")
 def reorders_across_heads(weight, n_heads):
     """Right for a model with one head; with several, the output is garbage.
     cause: All rows are reordered at once, and move from one head to another.
@@ -377,7 +375,7 @@ def new_positions(real, n_new):
     return torch.tensor(rows, device=real.device)
 
 
-@new_positions.mistake("Blaizzy/mlx-vlm #1983; d2l-ai/d2l-en, in its source")
+@new_positions.mistake("Blaizzy/mlx-vlm #1983")
 def numbers_the_new_tokens_from_zero(real, n_new):
     """The first word comes out right, then the text circles or falls apart:
     each new token believes that it opens the text.

@@ -88,8 +88,9 @@ def pre_norm_block(
 
 
 @pre_norm_block.mistake(
-    "pytorch/pytorch #61165, tracel-ai/burn #1056, Howuhh/faster- "
-    "trajectory-transformer #3"
+    "pytorch/pytorch #61165, "
+    "tracel-ai/burn #1056, "
+    "Howuhh/faster-trajectory-transformer #3"
 )
 def keeps_the_normed_input(
     x, attention, feed_forward, attention_norm, feed_forward_norm
@@ -122,9 +123,7 @@ def adds_the_branch_to_itself(
     return x + feed_forward(feed_forward_norm(x))
 
 
-@pre_norm_block.mistake(
-    "NVIDIA/FasterTransformer #555 (there asked about; it is GPT-J's design)"
-)
+@pre_norm_block.mistake("NVIDIA/FasterTransformer #555")
 def reads_the_blocks_input(
     x, attention, feed_forward, attention_norm, feed_forward_norm
 ):
@@ -195,8 +194,7 @@ def norms_first_where_the_text_says_last(
 
 
 @post_norm_block.mistake(
-    "harvardnlp/annotated-transformer #110, intro-llm/intro-llm.github.io "
-    "#51 (both propose it)"
+    "harvardnlp/annotated-transformer #110, intro-llm/intro-llm.github.io #51"
 )
 def norms_the_branch_alone(
     x, attention, feed_forward, attention_norm, feed_forward_norm
@@ -276,7 +274,8 @@ def add_dropped(x, branch, keep, p):
 
 
 @add_dropped.mistake(
-    "hyunwoongko/transformer #8, codertimo/BERT-pytorch #85, "
+    "hyunwoongko/transformer #8, "
+    "codertimo/BERT-pytorch #85, "
     "soobinseo/Transformer-TTS #11"
 )
 def drops_the_stream(x, branch, keep, p):
@@ -348,7 +347,7 @@ def from_gpt2(state):
     }
 
 
-@from_gpt2.mistake("AutoGPTQ/AutoGPTQ #139 (a transpose forgotten there)")
+@from_gpt2.mistake("AutoGPTQ/AutoGPTQ #139")
 def transposes_only_what_does_not_fit(state):
     """The weights load without an error and the outputs are wrong.
     cause: GPT-2 stores a matrix as (in, out), nn.Linear as (out, in). Loading

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from attnbook.teach.inputs import drawn, f64, ints, randns
 from attnbook.teach.proof import call
 from attnbook.teach.seeded import randn
 from attnbook.teach.tasks import task
@@ -32,7 +33,7 @@ def shifted(texts, pad):
     return torch.tensor(tokens), torch.tensor(targets)
 
 
-@shifted.mistake("songlab-cal/tape #32 (there asked about)")
+@shifted.mistake("songlab-cal/tape #32")
 def asks_for_the_token_itself(texts, pad):
     """The loss falls to nearly zero within minutes, and the model writes one
     word for ever: it has learned to repeat its input.
@@ -48,10 +49,7 @@ def asks_for_the_token_itself(texts, pad):
     return tokens, targets
 
 
-@shifted.mistake(
-    "huggingface/transformers #44642, InternLM/InternLM #318 (there asked "
-    "about)"
-)
+@shifted.mistake("huggingface/transformers #44642, InternLM/InternLM #318")
 def shifts_twice(texts, pad):
     """The loss falls, but not far. Asked to write, the model leaves out every
     other word.
@@ -83,22 +81,21 @@ def asks_for_the_padding(texts, pad):
     return tokens, targets
 
 
-def _loss_cases():
-    one = torch.tensor([[[2.0, 0.0, -1.0]]], dtype=torch.float64)
-    first = torch.tensor([[0]])
-    uneven = torch.tensor([[2, 0, 4, 1], [3, 1, -100, -100]])
-    sparse = torch.tensor([[-100, -100, 1], [0, 2, 2], [-100, 0, -100]])
-    return {
-        "one token of three": (one, first),
-        "two texts of four and two": (randn(2, 4, 5, seed=1), uneven),
+@task(
+    against="torch's F.cross_entropy",
+    gradients=True,
+    cases={
+        "one token of three": (f64([[2, 0, -1]]), ints([0])),
+        "two texts of four and two": (
+            randn(2, 4, 5, seed=1),
+            ints([2, 0, 4, 1], [3, 1, -100, -100]),
+        ),
         "large logits, targets here and there": (
             300 * randn(3, 3, 4, seed=2),
-            sparse,
+            ints([-100, -100, 1], [0, 2, 2], [-100, 0, -100]),
         ),
-    }
-
-
-@task(against="torch's F.cross_entropy", gradients=True, cases=_loss_cases)
+    },
+)
 def cross_entropy(logits, targets):
     """the mean of −log p of the targets, in nats, over the targets that are
     not −100: one number from logits (B, T, V) and targets (B, T)"""
@@ -119,9 +116,7 @@ def takes_softmax_twice(logits, targets):
     return F.cross_entropy(probabilities.flatten(0, 1), targets.flatten())
 
 
-@cross_entropy.mistake(
-    "karpathy/nanochat #59 (there between batches that are summed up)"
-)
+@cross_entropy.mistake("karpathy/nanochat #59")
 def divides_by_all_places(logits, targets):
     """The loss of a batch with much padding looks small, though no word was
     guessed better.
@@ -150,7 +145,7 @@ def averages_the_texts_means(logits, targets):
 
 
 def _texts(*lengths, seed):
-    return [-randn(n, seed=seed + n).abs() for n in lengths]
+    return [-text.abs() for text in randns(*zip(lengths), seed=seed)]
 
 
 @task(
@@ -219,19 +214,7 @@ def reads_every_number_as_int(given, defaults):
 
 
 class Parts(list):
-    """The blocks of a torch encoder, and the encoder itself."""
-
-    def __init__(self, encoder):
-        super().__init__(encoder.layers)
-        self.encoder = encoder
-
-    def __repr__(self):
-        return f"{len(self)} blocks"
-
-
-class Norm(nn.LayerNorm):
-    def __repr__(self):
-        return f"LayerNorm({self.normalized_shape[0]})"
+    """The blocks of a torch encoder; `encoder` is all of it."""
 
 
 def _model(vocab_size, d_model, n_layers, seed):
@@ -239,37 +222,22 @@ def _model(vocab_size, d_model, n_layers, seed):
         d_model, 2, 2 * d_model, dropout=0.0, batch_first=True, norm_first=True
     )
     encoder = nn.TransformerEncoder(
-        layer, n_layers, norm=Norm(d_model), enable_nested_tensor=False
-    ).double()
-    for n, (name, parameter) in enumerate(encoder.named_parameters()):
-        values = randn(*parameter.shape, seed=100 * seed + n) / 2
-        is_scale = parameter.ndim == 1 and name.endswith("weight")
-        parameter.data = values + 1 if is_scale else values
-        parameter.requires_grad_(False)
-    return (
-        randn(vocab_size, d_model, seed=seed),
-        randn(8, d_model, seed=seed + 50),
-        Parts(encoder),
-        encoder.norm,
+        layer, n_layers, nn.LayerNorm(d_model), enable_nested_tensor=False
     )
+    encoder = drawn(encoder, seed=seed).requires_grad_(False)
+    blocks = Parts(encoder.layers)
+    blocks.encoder = encoder
+    tokens, positions = randns((vocab_size, d_model), (8, d_model), seed=seed)
+    return tokens, positions, blocks, encoder.norm
 
 
 @task(
     against="torch's TransformerEncoder",
     gradients=True,
     cases=lambda: {
-        "two tokens, one block": (
-            torch.tensor([[1, 1]]),
-            *_model(3, 4, 1, seed=1),
-        ),
-        "four tokens, two blocks": (
-            torch.tensor([[0, 2, 4, 2]]),
-            *_model(5, 6, 2, seed=2),
-        ),
-        "two texts, three blocks": (
-            torch.tensor([[3, 0, 1], [6, 6, 2]]),
-            *_model(7, 4, 3, seed=3),
-        ),
+        "two tokens, one block": (ints([1, 1]), *_model(3, 4, 1, seed=1)),
+        "two blocks": (ints([0, 2, 4, 2]), *_model(5, 6, 2, seed=2)),
+        "two texts": (ints([3, 0, 1], [6, 6, 2]), *_model(7, 4, 3, seed=3)),
     },
 )
 def language_model(tokens, token_table, position_table, blocks, norm):
@@ -282,9 +250,7 @@ def language_model(tokens, token_table, position_table, blocks, norm):
     return blocks.encoder(x) @ token_table.T
 
 
-@language_model.mistake(
-    "guocheng2025/Transformer-Encoder #1 (there asked about)"
-)
+@language_model.mistake("guocheng2025/Transformer-Encoder #1")
 def adds_no_positions(tokens, token_table, position_table, blocks, norm):
     """The model learns, but what it says of a text depends little on the order
     of its words.
@@ -379,36 +345,25 @@ class Table(nn.Module):
 
     def __init__(self, vocab_size, seed):
         super().__init__()
-        values = randn(vocab_size, vocab_size, seed=seed)
-        self.table = nn.Parameter(values)
+        self.table = nn.Parameter(randn(vocab_size, vocab_size, seed=seed))
 
     def forward(self, tokens):
         return F.dropout(self.table[tokens], 1.0, self.training)
 
-    def __repr__(self):
-        return "a model with dropout, in training mode"
 
-
-def _mean_loss_cases():
-    def targets(*rows):
-        return torch.tensor(rows)
-
-    tokens = torch.tensor([[0, 1, 2], [3, 1, 0], [2, 2, 1]])
-    return {
-        "one text": (Table(3, 1), tokens[:1], targets([1, 2, 0])),
-        "three texts, two at a time, one of them short": call(
-            Table(4, 2),
-            tokens,
-            targets([1, 2, 0], [1, 0, 3], [2, -100, -100]),
-            batch_size=2,
-        ),
-    }
+_TOKENS = ints([0, 1, 2], [3, 1, 0], [2, 2, 1])
+_TARGETS = ints([1, 2, 0], [1, 0, 3], [2, -100, -100])
 
 
 @task(
     against="a sum over all targets",
     home="training.mean_loss",
-    cases=_mean_loss_cases,
+    cases=lambda: {
+        "one text": (Table(3, 1), _TOKENS[:1], _TARGETS[:1]),
+        "three texts, two at a time, one of them short": call(
+            Table(4, 2), _TOKENS, _TARGETS, batch_size=2
+        ),
+    },
 )
 def mean_loss(model, tokens, targets, *, batch_size=64):
     """the mean loss over all targets of many texts, without dropout, computed
@@ -432,7 +387,7 @@ def leaves_dropout_on(model, tokens, targets, *, batch_size=64):
         return F.cross_entropy(logits.transpose(1, 2), targets).item()
 
 
-@mean_loss.mistake("macournoyer/neuralconvo #67 (there asked about)")
+@mean_loss.mistake("macournoyer/neuralconvo #67")
 def averages_the_batches_means(model, tokens, targets, *, batch_size=64):
     """The held-out loss depends on the batch size.
     cause: Each batch's mean counts alike, though the last batch is smaller and
@@ -454,14 +409,8 @@ def averages_the_batches_means(model, tokens, targets, *, batch_size=64):
 @task(
     against="math.log2, word by word",
     cases={
-        "one of two characters": (
-            torch.tensor([0.5], dtype=torch.float64).log(),
-            "a",
-        ),
-        "two words of three letters": (
-            torch.tensor([0.25, 0.125]).double().log(),
-            "the mill",
-        ),
+        "one of two characters": (f64(0.5).log(), "a"),
+        "two words of three letters": (f64(0.25, 0.125).log(), "the mill"),
         "letters beyond ASCII": (-randn(3, seed=1).abs(), "où es-tu"),
     },
 )
@@ -472,9 +421,7 @@ def bits_per_character(log_probabilities, text):
     return math.fsum(bits) / len(text)
 
 
-@bits_per_character.mistake(
-    "huggingface/evaluate #241 (the same confusion, the other way)"
-)
+@bits_per_character.mistake("huggingface/evaluate #241")
 def reports_nats_as_bits(log_probabilities, text):
     """The number is too small by a factor of 0.693.
     cause: Nats are reported as bits: a natural logarithm was not divided by ln
@@ -536,7 +483,7 @@ def normalises_the_columns(texts, vocab_size, extra):
     return (counts / counts.sum(0)).log()
 
 
-@bigram.mistake("EleutherAI/gpt-neox #1193 (texts packed into one sequence)")
+@bigram.mistake("EleutherAI/gpt-neox #1193")
 def counts_across_the_texts(texts, vocab_size, extra):
     """The end of one text is counted as followed by the beginning of the next.
     cause: The texts are strung together before the pairs are counted.
@@ -549,20 +496,14 @@ def counts_across_the_texts(texts, vocab_size, extra):
     return (counts / counts.sum(-1, keepdim=True)).log()
 
 
-def _accumulate_cases():
-    one = torch.tensor([[3.0], [6.0]], dtype=torch.float64)
-    return {
-        "two small batches of two targets": (one, [2, 2], 2),
-        "of one and of three targets": (one, [1, 3], 2),
-        "six small batches, three a step": (
-            randn(6, 4, seed=1),
-            [5, 2, 9, 1, 1, 4],
-            3,
-        ),
-    }
-
-
-@task(against="a loop over targets", cases=_accumulate_cases)
+@task(
+    against="a loop over targets",
+    cases={
+        "two small batches of two targets": (f64([3], [6]), [2, 2], 2),
+        "of one and of three targets": (f64([3], [6]), [1, 3], 2),
+        "three a step": (randn(6, 4, seed=1), [5, 2, 9, 1, 1, 4], 3),
+    },
+)
 def accumulate(gradients, targets, n):
     """the gradients of the steps, (M / n, P): that of the mean loss over n
     small batches at a time, from the gradients of their mean losses, (M, P),
@@ -579,7 +520,7 @@ def accumulate(gradients, targets, n):
     return torch.stack(steps)
 
 
-@accumulate.mistake("rasbt/LLMs-from-scratch #299 (the first step)")
+@accumulate.mistake("rasbt/LLMs-from-scratch #299")
 def steps_at_once_and_sums(gradients, targets, n):
     """The first step comes after one small batch, and each is n times as long
     as it should be.

@@ -1,7 +1,6 @@
 """Chapter 12, encoder, decoder, encoder-decoder: tasks and known mistakes."""
 
 import functools
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -10,41 +9,37 @@ from torch import nn
 from attnbook.attention import softmax
 from attnbook.layers import TransformerBlock
 from attnbook.masks import causal_mask
-from attnbook.teach.proof import Case
+from attnbook.teach.inputs import Labelled, drawn, f64, ints, marks, randns
+from attnbook.teach.proof import call
 from attnbook.teach.seeded import randn
 from attnbook.teach.tasks import task
 
-
-def _reading_cases():
-    row = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
-    two = torch.tensor([[1.0, 0.0], [0.0, 2.0]], dtype=torch.float64)
-    real = torch.tensor([True, True, True, False, False])
-    lengths = torch.tensor([[4], [2], [3]])
-    return {
-        "one word reads two": (row, two, real[:2]),
-        "the second of two is padding": (row, two, real[2:4]),
-        "three words read five, two of them padding": (
-            randn(3, 4, seed=1),
-            randn(5, 4, seed=2),
-            real,
-        ),
-        "as many words on either side": (
-            randn(4, 3, seed=3),
-            randn(4, 3, seed=4),
-            real[:4],
-        ),
-        "a batch of unequal lengths": (
-            randn(3, 2, 4, seed=5),
-            randn(3, 4, 4, seed=6),
-            torch.arange(4) < lengths,
-        ),
-    }
+_ROW, _REAL = f64([1, 0]), marks("11100")[0]
 
 
 @task(
     against="torch's scaled_dot_product_attention",
     gradients=True,
-    cases=_reading_cases,
+    cases={
+        "one word reads two": (_ROW, f64([1, 0], [0, 2]), _REAL[:2]),
+        "the second of two is padding": (
+            _ROW,
+            f64([1, 0], [0, 2]),
+            _REAL[2:4],
+        ),
+        "three words read five, two of them padding": (
+            *randns((3, 4), (5, 4), seed=1),
+            _REAL,
+        ),
+        "as many words on either side": (
+            *randns((4, 3), (4, 3), seed=3),
+            _REAL[:4],
+        ),
+        "a batch of unequal lengths": (
+            *randns((3, 2, 4), (3, 4, 4), seed=5),
+            marks("1111", "1100", "1110"),
+        ),
+    },
 )
 def read_source(target, source, real):
     """for each target token the average of the real source tokens, (..., T,
@@ -86,9 +81,7 @@ def reads_the_padding(target, source, real):
     return softmax(scores_of(target, source)) @ source
 
 
-@read_source.mistake(
-    "rexrex9/nlp_torchtext #2; in a text, humza909/LLM_Survey #2"
-)
+@read_source.mistake("rexrex9/nlp_torchtext #2, humza909/LLM_Survey #2")
 def swaps_queries_and_keys(target, source, real):
     """One vector comes out for each token of the source, none for the
     target's; with texts of one length the shape gives nothing away.
@@ -102,39 +95,22 @@ def swaps_queries_and_keys(target, source, real):
     return softmax(scores) @ target
 
 
-class Blocks(nn.ModuleList):
-    """A few seeded blocks with a short name, for the message of a check."""
-
-    def __repr__(self):
-        return f"{len(self)} block{'s' if len(self) > 1 else ''}"
-
-
-class Norm(nn.LayerNorm):
-    def __repr__(self):
-        return "a layer norm"
-
-
-def _encoder_cases():
-    cases = []
-    for n_blocks, size in [(1, (2, 4)), (2, (3, 4)), (3, (2, 5, 4))]:
-        blocks = Blocks(TransformerBlock(4, 2) for _ in range(n_blocks))
-        parts = nn.ModuleList([blocks.double(), Norm(4).double()])
-        with torch.no_grad():
-            for n, parameter in enumerate(parts.parameters()):
-                parameter.copy_(randn(*parameter.shape, seed=n) / 2)
-        for parameter in parts.parameters():
-            parameter.requires_grad_(False)
-        x = randn(*size, seed=n_blocks)
-        cases.append(Case(repr(blocks), (x, *parts)))
-    mask = causal_mask(5)
-    cases.append(Case("a mask", (*cases[-1].args,), {"mask": mask}))
-    return cases
+def _encoder(n_blocks, *size):
+    blocks = nn.ModuleList(TransformerBlock(4, 2) for _ in range(n_blocks))
+    parts = nn.ModuleList([blocks, nn.LayerNorm(4)])
+    parts = drawn(parts, seed=n_blocks).requires_grad_(False)
+    return randn(*size, seed=n_blocks), *parts
 
 
 @task(
     against="torch's F.layer_norm after the blocks",
     gradients=True,
-    cases=_encoder_cases,
+    cases=lambda: {
+        "1 block": _encoder(1, 2, 4),
+        "2 blocks": _encoder(2, 3, 4),
+        "3 blocks": _encoder(3, 2, 5, 4),
+        "a mask": call(*_encoder(3, 2, 5, 4), mask=causal_mask(5)),
+    },
 )
 def encode(x, blocks, norm, mask=None):
     """x after every block, then normalised"""
@@ -173,9 +149,9 @@ def memory_one_block_early(x, blocks, norm, mask=None):
 @task(
     against="slices of lists",
     cases={
-        "two tokens": (torch.tensor([[5, 7]]), 0),
-        "one token": (torch.tensor([[5]]), 0),
-        "a batch": (torch.tensor([[5, 7, 6], [8, 8, 9]]), 1),
+        "two tokens": (ints([5, 7]), 0),
+        "one token": (ints([5]), 0),
+        "a batch": (ints([5, 7, 6], [8, 8, 9]), 1),
     },
 )
 def decoder_input(targets, start):
@@ -196,33 +172,35 @@ def shows_the_answer(targets, start):
     return targets.clone()
 
 
-def _covered_cases():
-    logits = randn(2, 5, 4, seed=30)
-    tokens = torch.tensor([[0, 3, 1, 2, 2], [3, 3, 0, 1, 0]])
-    one = torch.zeros(2, 5, dtype=torch.bool)
-    one[0, 1] = True
-    some = one.clone()
-    some[1] = torch.tensor([True, False, True, True, False])
-    return {
+_LOGITS = randn(2, 5, 4, seed=30)
+_TOKENS = ints([0, 3, 1, 2, 2], [3, 3, 0, 1, 0])
+
+
+@task(
+    against="torch's F.cross_entropy",
+    gradients=True,
+    cases={
         "two words, one covered": (
-            logits[:1, :2],
-            tokens[:1, :2],
-            one[:1, :2],
+            _LOGITS[:1, :2],
+            _TOKENS[:1, :2],
+            marks("01"),
         ),
-        "one word covered in two sentences": (logits, tokens, one),
-        "several covered": (logits, tokens, some),
-        "all covered": (logits, tokens, some | ~some),
-    }
-
-
-@task(against="torch's F.cross_entropy", gradients=True, cases=_covered_cases)
+        "one word covered in two sentences": (
+            _LOGITS,
+            _TOKENS,
+            marks("01000", "00000"),
+        ),
+        "several covered": (_LOGITS, _TOKENS, marks("01000", "10110")),
+        "all covered": (_LOGITS, _TOKENS, marks("11111", "11111")),
+    },
+)
 def covered_loss(logits, tokens, covered):
     """the mean cross-entropy over the covered words alone, in nats"""
     return F.cross_entropy(logits[covered], tokens[covered])
 
 
 @covered_loss.mistake(
-    "huggingface/transformers #20797; by its title, lucidrains/mlm-pytorch #3"
+    "huggingface/transformers #20797, lucidrains/mlm-pytorch #3"
 )
 def counts_words_in_plain_sight(logits, tokens, covered):
     """The loss looks good from the start: a model that only copies what it
@@ -234,28 +212,29 @@ def counts_words_in_plain_sight(logits, tokens, covered):
     return F.cross_entropy(logits.flatten(0, -2), tokens.flatten())
 
 
-def _cover_cases():
-    tokens = torch.tensor([[5, 6, 7, 8], [8, 7, 6, 5]])
-    words = torch.tensor([[1, 2, 3, 4], [4, 3, 2, 1]])
-    kind = torch.tensor([[0.1, 0.85, 0.95, 0.5], [0.79, 0.81, 0.89, 0.91]])
-    chosen = torch.tensor([[True] * 4, [True, True, False, True]])
-    none = torch.zeros(2, 4, dtype=torch.bool)
-    first = torch.tensor([[True, False]])
-    return {
+_WORDS, _OTHERS = (
+    ints([5, 6, 7, 8], [8, 7, 6, 5]),
+    ints([1, 2, 3, 4], [4, 3, 2, 1]),
+)
+_KIND = f64([0.1, 0.85, 0.95, 0.5], [0.79, 0.81, 0.89, 0.91])
+_CHOSEN = marks("1111", "1101")
+
+
+@task(
+    against="a loop over words",
+    cases={
         "a word to be covered, one left alone": (
-            tokens[:1, :2],
-            first,
-            kind[:1, :2],
-            words[:1, :2],
+            _WORDS[:1, :2],
+            marks("10"),
+            _KIND[:1, :2],
+            _OTHERS[:1, :2],
             0,
         ),
-        "nothing chosen": (tokens, none, kind, words, 0),
-        "every kind": (tokens, chosen, kind, words, 0),
-        "another mask token": (tokens, chosen, kind.flip(0), words, 9),
-    }
-
-
-@task(against="a loop over words", cases=_cover_cases)
+        "nothing chosen": (_WORDS, marks("0000", "0000"), _KIND, _OTHERS, 0),
+        "every kind": (_WORDS, _CHOSEN, _KIND, _OTHERS, 0),
+        "another mask token": (_WORDS, _CHOSEN, _KIND.flip(0), _OTHERS, 9),
+    },
+)
 def cover_words(tokens, chosen, kind, random_words, mask_token):
     """the pair (inputs, targets): chosen words covered (kind < 0.8), replaced
     by the random word (0.8 ≤ kind < 0.9) or left; targets are the chosen
@@ -317,9 +296,7 @@ def prefix_mask(n_prefix, n):
     return torch.tensor(rows)
 
 
-@prefix_mask.mistake(
-    "bigscience-workshop/Megatron-DeepSpeed #167 (offsets of the prefix)"
-)
+@prefix_mask.mistake("bigscience-workshop/Megatron-DeepSpeed #167")
 def prefix_one_too_long(n_prefix, n):
     """The prefix reads the first token that is to be guessed; that one guess
     is too good in training and bad in use.
@@ -329,33 +306,29 @@ def prefix_one_too_long(n_prefix, n):
     return causal_mask(n) | (torch.arange(n) <= n_prefix)
 
 
-@dataclass(frozen=True, repr=False)
-class Chain:
+def _chain(*table):
     """A model whose next token depends on the last one alone."""
-
-    table: tuple
-
-    def __call__(self, tokens):
-        return F.one_hot(torch.tensor(self.table)[tokens[:, -1]], 5).double()
-
-    def __repr__(self):
-        return f"a model where {self.table}[t] follows t"
+    label = f"a model where {table}[t] follows t"
+    return Labelled(
+        label,
+        lambda tokens: F.one_hot(ints(*table)[tokens[:, -1]], 5).double(),
+    )
 
 
-def _greedy_cases():
-    chain = Chain((1, 2, 3, 4, 0))
-    start = torch.tensor([[0], [3]])
-    return {
-        "one text, two tokens": (chain, start[:1], 4, 2),
-        "a text that ends": (chain, start[1:], 4, 3),
-        "two texts, one ends earlier": (chain, start, 4, 6),
-        "no end in sight": (Chain((1, 0, 0, 2, 0)), start, 4, 5),
-        "two tokens to start from": (chain, start.repeat(1, 2), 4, 3),
-        "a start that is the stop token": (chain, start[:1] + 4, 4, 3),
-    }
+_RING = _chain(1, 2, 3, 4, 0)
 
 
-@task(against="each text continued alone", cases=_greedy_cases)
+@task(
+    against="each text continued alone",
+    cases={
+        "one text, two tokens": (_RING, ints([0]), 4, 2),
+        "a text that ends": (_RING, ints([3]), 4, 3),
+        "two texts, one ends earlier": (_RING, ints([0], [3]), 4, 6),
+        "no end in sight": (_chain(1, 0, 0, 2, 0), ints([0], [3]), 4, 5),
+        "two tokens to start from": (_RING, ints([0, 0], [3, 3]), 4, 3),
+        "a start that is the stop token": (_RING, ints([4]), 4, 3),
+    },
+)
 def greedy_until(next_scores, start, stop, longest):
     """start and up to `longest` further tokens, each the best next one; a text
     that has ended goes on with `stop`, and when all have ended nothing is

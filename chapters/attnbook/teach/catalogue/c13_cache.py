@@ -7,25 +7,23 @@ import torch.nn.functional as F
 
 from attnbook.gpt import GPT, GPTConfig
 from attnbook.masks import causal_mask
+from attnbook.teach.inputs import drawn, ints, marks, randns
 from attnbook.teach.proof import call
-from attnbook.teach.seeded import randn
 from attnbook.teach.tasks import task
 
-
-def _step_cases():
-    w_query, w_key = randn(3, 2, seed=1), randn(3, 2, seed=2)
-    weights = (w_query, w_key, randn(3, 4, seed=3))
-    x, keys = randn(3, 3, seed=4), randn(5, 2, seed=5)
-    values = randn(5, 4, seed=6)
-    return {
-        "a token after one": (x[:1], keys[:1], values[:1], *weights),
-        "a token after five": (x[1:2], keys, values, *weights),
-        "three tokens after two": (x, keys[:2], values[:2], *weights),
-        "an empty cache": (x, keys[:0], values[:0], *weights),
-    }
+_MATRICES = randns((3, 2), (3, 2), (3, 4), seed=1)
+_X, _KEYS, _VALUES = randns((3, 3), (5, 2), (5, 4), seed=4)
 
 
-@task(against="a loop over tokens", cases=_step_cases)
+@task(
+    against="a loop over tokens",
+    cases={
+        "a token after one": (_X[:1], _KEYS[:1], _VALUES[:1], *_MATRICES),
+        "a token after five": (_X[1:2], _KEYS, _VALUES, *_MATRICES),
+        "three tokens after two": (_X, _KEYS[:2], _VALUES[:2], *_MATRICES),
+        "an empty cache": (_X, _KEYS[:0], _VALUES[:0], *_MATRICES),
+    },
+)
 def decode_step(x, keys, values, w_query, w_key, w_value):
     """the context of each new token, with all keys and all values, the new
     ones behind the cached"""
@@ -103,8 +101,7 @@ def counts_from_the_first_query(n_cached, n_new):
 
 
 @chunk_mask.mistake(
-    "time-series-foundation-models/lag-llama #81, Mikyx-1/TinyLLM #17 (no "
-    "mask at all)"
+    "time-series-foundation-models/lag-llama #81, Mikyx-1/TinyLLM #17"
 )
 def cuts_the_mask_to_one_row(n_cached, n_new):
     """Token by token all is right; in a chunk the tokens see those that come
@@ -125,29 +122,18 @@ def masks_the_new_tokens_alone(n_cached, n_new):
     return causal_mask(n_new)
 
 
-def _tokens(*rows):
-    return torch.tensor(rows, dtype=torch.bool)
+_POSITIONS = {
+    "one token after two": (ints(2), marks("1")),
+    "a token for rows of five and three": (ints(5, 3), marks("1", "1")),
+    "nothing cached, padded on the left": (ints(0, 0), marks("111", "001")),
+    "three rows, padded on either side": (
+        ints(4, 0, 2),
+        marks("011", "100", "000"),
+    ),
+}
 
 
-def _position_cases():
-    return {
-        "one token after two": (torch.tensor([2]), _tokens([1])),
-        "a token for rows of five and three": (
-            torch.tensor([5, 3]),
-            _tokens([1], [1]),
-        ),
-        "nothing cached, padded on the left": (
-            torch.tensor([0, 0]),
-            _tokens([1, 1, 1], [0, 0, 1]),
-        ),
-        "three rows, padded on either side": (
-            torch.tensor([4, 0, 2]),
-            _tokens([0, 1, 1], [1, 0, 0], [0, 0, 0]),
-        ),
-    }
-
-
-@task(against="counting token by token", cases=_position_cases)
+@task(against="counting token by token", cases=_POSITIONS)
 def cached_positions(before, real):
     """the position of each new token, (B, T): how many tokens of its row stand
     before it, `before` of them in the cache; 0 at padding"""
@@ -180,22 +166,20 @@ def counts_the_width_of_the_batch(before, real):
     return (before.max() + columns) * real
 
 
-def _stored_cases():
-    q = randn(2, 2, 1, 3, seed=11)
-    keys, values = randn(2, 2, 4, 3, seed=12), randn(2, 2, 4, 3, seed=13)
-    return {
+_STORED = randns((2, 2, 1, 3), (2, 2, 4, 3), (2, 2, 4, 3), seed=11)
+
+
+@task(
+    against="torch's attention, text by text",
+    cases={
         "one row, two of four slots filled": (
-            q[:1, :1],
-            keys[:1, :1],
-            values[:1, :1],
-            torch.tensor([2]),
+            *(x[:1, :1] for x in _STORED),
+            ints(2),
         ),
-        "rows of three and one": (q, keys, values, torch.tensor([3, 1])),
-        "rows of one and four": (q, keys, values, torch.tensor([1, 4])),
-    }
-
-
-@task(against="torch's attention, text by text", cases=_stored_cases)
+        "rows of three and one": (*_STORED, ints(3, 1)),
+        "rows of one and four": (*_STORED, ints(1, 4)),
+    },
+)
 def attend_stored(q, keys, values, lengths):
     """the context of one query a row, (B, H, 1, d_v), from the first `lengths`
     slots of its row; what stands behind them is not read"""
@@ -233,9 +217,9 @@ def cuts_at_the_longest_row(q, keys, values, lengths):
 @task(
     against="torch.einsum",
     cases={
-        "one query, two keys": (randn(1, 2, seed=21), randn(2, 2, seed=22)),
-        "two heads": (randn(2, 1, 5, seed=23), randn(2, 4, 5, seed=24)),
-        "a batch": (randn(3, 2, 3, 4, seed=25), randn(3, 2, 6, 4, seed=26)),
+        "one query, two keys": randns((1, 2), (2, 2), seed=21),
+        "two heads": randns((2, 1, 5), (2, 4, 5), seed=23),
+        "a batch": randns((3, 2, 3, 4), (3, 2, 6, 4), seed=25),
     },
 )
 def cached_scores(q, keys):
@@ -243,10 +227,7 @@ def cached_scores(q, keys):
     return torch.einsum("...td,...sd->...ts", q, keys) / keys.shape[-1] ** 0.5
 
 
-@cached_scores.mistake(
-    "NeuraLegion/shainet #110 (kept keys rotated again in each step; found "
-    "in a review)"
-)
+@cached_scores.mistake("NeuraLegion/shainet #110")
 def scales_the_cache_in_place(q, keys):
     """The first step is right. From then on the keys in the cache get smaller
     with each step, and attention more and more uniform.
@@ -257,36 +238,33 @@ def scales_the_cache_in_place(q, keys):
     return q @ keys.mT
 
 
-class _Writer(GPT):
-    def __repr__(self):
-        return "a small GPT"
-
-
 def _writer(positions):
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(3)
-        config = GPTConfig(
-            vocab_size=9,
-            context=32,
-            d_model=8,
-            n_heads=2,
-            n_layers=2,
-            positions=positions,
-            initial_std=0.7,
-        )
-        return _Writer(config).double().eval().requires_grad_(False)
+    config = GPTConfig(
+        vocab_size=9,
+        context=32,
+        d_model=8,
+        n_heads=2,
+        n_layers=2,
+        positions=positions,
+    )
+    return drawn(GPT(config), seed=3).eval().requires_grad_(False)
 
 
-def _request_cases():
-    first, second = torch.tensor([3, 1, 4, 1]), torch.tensor([5, 2])
-    return {
-        "two requests": (_writer("rotary"), (first, second), 4),
-        "the same, twice": (_writer("learned"), (second, second), 5),
-        "three requests": (_writer("alibi"), (second, first, second[:1]), 3),
-    }
+_FIRST, _SECOND = ints(3, 1, 4, 1), ints(5, 2)
 
 
-@task(against="each request alone, without a cache", cases=_request_cases)
+@task(
+    against="each request alone, without a cache",
+    cases=lambda: {
+        "two requests": (_writer("rotary"), (_FIRST, _SECOND), 4),
+        "the same, twice": (_writer("learned"), (_SECOND, _SECOND), 5),
+        "three requests": (
+            _writer("alibi"),
+            (_SECOND, _FIRST, _SECOND[:1]),
+            3,
+        ),
+    },
+)
 def answers(model, requests, n):
     """for each request (T,) the n tokens that the model, alone with it, finds
     the likeliest, one after the other; a list of (n,)"""
@@ -320,25 +298,35 @@ def shares_the_cache(model, requests, n):
     return found
 
 
-def _fit_cases():
-    gpt2 = {"n_layers": 12, "n_heads": 12, "n_kv_heads": 12, "d_k": 64}
-    grouped = {"n_layers": 32, "n_heads": 32, "n_kv_heads": 8, "d_k": 128}
-    tiny = {"n_layers": 1, "n_heads": 2, "n_kv_heads": 1, "d_k": 4}
-    return {
-        "a tiny model": call(1000, 100, **tiny, capacity=5, size=4),
-        "GPT-2 small in 16 GB": call(
-            16 * 10**9, 124_439_808, **gpt2, capacity=1024, size=2
-        ),
-        "seven billion, shared heads, 80 GB": call(
-            80 * 10**9, 7_241_732_096, **grouped, capacity=8192, size=2
-        ),
-        "too small for one": call(
-            15 * 10**9, 7_241_732_096, **grouped, capacity=8192, size=2
-        ),
-    }
+def _fit(
+    memory, n_parameters, n_layers, n_heads, n_kv_heads, d_k, capacity, size=2
+):
+    return call(
+        memory,
+        n_parameters,
+        n_layers=n_layers,
+        n_heads=n_heads,
+        n_kv_heads=n_kv_heads,
+        d_k=d_k,
+        capacity=capacity,
+        size=size,
+    )
 
 
-@task(against="a sum over layers", cases=_fit_cases)
+_SEVEN = (7_241_732_096, 32, 32, 8, 128, 8192)
+
+
+@task(
+    against="a sum over layers",
+    cases={
+        "a tiny model": _fit(1000, 100, 1, 2, 1, 4, capacity=5, size=4),
+        "GPT-2 small in 16 GB": _fit(
+            16 * 10**9, 124_439_808, 12, 12, 12, 64, 1024
+        ),
+        "seven billion, shared heads, 80 GB": _fit(80 * 10**9, *_SEVEN),
+        "too small for one": _fit(15 * 10**9, *_SEVEN),
+    },
+)
 def rows_that_fit(
     memory, n_parameters, *, n_layers, n_heads, n_kv_heads, d_k, capacity, size
 ):
@@ -351,9 +339,7 @@ def rows_that_fit(
     return max(0, free // row)
 
 
-@rows_that_fit.mistake(
-    "meta-pytorch/torchtune #38, vllm-project/vllm #29736 (found in a review)"
-)
+@rows_that_fit.mistake("meta-pytorch/torchtune #38, vllm-project/vllm #29736")
 def gives_every_head_a_cache(
     memory, n_parameters, *, n_layers, n_heads, n_kv_heads, d_k, capacity, size
 ):
@@ -380,7 +366,7 @@ def counts_the_heads_twice(
     return max(0, (memory - n_parameters * size) // row)
 
 
-@task(against="a loop over tokens", cases=_position_cases)
+@task(against="a loop over tokens", cases=_POSITIONS)
 def batch_mask(before, real):
     """True where a new token may read a slot, (B, T, S), S the longest row
     afterwards; a token's slot is its position, and padding reads none"""
@@ -418,18 +404,19 @@ def forgets_what_is_cached(before, real):
     return (slots <= place[..., None]) & real[..., None]
 
 
-def _window_cases():
-    store, new = randn(4, 2, seed=31), randn(7, 2, seed=32)
-    return {
-        "a token into a fresh window": (store * 0, 0, new[:1]),
-        "a token into a full one": (store, 4, new[:1]),
-        "three tokens around the end": (store, 6, new[:3]),
-        "a prompt longer than the window": (store * 0, 0, new),
-        "a long chunk later on": (store, 9, new[:6]),
-    }
+_STORE, _NEW = randns((4, 2), (7, 2), seed=31)
 
 
-@task(against="a ring of slots, key by key", cases=_window_cases)
+@task(
+    against="a ring of slots, key by key",
+    cases={
+        "a token into a fresh window": (_STORE * 0, 0, _NEW[:1]),
+        "a token into a full one": (_STORE, 4, _NEW[:1]),
+        "three tokens around the end": (_STORE, 6, _NEW[:3]),
+        "a prompt longer than the window": (_STORE * 0, 0, _NEW),
+        "a long chunk later on": (_STORE, 9, _NEW[:6]),
+    },
+)
 def roll_in(store, n_seen, new):
     """the window (C, d) with the new keys in it: position p stands in slot p
     mod C, the latest C are kept; the given one stays as it is"""
@@ -439,10 +426,7 @@ def roll_in(store, n_seen, new):
     return torch.stack(slots)
 
 
-@roll_in.mistake(
-    "Lightning-AI/litgpt #2182 (also a prompt longer than the window; there "
-    "the end overwrites the start, and the mask does not know)"
-)
+@roll_in.mistake("Lightning-AI/litgpt #2182")
 def keeps_the_start_of_a_long_chunk(store, n_seen, new):
     """Right as long as chunks are shorter than the window; after a long prompt
     the model knows its beginning and not its end.
@@ -456,10 +440,7 @@ def keeps_the_start_of_a_long_chunk(store, n_seen, new):
     return store
 
 
-@roll_in.mistake(
-    "by its title, huggingface/transformers #37574 (wrong from the window's "
-    "length on)"
-)
+@roll_in.mistake("huggingface/transformers #37574")
 def stops_at_the_last_slot(store, n_seen, new):
     """Right until the window is full; from then on all new tokens fall into
     one slot, and the rest grows old.
@@ -476,7 +457,7 @@ def stops_at_the_last_slot(store, n_seen, new):
 
 @task(
     against="a sum over steps",
-    cases=lambda: {
+    cases={
         "two tokens after one": (1, 2, 10, 1),
         "one token: no step after the prefill": (5, 1, 10, 1),
         "no pairs": (3, 4, 7, 0),
@@ -509,9 +490,7 @@ def counts_the_linear_layers_alone(prompt, n, per_token, per_pair):
     return without, (prompt + n - 1) * per_token
 
 
-@writing_flops.mistake(
-    "ml-explore/mlx-lm #1039 (tokens of the prompt read twice)"
-)
+@writing_flops.mistake("ml-explore/mlx-lm #1039")
 def feeds_the_last_token_twice(prompt, n, per_token, per_pair):
     """With the cache one step too many: n of them after the prefill.
     cause: The prefill already gives the first new token, from the logits of

@@ -4,19 +4,16 @@ import math
 
 import torch
 
+from attnbook.teach.inputs import f64, ints
 from attnbook.teach.seeded import randn
 from attnbook.teach.tasks import task
-
-
-def _f64(*rows):
-    return torch.tensor(rows, dtype=torch.float64)
 
 
 @task(
     against="math.exp, row by row",
     cases={
-        "two tokens, colder": (_f64(1.0, 0.0), 0.5),
-        "three tokens, hotter": (_f64(3.0, 1.0, -2.0), 2.0),
+        "two tokens, colder": (f64(1.0, 0.0), 0.5),
+        "three tokens, hotter": (f64(3.0, 1.0, -2.0), 2.0),
         "two rows, as they are": (3 * randn(2, 5, seed=1), 1.0),
         "large logits": (700 * randn(2, 3, seed=2), 0.7),
     },
@@ -32,7 +29,7 @@ def at_temperature(logits, temperature):
     return torch.tensor(rows, dtype=logits.dtype).reshape(logits.shape)
 
 
-@at_temperature.mistake("keras-team/keras #6477 (there asked about)")
+@at_temperature.mistake("keras-team/keras #6477")
 def divides_the_probabilities(logits, temperature):
     """The text is nonsense at every temperature, also at 1, and a lower one
     hardly helps.
@@ -53,26 +50,24 @@ def divides_twice(logits, temperature):
     return (logits / temperature).softmax(-1)
 
 
-def _draw_cases():
-    table = _f64([0.5, 0.25, 0.25], [0.1, 0.6, 0.3])
-    gaps = _f64([0.0, 0.5, 0.0, 0.5, 0.0], [0.0, 0.0, 1.0, 0.0, 0.0])
-    almost = 1 - 2.0**-53
-    return {
-        "two rows of three": (table, _f64(0.6, 0.05)),
-        "a step's very edge": (table[:1], _f64(0.5)),
-        "impossible first tokens, chance 0": (gaps, _f64(0.0, 0.0)),
-        "chance just below 1": (gaps, _f64(almost, almost)),
-        "seven rows": (
-            randn(7, 9, seed=3).softmax(-1),
-            torch.linspace(0, 0.99, 7).double(),
-        ),
-    }
+_TABLE = f64([0.5, 0.25, 0.25], [0.1, 0.6, 0.3])
+_GAPS = f64([0.0, 0.5, 0.0, 0.5, 0.0], [0.0, 0.0, 1.0, 0.0, 0.0])
+_ALMOST = 1 - 2.0**-53
 
 
 @task(
     against="adding shares up to the chance",
     home="generate.draw",
-    cases=_draw_cases,
+    cases={
+        "two rows of three": (_TABLE, f64(0.6, 0.05)),
+        "a step's very edge": (_TABLE[:1], f64(0.5)),
+        "impossible first tokens, chance 0": (_GAPS, f64(0.0, 0.0)),
+        "chance just below 1": (_GAPS, f64(_ALMOST, _ALMOST)),
+        "seven rows": (
+            randn(7, 9, seed=3).softmax(-1),
+            f64(0, 0.2, 0.3, 0.5, 0.6, 0.8, 0.99),
+        ),
+    },
 )
 def draw(probabilities, chance):
     """a token a row, (B,): the first at which the running sum of the
@@ -87,7 +82,7 @@ def draw(probabilities, chance):
     return torch.tensor(tokens)
 
 
-@draw.mistake("pytorch/pytorch #48841 (the symptom)")
+@draw.mistake("pytorch/pytorch #48841")
 def draws_what_cannot_be(probabilities, chance):
     """Once in a very long time a token comes that has the probability 0.
     cause: The search takes the first token at which the running sum reaches
@@ -128,9 +123,9 @@ def _shares(row):
     against="sorted lists",
     home="generate.keep_top_k",
     cases={
-        "one of three": (_f64(2.0, 5.0, 1.0), 1),
-        "two of four, two of them equal": (_f64(1.0, 3.0, 1.0, 0.0), 2),
-        "more than there are": (_f64(1.0, 3.0), 5),
+        "one of three": (f64(2.0, 5.0, 1.0), 1),
+        "two of four, two of them equal": (f64(1.0, 3.0, 1.0, 0.0), 2),
+        "more than there are": (f64(1.0, 3.0), 5),
         "two rows": (randn(2, 6, seed=4), 3),
     },
 )
@@ -160,9 +155,9 @@ def keeps_one_more(logits, k):
     against="sorted lists",
     home="generate.keep_top_p",
     cases={
-        "the second reaches it": (_f64(0.5, 0.41, 0.09).log(), 0.9),
-        "not in order": (_f64(0.1, 0.2, 0.6, 0.1).log(), 0.7),
-        "one alone is above it": (_f64(0.05, 0.9, 0.05).log(), 0.5),
+        "the second reaches it": (f64(0.5, 0.41, 0.09).log(), 0.9),
+        "not in order": (f64(0.1, 0.2, 0.6, 0.1).log(), 0.7),
+        "one alone is above it": (f64(0.05, 0.9, 0.05).log(), 0.5),
         "two rows": (2 * randn(2, 7, seed=5), 0.8),
         "everything": (randn(2, 4, seed=6), 0.999999),
     },
@@ -231,9 +226,9 @@ def gathers_where_it_should_scatter(logits, p):
     against="a comparison with the largest share",
     home="generate.keep_min_p",
     cases={
-        "one of three is out": (_f64(0.6, 0.39, 0.01).log(), 0.1),
-        "p = 0: nothing is out": (_f64(4.0, -30.0), 0.0),
-        "flat: nothing is out": (_f64(1.0, 1.1, 0.9, 1.0), 0.5),
+        "one of three is out": (f64(0.6, 0.39, 0.01).log(), 0.1),
+        "p = 0: nothing is out": (f64(4.0, -30.0), 0.0),
+        "flat: nothing is out": (f64(1.0, 1.1, 0.9, 1.0), 0.5),
         "two rows, negative logits": (2 * randn(2, 7, seed=7) - 9, 0.2),
     },
 )
@@ -263,8 +258,8 @@ def compares_logits(logits, p):
     against="a loop over numbers",
     home="generate.penalise",
     cases={
-        "a positive one": (_f64(2.0, 1.0), torch.tensor([True, False]), 2.0),
-        "a negative one": (_f64(-2.0, 1.0), torch.tensor([True, False]), 2.0),
+        "a positive one": (f64(2.0, 1.0), torch.tensor([True, False]), 2.0),
+        "a negative one": (f64(-2.0, 1.0), torch.tensor([True, False]), 2.0),
         "two rows": (randn(2, 6, seed=8), randn(2, 6, seed=9) > 0, 1.3),
         "a reward": (randn(5, seed=10), randn(5, seed=11) > 0, 0.8),
     },
@@ -308,7 +303,7 @@ def goes_on(chosen, stop):
     return found
 
 
-@goes_on.mistake("Lightning-AI/lit-llama #153 (noticed in review)")
+@goes_on.mistake("Lightning-AI/lit-llama #153")
 def ends_all_with_the_first(chosen, stop):
     """In a batch most texts break off in the middle; alone each of them is
     whole.
@@ -317,7 +312,7 @@ def ends_all_with_the_first(chosen, stop):
     return [not any(token in stop for token in chosen)] * len(chosen)
 
 
-@goes_on.mistake("lucidrains/h-transformer-1d #9 (the symptom)")
+@goes_on.mistake("lucidrains/h-transformer-1d #9")
 def waits_for_all_to_end_at_once(chosen, stop):
     """The stop token works for one text. In a batch the texts run on behind
     their end.
@@ -382,9 +377,9 @@ def takes_zeros_for_padding(sequences, *, device=None):
 @task(
     against="sorted lists",
     cases={
-        "the second reaches it": (_f64(0.5, 0.25, 0.25), 0.7),
-        "one is enough": (_f64(0.125, 0.875), 0.5),
-        "exactly reached": (_f64(0.25, 0.5, 0.25), 0.75),
+        "the second reaches it": (f64(0.5, 0.25, 0.25), 0.7),
+        "one is enough": (f64(0.125, 0.875), 0.5),
+        "exactly reached": (f64(0.25, 0.5, 0.25), 0.75),
         "nine tokens, not in order": (randn(9, seed=12).softmax(-1), 0.8),
         "flat": (torch.full((8,), 0.125).double(), 0.9),
     },
@@ -415,14 +410,11 @@ def counts_up_to_p(probabilities, p):
 @task(
     against="a loop over rows",
     cases={
-        "one row of one": (randn(1, 1, 3, seed=13), torch.tensor([1])),
-        "two rows of three and one": (
-            randn(2, 3, 2, seed=14),
-            torch.tensor([3, 1]),
-        ),
+        "one row of one": (randn(1, 1, 3, seed=13), ints(1)),
+        "two rows of three and one": (randn(2, 3, 2, seed=14), ints(3, 1)),
         "nobody fills the last column": (
             randn(3, 5, 2, seed=15),
-            torch.tensor([2, 4, 1]),
+            ints(2, 4, 1),
         ),
     },
 )
@@ -446,21 +438,11 @@ def takes_the_last_column(logits, lengths):
 @task(
     against="a sum over tokens",
     cases={
-        "one token of two": (_f64([1.0, 0.0]), torch.tensor([0]), 1.0, 2),
-        "hotter": (_f64([2.0, 0.0, 1.0]), torch.tensor([0]), 2.0, 3),
-        "k cuts": (_f64([2.0, 0.0, 1.0]), torch.tensor([2]), 1.0, 2),
-        "four tokens": (
-            randn(4, 6, seed=16),
-            randn(4, 6, seed=16).argmax(-1),
-            0.7,
-            3,
-        ),
-        "a token that was cut": (
-            _f64([2.0, 0.0, 1.0]),
-            torch.tensor([1]),
-            0.5,
-            2,
-        ),
+        "one token of two": (f64([1.0, 0.0]), ints(0), 1.0, 2),
+        "hotter": (f64([2.0, 0.0, 1.0]), ints(0), 2.0, 3),
+        "k cuts": (f64([2.0, 0.0, 1.0]), ints(2), 1.0, 2),
+        "four tokens": (randn(4, 6, seed=16), ints(2, 0, 5, 3), 0.7, 6),
+        "a token that was cut": (f64([2.0, 0.0, 1.0]), ints(1), 0.5, 2),
     },
 )
 def chance_of_text(logits, tokens, temperature, k):
@@ -489,20 +471,20 @@ def tells_the_models_chance(logits, tokens, temperature, k):
     return logs.gather(-1, tokens[:, None]).sum()
 
 
-def _race_cases():
-    def noise(*size, seed):
-        generator = torch.Generator().manual_seed(seed)
-        return torch.rand(size, generator=generator, dtype=torch.float64)
-
-    return {
-        "two tokens": (_f64([0.0, 1.0]), _f64([0.9, 0.2])),
-        "one row of five": (randn(1, 5, seed=17), noise(1, 5, seed=18)),
-        "fifty rows": (randn(50, 4, seed=19), noise(50, 4, seed=20)),
-        "a token that is out": (_f64([-math.inf, 0.0]), _f64([0.999, 0.01])),
-    }
+def _noise(*size, seed):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.rand(size, generator=generator, dtype=torch.float64)
 
 
-@task(against="math.log, number by number", cases=_race_cases)
+@task(
+    against="math.log, number by number",
+    cases={
+        "two tokens": (f64([0.0, 1.0]), f64([0.9, 0.2])),
+        "one row of five": (randn(1, 5, seed=17), _noise(1, 5, seed=18)),
+        "fifty rows": (randn(50, 4, seed=19), _noise(50, 4, seed=20)),
+        "a token that is out": (f64([-math.inf, 0.0]), f64([0.999, 0.01])),
+    },
+)
 def race(logits, noise):
     """a token a row, (B,): the one with the largest logit − log(−log noise),
     from logits (B, V) and noise (B, V) in (0, 1)"""
@@ -524,7 +506,7 @@ def subtracts_the_noise(logits, noise):
     return (logits.softmax(-1) - noise).argmax(-1)
 
 
-@race.mistake("chainer/chainerrl #104 (by its title), ermongroup/subsets #6")
+@race.mistake("chainer/chainerrl #104, ermongroup/subsets #6")
 def adds_the_wrong_sign(logits, noise):
     """The frequencies are near the probabilities, and not equal to them.
     cause: The noise −log(−log u) is subtracted instead of added. Its large
