@@ -44,22 +44,19 @@ def takes_d_k_for_any_inputs(d_k, mean=0.0, variance=1.0):
 
 
 _sdpa = F.scaled_dot_product_attention
-_HALVES, _FAR = f64(0.5, 0.5), randn(5, seed=1).softmax(-1) ** 4
+_FAR = randn(5, seed=1).softmax(-1) ** 4
 _ROWS = randn(3, 5, seed=2).softmax(-1)
 _BATCH = randn(2, 3, 4, seed=3).softmax(-1)
+_WEIGHTS = {
+    "two equal weights": (f64(0.5, 0.5),),
+    "all weight on one of three keys": (f64(0, 1, 0),),
+    "a weight far from the others": (_FAR,),
+    "three queries, five keys": (_ROWS,),
+}
 _THOUSAND = randn(1000, seed=4).softmax(-1)
 
 
-@task(
-    against="torch.special.entr",
-    cases={
-        "two equal weights": (_HALVES,),
-        "all weight on one of three keys": (f64(0, 1, 0),),
-        "a weight far from the others": (_FAR,),
-        "three queries, five keys": (_ROWS,),
-        "a batch": (_BATCH,),
-    },
-)
+@task(against="torch.special.entr", cases=_WEIGHTS | {"a batch": (_BATCH,)})
 def entropy(weights):
     """−Σ a log a over the last axis, in nats; a weight of 0 adds 0"""
     return torch.special.entr(weights).sum(-1)
@@ -76,15 +73,7 @@ def takes_the_log_of_zero(weights):
     return -(weights * weights.log()).sum(-1)
 
 
-@task(
-    against="torch's jacobian of softmax",
-    cases={
-        "two equal weights": (_HALVES,),
-        "all weight on one of three keys": (f64(0, 1, 0),),
-        "a weight far from the others": (_FAR,),
-        "three queries, five keys": (_ROWS,),
-    },
-)
+@task(against="torch's jacobian of softmax", cases=_WEIGHTS)
 def softmax_jacobian(weights):
     """the matrix of ∂aᵢ/∂sⱼ for weights a = softmax(s): (..., S, S)"""
     total = weights.sum(-1, keepdim=True)
@@ -108,7 +97,7 @@ def keeps_only_the_diagonal(weights):
 @task(
     against="torch's autograd",
     cases={
-        "two equal weights": (_HALVES, randn(2, seed=10)),
+        "two equal weights": (f64(0.5, 0.5), randn(2, seed=10)),
         "all weight on one of three keys": (f64(0, 1, 0), randn(3, seed=11)),
         "three queries, five keys": (_ROWS, randn(3, 5, seed=13)),
         "a batch": (_BATCH, randn(2, 3, 4, seed=14)),

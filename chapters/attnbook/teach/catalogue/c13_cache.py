@@ -239,15 +239,9 @@ def scales_the_cache_in_place(q, keys):
 
 
 def _writer(positions):
-    config = GPTConfig(
-        vocab_size=9,
-        context=32,
-        d_model=8,
-        n_heads=2,
-        n_layers=2,
-        positions=positions,
-    )
-    return drawn(GPT(config), seed=3).eval().requires_grad_(False)
+    sizes = dict(vocab_size=9, context=32, d_model=8, n_heads=2, n_layers=2)
+    model = drawn(GPT(GPTConfig(**sizes, positions=positions)), seed=3)
+    return model.eval().requires_grad_(False)
 
 
 _FIRST, _SECOND = ints(3, 1, 4, 1), ints(5, 2)
@@ -298,19 +292,9 @@ def shares_the_cache(model, requests, n):
     return found
 
 
-def _fit(
-    memory, n_parameters, n_layers, n_heads, n_kv_heads, d_k, capacity, size=2
-):
-    return call(
-        memory,
-        n_parameters,
-        n_layers=n_layers,
-        n_heads=n_heads,
-        n_kv_heads=n_kv_heads,
-        d_k=d_k,
-        capacity=capacity,
-        size=size,
-    )
+def _fit(memory, n_parameters, *sizes, size=2):
+    names = ("n_layers", "n_heads", "n_kv_heads", "d_k", "capacity")
+    return call(memory, n_parameters, **dict(zip(names, sizes)), size=size)
 
 
 _SEVEN = (7_241_732_096, 32, 32, 8, 128, 8192)
@@ -319,7 +303,7 @@ _SEVEN = (7_241_732_096, 32, 32, 8, 128, 8192)
 @task(
     against="a sum over layers",
     cases={
-        "a tiny model": _fit(1000, 100, 1, 2, 1, 4, capacity=5, size=4),
+        "a tiny model": _fit(1000, 100, 1, 2, 1, 4, 5, size=4),
         "GPT-2 small in 16 GB": _fit(
             16 * 10**9, 124_439_808, 12, 12, 12, 64, 1024
         ),
