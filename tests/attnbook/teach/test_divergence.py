@@ -7,9 +7,6 @@ from types import MethodType
 
 import pytest
 import torch
-from attnbook.masks import padding_mask
-from attnbook.pretrained import load, pairs_of
-from attnbook.teach.divergence import Divergence, Row, compare, record
 from torch import nn
 from transformers import (
     GPT2Config,
@@ -17,6 +14,10 @@ from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
 )
+
+from attnbook.masks import padding_mask
+from attnbook.pretrained import load, pairs_of
+from attnbook.teach.divergence import Divergence, Row, compare, record
 
 # What is kept.
 
