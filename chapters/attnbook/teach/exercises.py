@@ -6,8 +6,9 @@ import difflib
 from collections.abc import Callable
 
 from attnbook.teach.catalogue import all_mistakes, all_tasks
-from attnbook.teach.proof import Disagreement, agrees, listed, say
+from attnbook.teach.proof import Disagreement, agrees
 from attnbook.teach.tasks import Task, judge
+from attnbook.teach.words import listed, say
 
 
 class _Check:

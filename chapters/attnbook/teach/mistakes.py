@@ -6,8 +6,8 @@ import re
 
 from attnbook.teach.catalogue import all_mistakes
 from attnbook.teach.notebook import show_code
-from attnbook.teach.proof import say
 from attnbook.teach.tasks import Mistake
+from attnbook.teach.words import say
 
 _THREAD = re.compile(r"([\w.-]+/[\w.-]+) ((?:#\d+(?:, )?)+)")
 

@@ -11,8 +11,6 @@ import copy
 import inspect
 import itertools
 import math
-import sys
-import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,6 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
+
+from attnbook.teach.words import is_numbers, listed, plain_repr, say, sizes
 
 
 class Disagreement(AssertionError):
@@ -95,7 +95,7 @@ def _difference(ours, theirs, within, equal_nan):
             return _type_difference(ours, theirs)
         parts = {f"entry {k!r}": (ours[k], theirs[k]) for k in theirs}
         return _part_difference(parts, within, equal_nan)
-    if isinstance(theirs, (tuple, list)) and not _is_numbers(theirs):
+    if isinstance(theirs, (tuple, list)) and not is_numbers(theirs):
         if not isinstance(ours, (tuple, list)) or len(ours) != len(theirs):
             return _type_difference(ours, theirs)
         pairs = enumerate(zip(ours, theirs))
@@ -384,23 +384,6 @@ def _fixed_weights(part: Tensor) -> Tensor:
     return weights.to(part.device, part.dtype)
 
 
-def sizes(args: Any) -> str:
-    """The shapes in a result or in arguments: ``2×3×4, 5×4``."""
-    found = []
-    for a in args:
-        if hasattr(a, "shape"):
-            found.append("×".join(str(n) for n in a.shape) or "scalar")
-        elif isinstance(a, Mapping):
-            found.append(sizes(a.values()))
-        elif isinstance(a, (tuple, list)) and not _is_numbers(a):
-            found.append(sizes(a))
-        elif isinstance(a, (tuple, list)):
-            found.append(str(len(a)))
-        elif isinstance(a, (int, float)):
-            found.append(f"{a:g}")
-    return ", ".join(found)
-
-
 def _require_numbers(reference: Any) -> None:
     """Raise if a reference has nothing in it that could be compared."""
     for leaf in tree_leaves(reference):
@@ -433,52 +416,6 @@ def _what(reference, within):
     return f"{size} {kind}s{bound}"
 
 
-def listed(words: Iterable[str], most: int = 3) -> str:
-    """Words in a row: ``one, two, three and 5 more``, or ``one and two``."""
-    words = list(words)
-    if len(words) > most + 1:
-        return f"{', '.join(words[:most])} and {len(words) - most} more"
-    *front, last = words
-    return f"{', '.join(front)} and {last}" if front else last
-
-
-#: Words for where not every sign can be printed.
-_ASCII = str.maketrans(
-    {
-        "Δ": "D",
-        "≤": "<=",
-        "×": "x",
-        "∞": "inf",
-        "−": "-",
-        "→": "->",
-        "√": "root ",
-    }
-)
-
-
-def fill(text: str, indent: str = "") -> str:
-    """Text wrapped at 79 columns, later lines two columns further in."""
-    return textwrap.fill(
-        text,
-        79,
-        initial_indent=indent,
-        subsequent_indent=indent + "  ",
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-
-
-def say(text: str) -> None:
-    """Print a text wrapped, on a terminal of ASCII too."""
-    text = "\n".join(map(fill, text.splitlines()))
-    try:
-        print(text)
-    except UnicodeEncodeError:
-        code = sys.stdout.encoding or "ascii"
-        text = text.translate(_ASCII)
-        print(text.encode(code, "backslashreplace").decode(code))
-
-
 def _as_tensor(x):
     if isinstance(x, Tensor):
         return x.detach().cpu()
@@ -498,16 +435,6 @@ def _kind(x: Tensor) -> str:
     return "float" if x.is_floating_point() else "integer"
 
 
-def _is_numbers(items) -> bool:
-    """Whether a list, nested or not, holds numbers and nothing else."""
-    return len(items) > 0 and all(
-        _is_numbers(i)
-        if isinstance(i, (tuple, list))
-        else isinstance(i, (int, float))
-        for i in items
-    )
-
-
 def _type_difference(ours, theirs) -> Difference:
     return Difference(
         "type",
@@ -525,11 +452,3 @@ def _describe(x) -> str:
     if isinstance(x, Tensor):
         return f"a tensor of {x.dtype}, {x.layout}"
     return f"{type(x).__name__} {plain_repr(x)}"[:60]
-
-
-def plain_repr(x: Any) -> str:
-    """What `repr` says, or where it raises the type's name."""
-    try:
-        return repr(x)
-    except Exception:
-        return f"a {type(x).__name__}"

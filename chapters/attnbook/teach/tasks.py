@@ -19,18 +19,16 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Tensor, nn
 
 from attnbook.teach.proof import (
     Case,
     Outcome,
     as_cases,
     attempt,
-    fill,
     outcome_difference,
-    plain_repr,
     run,
 )
+from attnbook.teach.words import brief, fill
 
 #: Labels and arguments (a tuple, or `call`), or a function that makes them.
 Cases = Mapping[str, Any] | Callable[[], Mapping[str, Any]]
@@ -155,7 +153,8 @@ class Mistake:
         source = textwrap.dedent(inspect.getsource(self.wrong))
         source = source[re.search(r"^def ", source, re.M).start() :]
         docstring = re.compile(r'\n *""".*?"""\n+', re.DOTALL)
-        return docstring.sub("\n", source, count=1).rstrip()
+        source = docstring.sub("\n", source, count=1).rstrip()
+        return re.sub(r"  # noqa.*", "", source)
 
 
 @dataclass(frozen=True)
@@ -277,34 +276,6 @@ def _inputs(case: Case) -> str:
     named += [f"{name}={brief(a)}" for name, a in case.kwargs.items()]
     called = fill(f"called with {', '.join(named)}", "  ")
     return f"  the case: {case.label}\n{called}"
-
-
-def brief(value: Any, digits: int = 4) -> str:
-    """A value on a line or two: small tensors whole, larger ones by shape."""
-    if isinstance(value, (tuple, list)) and any(
-        isinstance(v, (Tensor, nn.Module)) for v in value
-    ):
-        return "(" + ", ".join(brief(v, digits) for v in value) + ")"
-    if isinstance(value, Mapping):
-        inside = (f"{k!r}: {brief(v, digits)}" for k, v in value.items())
-        return "{" + ", ".join(inside) + "}"
-    if not isinstance(value, Tensor):
-        if isinstance(value, nn.Module):
-            return f"a {type(value).__name__}"
-        if inspect.isfunction(value) or inspect.isbuiltin(value):
-            return value.__name__
-        if isinstance(value, float):
-            return f"{value:.{digits + 2}g}"
-        return plain_repr(value)
-    try:
-        if value.numel() > 16:
-            return f"a tensor of shape {tuple(value.shape)}"
-        value = value.detach().cpu()
-        if value.is_floating_point():
-            value = value.double().round(decimals=digits) + 0.0
-        return str(value.tolist())
-    except Exception:  # sparse, quantised or without numbers
-        return f"a tensor of {value.dtype}, {value.layout}"
 
 
 def _apart(a: Any, b: Any) -> tuple[str, str]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+
 from attnbook.attention import softmax
 from attnbook.teach.catalogue import all_mistakes, all_tasks
 from attnbook.teach.exercises import check

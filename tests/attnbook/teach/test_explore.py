@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 import torch
+
 from attnbook.teach import explore as room
 from attnbook.teach.explore import KINDS, explore
 

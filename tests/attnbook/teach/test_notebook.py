@@ -5,6 +5,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
+
 from attnbook.attention import softmax, split_heads
 from attnbook.teach import figures, notebook
 

@@ -97,7 +97,7 @@ def leans_on_a_global(x, w_query, w_key, w_value):
     line above?"""
     q, k, v = x @ w_query, x @ w_key, x @ w_value
     scores = q @ k.transpose(-2, -1) / k.shape[-1] ** 0.5
-    weights = torch.softmax(scores, dim=-1)
+    weights = torch.softmax(scores, dim=-1)  # noqa: F841
     return attention_weights @ v
 
 

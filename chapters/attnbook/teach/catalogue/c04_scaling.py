@@ -158,8 +158,8 @@ def _qkv(leading, n_queries, n_keys, d_k, d_v, *, seed, by=1):
         ),
         "a scale given": call(*_qkv((), 2, 3, 4, 2, seed=23), scale=0.3),
         "a scale of 0": call(*_qkv((), 2, 3, 4, 2, seed=23), scale=0.0),
-        # The raw score of the first key, 65536, is too large for float16; the
-        # scaled ones, 8192 and 4096, are exact, and so are the weights 1 and 0.
+        # The raw score of the first key, 65536, is too large for float16. The
+        # scaled ones, 8192 and 4096, are exact, so are the weights 1 and 0.
         "float16, too large before the scale": (
             _WIDE[:1],
             _WIDE,

@@ -1,0 +1,120 @@
+"""Values and sentences as text, the same on every machine."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import textwrap
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+
+def brief(value: Any, digits: int = 4) -> str:
+    """A value on a line or two: small tensors whole, larger ones by shape."""
+    if isinstance(value, (tuple, list)) and any(
+        isinstance(v, (Tensor, nn.Module)) for v in value
+    ):
+        return "(" + ", ".join(brief(v, digits) for v in value) + ")"
+    if isinstance(value, Mapping):
+        inside = (f"{k!r}: {brief(v, digits)}" for k, v in value.items())
+        return "{" + ", ".join(inside) + "}"
+    if not isinstance(value, Tensor):
+        if isinstance(value, nn.Module):
+            return f"a {type(value).__name__}"
+        if inspect.isfunction(value) or inspect.isbuiltin(value):
+            return value.__name__
+        if isinstance(value, float):
+            return f"{value:.{digits + 2}g}"
+        return plain_repr(value)
+    try:
+        if value.numel() > 16:
+            return f"a tensor of shape {tuple(value.shape)}"
+        value = value.detach().cpu()
+        if value.is_floating_point():
+            value = value.double().round(decimals=digits) + 0.0
+        return str(value.tolist())
+    except Exception:  # sparse, quantised or without numbers
+        return f"a tensor of {value.dtype}, {value.layout}"
+
+
+def sizes(args: Any) -> str:
+    """The shapes in a result or in arguments: ``2×3×4, 5×4``."""
+    found = []
+    for a in args:
+        if hasattr(a, "shape"):
+            found.append("×".join(str(n) for n in a.shape) or "scalar")
+        elif isinstance(a, Mapping):
+            found.append(sizes(a.values()))
+        elif isinstance(a, (tuple, list)) and not is_numbers(a):
+            found.append(sizes(a))
+        elif isinstance(a, (tuple, list)):
+            found.append(str(len(a)))
+        elif isinstance(a, (int, float)):
+            found.append(f"{a:g}")
+    return ", ".join(found)
+
+
+def listed(words: Iterable[str], most: int = 3) -> str:
+    """Words in a row: ``one, two, three and 5 more``, or ``one and two``."""
+    words = list(words)
+    if len(words) > most + 1:
+        return f"{', '.join(words[:most])} and {len(words) - most} more"
+    *front, last = words
+    return f"{', '.join(front)} and {last}" if front else last
+
+
+def fill(text: str, indent: str = "") -> str:
+    """Text wrapped at 79 columns, later lines two columns further in."""
+    return textwrap.fill(
+        text,
+        79,
+        initial_indent=indent,
+        subsequent_indent=indent + "  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+#: Words for where not every sign can be printed.
+_ASCII = str.maketrans(
+    {
+        "Δ": "D",
+        "≤": "<=",
+        "×": "x",
+        "∞": "inf",
+        "−": "-",
+        "→": "->",
+        "√": "root ",
+    }
+)
+
+
+def say(text: str) -> None:
+    """Print a text wrapped, on a terminal of ASCII too."""
+    text = "\n".join(map(fill, text.splitlines()))
+    try:
+        print(text)
+    except UnicodeEncodeError:
+        code = sys.stdout.encoding or "ascii"
+        text = text.translate(_ASCII)
+        print(text.encode(code, "backslashreplace").decode(code))
+
+
+def plain_repr(x: Any) -> str:
+    """What `repr` says, or where it raises the type's name."""
+    try:
+        return repr(x)
+    except Exception:
+        return f"a {type(x).__name__}"
+
+
+def is_numbers(items) -> bool:
+    """Whether a list, nested or not, holds numbers and nothing else."""
+    return len(items) > 0 and all(
+        is_numbers(i)
+        if isinstance(i, (tuple, list))
+        else isinstance(i, (int, float))
+        for i in items
+    )
