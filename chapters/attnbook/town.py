@@ -99,18 +99,11 @@ class Question:
 class Town:
     """A language of stories: some people go somewhere, some of them go back
     there, and other sentences stand in between.
-
-    Args:
-        people: how many people go somewhere, at least and at most.
-        returns: how often one of them goes back, at least and at most.
-        asides: how many other sentences there are at most.
-        aside: how probable it is that one of them comes next.
-
-    Raises:
-        ValueError: numbers that the town cannot hold.
     """
 
-    people: tuple[int, int] = option((2, 4), "who go", at_least=2, at_most=8)
+    people: tuple[int, int] = option(  # at least and at most
+        (2, 4), "how many go somewhere", at_least=2, at_most=8
+    )
     returns: tuple[int, int] = option((2, 3), "who go back", at_least=1)
     asides: int = option(2, "other sentences, at most", at_least=0)
     aside: float = option(0.2, "how probable one is", at_least=0, below=1)
@@ -190,17 +183,12 @@ class Town:
         After the end of a story nothing follows, and it is empty.
 
         Raises:
-            ValueError: a beginning that is not in the language, naming the
-                first word that cannot stand where it does.
+            ValueError: no beginning of a story; its first wrong word.
         """
         return dict(self._read(prefix)[1])
 
     def log_probabilities(self, story: Sequence[str]) -> list[float]:
-        """log p of each word of a story given the words before it, in nats.
-
-        Raises:
-            ValueError: as in `next_words`.
-        """
+        """log p of each word of a story given the words before it, in nats."""
         return self._read(story)[0]
 
     def entropy(self, stories: Iterable[Sequence[str]]) -> float:
@@ -228,10 +216,7 @@ class Town:
     def batches(
         self, size: int, generator: torch.Generator
     ) -> tuple[Tensor, Tensor]:
-        """Fresh stories: tokens and targets, each (B, T), see `encode`.
-
-        T is the longest story's length, and never above `longest`.
-        """
+        """Fresh stories: tokens and targets, each (B, T), see `encode`."""
         seed = int(torch.randint(2**62, (), generator=generator))
         return encode(self.stories(size, seed=seed))
 
@@ -252,10 +237,6 @@ class Town:
         bank offer a word for each bank; who left it might have left either.
         In half of those about agreement the nearest noun is of the other
         number.
-
-        Raises:
-            ValueError: an unknown kind; so many people that some have to be
-                where they usually are.
         """
         one_of("kind", kind, KINDS)
         most = self.people[1]
