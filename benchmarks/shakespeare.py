@@ -35,7 +35,7 @@ NANOGPT = (
 ).split()
 SAME = (
     "--context 64 --batch-size 12 --n-layers 4 --n-heads 4 --d-model 128 "
-    "--d-ff 341 --steps 2000 --peak 4e-3 --final 0.1 --initial-std 0.05"
+    "--steps 2000 --peak 4e-3 --final 0.1 --initial-std 0.05"
 ).split()
 
 

@@ -34,7 +34,6 @@ TEXT_CONFIG = GPTConfig(
     d_model=64,
     n_heads=4,
     n_layers=4,
-    d_ff=192,
     bias=False,
     positions="rotary",
     activation="swiglu",
