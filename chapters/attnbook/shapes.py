@@ -51,7 +51,8 @@ def expect(
         TypeError: what is no tensor, or one of another type.
         ValueError: shapes that do not fit.
     """
-    sizes, shapes, axes, dtypes = {}, {}, {}, {}
+    sizes: dict[str, int] = {}
+    shapes, axes, dtypes = {}, {}, {}
     for name, given in named.items():
         if isinstance(given, tuple):
             x = expect_tensor(name, given[0], kind)
