@@ -5,6 +5,13 @@ import math
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import BloomConfig, LlamaConfig
+from transformers.models.bloom.modeling_bloom import build_alibi_tensor
+from transformers.models.gptj import modeling_gptj
+from transformers.models.llama import modeling_llama
+
 from attnbook.positions import (
     alibi_bias,
     alibi_slopes,
@@ -15,12 +22,6 @@ from attnbook.positions import (
 )
 from attnbook.teach.proof import agrees
 from attnbook.teach.seeded import randn
-from hypothesis import given
-from hypothesis import strategies as st
-from transformers import BloomConfig, LlamaConfig
-from transformers.models.bloom.modeling_bloom import build_alibi_tensor
-from transformers.models.gptj import modeling_gptj
-from transformers.models.llama import modeling_llama
 
 
 @pytest.mark.parametrize("given", [{}, {"base": 50.0}])
