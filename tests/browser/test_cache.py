@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from figure import Figure, numbers
+from figure import Figure
 from playwright.sync_api import expect
 
 PAGE = "13_kv_cache"
