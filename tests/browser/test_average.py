@@ -28,8 +28,6 @@ def assert_shows(figure, loads):
     expected = np.stack([weights, values, weights * values], axis=-1)
     assert np.array(rows) == pytest.approx(expected, abs=0.0051)
     assert total == pytest.approx([average], abs=0.0051)
-    lengths = [*(weights * values), average] / values.max()
-    assert figure.bars("Weight × value") == pytest.approx(lengths, abs=0.02)
     said = numbers(figure.said.partition("; ")[2])
     assert said[:4] == pytest.approx([*weights, average], abs=0.0051)
 

@@ -13,8 +13,6 @@ SPOILED = {
     ' style="filter: grayscale(1)">',
     "formulaFaults()": '<p class="katex"><b class="katex-html">'
     '<span style="color: red">x',
-    "lettersOfLines().filter((n) => n > 120)": "<section><p style="
-    f'"width: 80rem">{"word " * 60}</p></section>',
     "focusFaults()": '<button autofocus style="outline: none">a</button>',
     "color-contrast": '<pre><b style="color: #999; background: #fff">pale',
     "button-name": "<button></button>",
