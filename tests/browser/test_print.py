@@ -65,25 +65,6 @@ def book(chromium: Browser, address: str) -> Iterator[tuple]:
     yield document, pdf.print_numbered(chromium, address, document)
 
 
-def headings(items: list) -> list[str]:
-    return [
-        title
-        for item in items
-        for title in (item.title, *headings(item.children))
-    ]
-
-
-def test_the_bookmarks_are_the_headings(book: tuple) -> None:
-    document, printed = book
-    with printed.open_outline() as outline:
-        chapters = [item.title for item in outline.root]
-        found = headings(outline.root)
-    assert chapters == [title.get_text() for title in document.select("h1")]
-    assert found == [
-        title.get_text() for title in document.select("h1, h2, h3")
-    ]
-
-
 def test_every_link_leads_somewhere(book: tuple) -> None:
     document, printed = book
     places = {name.removeprefix("/") for name in printed.Root.Dests.keys()}

@@ -72,18 +72,15 @@ def glossary(terms):
         ("A token, a token.", "A [token: token], a token."),
         ("Tokens and queries.", "[token: Tokens] and [query: queries]."),
         ("The token's mask.", "The [token: token]'s [mask: mask]."),
-        ("- a mask\n", "[mask: mask]"),
         # Whole words.
         ("tokenizer, pre-token, token-wise, unmask", "unmask"),
         # No running text.
         ("`token`, [token](https://a.org), **Token.**", "Token."),
         ("$mask$", "mask"),
-        ("### A token\n", "A token"),
         ("| token |\n|---|\n| mask |\n", "mask"),
         ("```\ntoken\n```\n", "token"),
         ("<p>token</p>\n", "<p>token</p>"),
         # The longer wins, before and after it is linked.
-        ("A causal mask.", "A [causal: causal mask]."),
         (
             "A causal mask, a causal mask, a mask",
             "[causal: causal mask], a causal mask, a [mask: mask]",
@@ -92,7 +89,6 @@ def glossary(terms):
         ("A token ring of tokens", "A token ring of [token: tokens]"),
         # Stressed, and by what stands around.
         ("Its value, a *value*", "Its value, a [value: value]"),
-        ("Its value, *values*", "Its value, values"),
         (
             "Some values, keys and values",
             "Some values, keys and [value: values]",
@@ -115,16 +111,6 @@ def test_first_uses_are_linked(terms, glossary, text, linked):
     assert "A head with a token." in text
     assert text.strip().endswith(linked)
     assert text.count("[") == linked.count("[")
-
-
-def test_a_link_keeps_what_is_stressed(terms, glossary):
-    doctree = page("A *causal* mask.")
-    terms.link_page(doctree, glossary, "glossary")
-    [link] = doctree.findall(nodes.reference)
-    assert isinstance(link[0], nodes.emphasis)
-    assert link["classes"] == ["term"]
-    assert link["refuri"] == "glossary#causal"
-    assert link["reftitle"] == "What it is."
 
 
 @pytest.mark.parametrize("form", ["keys [and] [values]", "keys []", "[keys"])
