@@ -272,11 +272,7 @@ def linked_pages(env):
 
 
 def read_glossary(app, env):
-    """Read the glossary; if it has changed, all pages are written anew."""
-    terms = read_terms(env.get_doctree(GLOSSARY))
-    changed = terms != getattr(env, "book_terms", None)
-    env.book_terms = terms
-    return linked_pages(env) if changed else []
+    env.book_terms = read_terms(env.get_doctree(GLOSSARY))
 
 
 def find_unused(app, env):

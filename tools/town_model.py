@@ -9,6 +9,7 @@ import sys
 from dataclasses import asdict
 
 import torch
+
 from attnbook.gpt import GPT
 from attnbook.pretrained import save_model
 from attnbook.town import TOWN_CONFIG, TOWN_RECIPE, Town, vocabulary

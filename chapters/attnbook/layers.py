@@ -189,8 +189,13 @@ class MultiHeadAttention(nn.Module):
                 "a memory does not go with rotary positions or a cache; "
                 "expected none; got one"
             )
-        check_tokens(self.query, x=x)
-        check_tokens(self.key_value, memory=memory)
+        expect(
+            self.query.weight.dtype,
+            x=(x, "... T d_in"),
+            memory=(memory, "... S d_memory"),
+            d_in=self.query.in_features,
+            d_memory=self.key_value.in_features,
+        )
         q = split_heads(self.query(x), self.n_heads)
         k, v = (
             split_heads(a, self.n_kv_heads)
@@ -410,7 +415,7 @@ class TransformerBlock(nn.Module):
 
 
 def check_scores(mask: Tensor | None, q: Tensor, k: Tensor) -> None:
-    """Raise a clear error for heads or a mask that do not fit together."""
-    batch = expect(q=(q, "... H T d_k"), k=(k, "... H_kv S d_k"))
+    """Raise a clear error for a mask that does not fit the heads."""
     if mask is not None:
+        batch = expect(q=(q, "... H T d_k"), k=(k, "... H_kv S d_k"))
         check_mask(mask, (*batch, *q.shape[-3:-1], k.shape[-2]))

@@ -75,10 +75,13 @@ def rotate(x: Tensor, angles: Tensor, *, layout: str = "half") -> Tensor:
     Source: Su et al. (2021), arXiv:2104.09864, equation 34.
     """
     one_of("layout", layout, LAYOUTS)
-    expect("float", x=(x, "... d"))
-    _check_even(x.shape[-1])
-    pairs = x.shape[-1] // 2
-    expect(x=(x, "... d"), angles=(angles, "... pairs"), pairs=pairs)
+    expect(x=(x, "... d"), angles=(angles, "... pairs"))
+    expect_tensor("x", x, "float")
+    if x.shape[-1] != 2 * angles.shape[-1]:
+        raise ValueError(
+            "the angles do not fit; expected one for each of the pairs of x; "
+            f"got x {tuple(x.shape)}, angles {tuple(angles.shape)}"
+        )
     cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
     if layout == "half":
         a, b = x.chunk(2, -1)  # (..., T, d/2) each

@@ -10,6 +10,8 @@ tensors. An axis whose size is known by name is given as a keyword::
 
 from __future__ import annotations
 
+import functools
+import itertools
 from typing import Any
 
 import torch
@@ -49,19 +51,21 @@ def expect(
         TypeError: what is no tensor, or one of another type.
         ValueError: shapes that do not fit.
     """
-    sizes = {n: v for n, v in named.items() if isinstance(v, int)}
-    shapes, axes, dtypes = {}, {}, []
+    sizes: dict[str, int] = {}
+    shapes, axes, dtypes = {}, {}, {}
     for name, given in named.items():
         if isinstance(given, tuple):
             x = expect_tensor(name, given[0], kind)
-            shapes[name], axes[name] = x.shape, given[1].split()
-            dtypes.append(str(x.dtype))
-    if kind == "float" and len(set(dtypes)) > 1:
+            shapes[name], dtypes[name] = x.shape, x.dtype
+            axes[name], numbers = _read(given[1])
+            sizes |= numbers
+        else:
+            sizes[name] = given
+    if kind == "float" and len(set(dtypes.values())) > 1:
         raise TypeError(
             f"{', '.join(shapes)} are of different types; expected one for "
-            f"all; got {', '.join(dtypes)}"
+            f"all; got {', '.join(str(dtype) for dtype in dtypes.values())}"
         )
-    sizes |= {a: int(a) for n in axes.values() for a in n if a.isdigit()}
     fixed, leading = set(sizes), []
 
     def fail(wrong: str) -> ValueError:
@@ -76,11 +80,12 @@ def expect(
         )
 
     for name, shape in shapes.items():
-        wanted = [a for a in axes[name] if a != "..."]
+        dots = axes[name][:1] == ["..."]
+        wanted = axes[name][dots:]
         more = len(shape) - len(wanted)
         if more < 0:
             raise fail(f"{name} has no axis {', '.join(wanted[:-more])}")
-        if more and axes[name][0] != "...":
+        if more and not dots:
             raise fail(f"{name} has {len(shape)} axes")
         leading.append(shape[:more])
         for axis, size in zip(wanted, shape[more:]):
@@ -91,10 +96,21 @@ def expect(
                 raise fail(f"{axis} is both {known} and {size}")
             if size == 0:
                 raise fail(f"axis {axis} of {name} is empty")
-    try:
-        return tuple(torch.broadcast_shapes(*leading))
-    except RuntimeError:
-        raise fail("the leading axes do not broadcast") from None
+    batch = []
+    # By hand: `torch.broadcast_shapes` takes as long as a small layer.
+    for many in itertools.zip_longest(*map(reversed, leading), fillvalue=1):
+        found = {size for size in many if size != 1}
+        if len(found) > 1:
+            raise fail("the leading axes do not broadcast")
+        batch.append(found.pop() if found else 1)
+    return tuple(reversed(batch))
+
+
+@functools.cache
+def _read(written: str) -> tuple[list[str], dict[str, int]]:
+    """The axes, and the sizes of those that are numbers."""
+    axes = written.split()
+    return axes, {axis: int(axis) for axis in axes if axis.isdigit()}
 
 
 def expect_tensor(
@@ -105,11 +121,11 @@ def expect_tensor(
     Raises:
         TypeError: anything else.
     """
-    fits, words = lambda x: True, "a tensor"
-    if isinstance(kind, torch.dtype):
-        fits, words = lambda x: x.dtype == kind, f"a tensor of {kind}"
-    elif kind is not None:
+    if isinstance(kind, str):
         fits, words = KINDS[kind]
+    else:
+        fits = lambda x: kind is None or x.dtype == kind  # noqa: E731
+        words = "a tensor" if kind is None else f"a tensor of {kind}"
     if not isinstance(x, Tensor) or not fits(x):
         raise TypeError(
             f"{name} is of the wrong type; expected {words}; "

@@ -3,6 +3,10 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import softmax as scipy_softmax
+
 from attnbook.attention import (
     attend,
     fused_attention,
@@ -16,9 +20,6 @@ from attnbook.attention import (
 from attnbook.masks import merge_causal, padding_mask
 from attnbook.teach.proof import Case, agrees
 from attnbook.teach.seeded import randn
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from scipy.special import softmax as scipy_softmax
 
 NAN, INF = torch.nan, torch.inf
 

@@ -7,11 +7,6 @@ from unittest import mock
 
 import pytest
 import torch
-from attnbook.cache import GrowingCache, KVCache
-from attnbook.gpt import GPT, POSITIONS, GPTConfig
-from attnbook.layers import MultiHeadAttention, attention_weights
-from attnbook.masks import padding_mask
-from attnbook.teach.proof import agrees, difference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -21,6 +16,12 @@ from hypothesis.stateful import (
     rule,
 )
 from torch import nn
+
+from attnbook.cache import GrowingCache, KVCache
+from attnbook.gpt import GPT, POSITIONS, GPTConfig
+from attnbook.layers import MultiHeadAttention, attention_weights
+from attnbook.masks import padding_mask
+from attnbook.teach.proof import agrees, difference
 
 V, CAPACITY = 20, 9  # tokens in the vocabulary; the state machine's room
 

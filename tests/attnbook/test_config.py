@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 import pytest
+
 from attnbook.config import check_fields, option
 
 

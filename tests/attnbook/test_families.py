@@ -3,9 +3,10 @@
 import math
 
 import pytest
+from transformers import GPT2Config, LlamaConfig
+
 from attnbook.families import FAMILIES, SIZES, config_of, pairs_of
 from attnbook.gpt import GPTConfig
-from transformers import GPT2Config, LlamaConfig
 
 SMALL = {
     "gpt2": {

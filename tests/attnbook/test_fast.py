@@ -2,10 +2,11 @@
 
 import pytest
 import torch
+from torch import nn
+
 from attnbook.fast import PackedLinear, pack, replace_linear
 from attnbook.generate import complete
 from attnbook.gpt import GPT, GPTConfig
-from torch import nn
 
 SIZES = {
     "vocab_size": 37,

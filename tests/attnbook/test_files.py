@@ -5,8 +5,9 @@ import os
 
 import pytest
 import torch
-from attnbook import files
 from safetensors.torch import save_file
+
+from attnbook import files
 
 TENSORS = {
     "a": torch.arange(6.0).view(2, 3),

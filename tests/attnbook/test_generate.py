@@ -5,10 +5,24 @@ import dataclasses
 import math
 from unittest import mock
 
-import attnbook.generate
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+from torch import nn
+from torch.nn.utils.rnn import pad_sequence
+from transformers.generation.logits_process import (
+    LogitsProcessorList,
+    MinPLogitsWarper,
+    RepetitionPenaltyLogitsProcessor,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+import attnbook.generate
 from attnbook.generate import (
     ROOM,
     Sampling,
@@ -24,19 +38,6 @@ from attnbook.generate import (
 from attnbook.gpt import GPT, POSITIONS, GPTConfig
 from attnbook.teach.proof import agrees
 from attnbook.teach.seeded import randn
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from scipy.stats import chisquare
-from torch import nn
-from torch.nn.utils.rnn import pad_sequence
-from transformers.generation.logits_process import (
-    LogitsProcessorList,
-    MinPLogitsWarper,
-    RepetitionPenaltyLogitsProcessor,
-    TemperatureLogitsWarper,
-    TopKLogitsWarper,
-    TopPLogitsWarper,
-)
 
 SMALL = GPTConfig(vocab_size=12, context=24, d_model=16, n_heads=4, n_layers=2)
 PROMPTS = [[3, 1, 4, 1, 5], [9], [2, 6, 5], [0, 0, 7, 0]]

@@ -3,6 +3,10 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
 from attnbook.masks import (
     CONVENTIONS,
     causal_mask,
@@ -15,9 +19,6 @@ from attnbook.masks import (
 from attnbook.positions import token_positions
 from attnbook.teach.proof import agrees
 from attnbook.teach.seeded import randn
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from torch import nn
 
 SIZES = [(1, 1), (4, 4), (1, 5), (2, 5), (3, 4)]
 

@@ -5,6 +5,13 @@ import math
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import BloomConfig, LlamaConfig
+from transformers.models.bloom.modeling_bloom import build_alibi_tensor
+from transformers.models.gptj import modeling_gptj
+from transformers.models.llama import modeling_llama
+
 from attnbook.positions import (
     alibi_bias,
     alibi_slopes,
@@ -15,12 +22,6 @@ from attnbook.positions import (
 )
 from attnbook.teach.proof import agrees
 from attnbook.teach.seeded import randn
-from hypothesis import given
-from hypothesis import strategies as st
-from transformers import BloomConfig, LlamaConfig
-from transformers.models.bloom.modeling_bloom import build_alibi_tensor
-from transformers.models.gptj import modeling_gptj
-from transformers.models.llama import modeling_llama
 
 
 @pytest.mark.parametrize("given", [{}, {"base": 50.0}])
@@ -149,9 +150,9 @@ P, X = torch.arange(3), torch.ones(3, 4)
         (lambda: rotary_angles([1, 2], 4), TypeError, "positions"),
         (lambda: rotary_angles(P, 4, base=0.5), ValueError, "base"),
         (lambda: sinusoidal(P, 4, base=math.nan), ValueError, "base"),
-        (lambda: rotate(X, X), ValueError, "pairs"),
+        (lambda: rotate(X, X), ValueError, "angles"),
         (lambda: rotate(X, X[:2, :2]), ValueError, "leading"),
-        (lambda: rotate(X[:, :3], X[:, :1]), ValueError, "width"),
+        (lambda: rotate(X[:, :3], X[:, :1]), ValueError, "angles"),
         (lambda: rotate(P, X), TypeError, "x is"),
         (lambda: rotate(X, X[:, :2], layout="whole"), ValueError, "layout"),
         (lambda: alibi_slopes(0), ValueError, "n_heads"),

@@ -15,14 +15,6 @@ from dataclasses import replace
 import huggingface_hub
 import pytest
 import torch
-from attnbook import files
-from attnbook.cache import GrowingCache
-from attnbook.families import FAMILIES, SIZES, config_of
-from attnbook.gpt import GPT, GPTConfig
-from attnbook.masks import padding_mask
-from attnbook.pretrained import load, load_model, rename, save_model
-from attnbook.teach.proof import agrees
-from attnbook.text import Vocabulary
 from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import (
@@ -31,6 +23,15 @@ from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
 )
+
+from attnbook import files
+from attnbook.cache import GrowingCache
+from attnbook.families import FAMILIES, SIZES, config_of
+from attnbook.gpt import GPT, GPTConfig
+from attnbook.masks import padding_mask
+from attnbook.pretrained import load, load_model, rename, save_model
+from attnbook.teach.proof import agrees
+from attnbook.text import Vocabulary
 
 VOCABULARY = 37
 GPT2 = {

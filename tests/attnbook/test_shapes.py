@@ -2,8 +2,9 @@
 
 import pytest
 import torch
-from attnbook.shapes import expect
 from torch import ones
+
+from attnbook.shapes import expect
 
 QKV = ("... T d_k", "... S d_k", "... S d_v")
 

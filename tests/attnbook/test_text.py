@@ -9,6 +9,9 @@ import time
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from attnbook import text
 from attnbook.positions import token_positions
 from attnbook.teach.proof import agrees
@@ -19,8 +22,6 @@ from attnbook.text import (
     train_tokenizer,
     windows,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 TEXTS = ["The boat left the river bank", "One step", ""]
 

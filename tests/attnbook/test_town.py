@@ -8,6 +8,11 @@ import random
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from torch import nn
+
 from attnbook.gpt import GPT
 from attnbook.teach.proof import agrees
 from attnbook.town import (
@@ -30,10 +35,6 @@ from attnbook.town import (
     vocabulary,
 )
 from attnbook.training import train
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from scipy import stats
-from torch import nn
 
 TOWN = Town()
 LONG = Town(people=(4, 4), returns=(5, 8), asides=9, aside=0.5)

@@ -8,6 +8,8 @@ import threading
 
 import pytest
 import torch
+from torch import nn
+
 from attnbook.gpt import GPT, GPTConfig
 from attnbook.training import (
     Recipe,
@@ -19,7 +21,6 @@ from attnbook.training import (
     train,
     update,
 )
-from torch import nn
 
 SMALL = GPTConfig(vocab_size=11, context=8, d_model=8, n_heads=2, n_layers=1)
 RECIPE = Recipe(steps=7, batch_size=4, peak=0.01, warmup=2, clip=1.0, seed=3)

@@ -4,10 +4,11 @@ from runpy import run_path
 
 import pytest
 import torch
-from attnbook.fast import pack
-from attnbook.gpt import GPT, GPTConfig
 from notebooks import ROOT
 from torch import nn
+
+from attnbook.fast import pack
+from attnbook.gpt import GPT, GPTConfig
 
 Int8Linear = run_path(ROOT / "benchmarks" / "int8.py")["Int8Linear"]
 

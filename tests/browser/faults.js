@@ -116,28 +116,6 @@ function codeFaults() {
     .map((code) => `scrolls: ${naming(code)}`);
 }
 
-// Letters on the first line of each paragraph that has more than one.
-function lettersOfLines() {
-  const range = document.createRange();
-  const lettersOf = (paragraph) => {
-    const texts = document.createTreeWalker(paragraph, NodeFilter.SHOW_TEXT);
-    let letters = 0;
-    let line;
-    for (let text = texts.nextNode(); text; text = texts.nextNode()) {
-      for (let i = 0; i < text.length; i += 1, letters += 1) {
-        range.setStart(text, i);
-        range.setEnd(text, i + 1);
-        const { top, height } = range.getBoundingClientRect();
-        line ??= top + height;
-        if (top > line) return letters - 1; // the space before it not counted
-      }
-    }
-    return null;
-  };
-  return shown("article section > p:not(:has(.katex, img))")
-    .map(lettersOf).filter((letters) => letters !== null);
-}
-
 // The ring around what has the focus: there, and not cut off by a box.
 async function focusFaults() {
   const moving = document.getAnimations()
@@ -185,5 +163,5 @@ function thinOutCode() {
 
 Object.assign(globalThis, {
   movementFaults, pictureFaults, colourFaults, formulaFaults, widthFaults,
-  codeFaults, lettersOfLines, focusFaults, thinOutCode,
+  codeFaults, focusFaults, thinOutCode,
 });

@@ -28,23 +28,8 @@ def assert_shows(figure, loads):
     expected = np.stack([weights, values, weights * values], axis=-1)
     assert np.array(rows) == pytest.approx(expected, abs=0.0051)
     assert total == pytest.approx([average], abs=0.0051)
-    lengths = [*(weights * values), average] / values.max()
-    assert figure.bars("Weight × value") == pytest.approx(lengths, abs=0.02)
     said = numbers(figure.said.partition("; ")[2])
     assert said[:4] == pytest.approx([*weights, average], abs=0.0051)
-
-    picture = figure.host.locator("svg")
-    marked = picture.evaluate("""svg => {
-      const middle = (part) => {
-        const box = part.getBoundingClientRect();
-        return box.left + box.width / 2;
-      };
-      return [...svg.querySelectorAll("path, [data-mark]")].map(middle);
-    }""")
-    *bars, triangle = marked  # in the order of drawing
-    assert triangle == pytest.approx(
-        np.interp(average, np.sort(values), np.sort(bars)), abs=0.5
-    )
 
 
 def test_numbers_are_numpys(visit):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from figure import Figure, numbers
+from figure import Figure
 from playwright.sync_api import expect
 
 PAGE = "13_kv_cache"
@@ -63,9 +63,6 @@ def test_buttons_step_and_stop_at_the_ends(visit):
     figure.press("Back")
     assert_shows(figure, 1)
     figure.press("Next")
-    figure.press("Next")
-    assert_shows(figure, 3)
-    figure.press("Back")
     assert_shows(figure, 2)
     calls = len(figure.data["words"]) - figure.data["prompt"]
     figure.slide("Call", calls)

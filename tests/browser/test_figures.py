@@ -89,17 +89,30 @@ def test_a_figure_fits_a_phone(visit, place):
     assert min(ink[:3]) > 150, "the figure's text is not light on dark"
 
 
-def test_figures_do_not_disturb_each_other(visit):
-    """The same figure twice: one is moved, the other stays."""
+def with_twin(visit, change=""):
+    """A page whose first figure stands on it twice, the second changed."""
     page = visit("04_scaled_dot_product_attention")
     page.evaluate(
-        """() => {
+        """(change) => {
           const first = document.querySelector("[data-explore]");
           const script = document.createElement("script");
           script.textContent = first.nextElementSibling.textContent;
-          first.parentElement.append(first.cloneNode(true), script);
-        }"""
+          const twin = first.cloneNode(true);
+          const json = twin.querySelector("script");
+          const data = JSON.parse(json.textContent);
+          new Function("data", change)(data);
+          json.textContent = JSON.stringify(data);
+          const box = document.createElement("div");
+          box.append(twin, script);
+          first.closest(".cell_output").after(box);
+        }""",
+        change,
     )
+    return page
+
+
+def test_figures_do_not_disturb_each_other(visit):
+    page = with_twin(visit)
     first, second = (Figure(page, "scale", n) for n in range(2))
     said = first.said
     assert second.said == said
@@ -109,22 +122,7 @@ def test_figures_do_not_disturb_each_other(visit):
 
 def test_a_figure_that_disagrees_is_not_shown(visit):
     """Another number in a check: an error in place of the figure."""
-    page = visit("04_scaled_dot_product_attention")
-    page.evaluate(
-        """() => {
-          const first = document.querySelector("[data-explore]");
-          const script = document.createElement("script");
-          script.textContent = first.nextElementSibling.textContent;
-          const copy = first.cloneNode(true);
-          const box = document.createElement("div");
-          const json = copy.querySelector("script");
-          const data = JSON.parse(json.textContent);
-          data.checks[2].values.weights[3] += 0.001;
-          json.textContent = JSON.stringify(data);
-          box.append(copy, script);
-          first.closest(".cell_output").after(box);
-        }"""
-    )
+    page = with_twin(visit, "data.checks[2].values.weights[3] += 0.001")
     second = page.locator("[data-explore]").nth(1)
     assert "weights 3" in second.get_by_role("alert").inner_text()
     assert second.locator("figure").count() == 0

@@ -79,49 +79,32 @@ def test_numbers_are_numpys(visit):
 
 
 def test_the_picture_is_to_scale(visit):
-    """Counts, curves and the query where they belong."""
+    """The answer stands on the curve, each count as large as its weight."""
     figure = Figure(visit(PAGE), "kernel")
     figure.press("1.4 days")
     figure.slide("Query: day", 7)
-    data = figure.data
-    drawn = figure.host.locator("svg").evaluate("""svg => {
+    right = by_numpy(figure.data, 1.4, 7)
+    discs, curves, (x, y) = figure.host.locator("svg").evaluate("""svg => {
       const list = (kind) => [...svg.querySelectorAll(kind)];
-      return {
-        dots: list("circle[r='3']:not([fill-opacity])").map(
-          (c) => [c.cx.baseVal.value, c.cy.baseVal.value]),
-        discs: list("circle[fill-opacity]").map((c) => c.r.baseVal.value),
-        lines: list("polyline").map((line) => [...line.points].map(
+      const { cx, cy } = list("circle[r='6']")[0];
+      return [
+        list("circle[fill-opacity]").map((c) => c.r.baseVal.value),
+        list("polyline").map((line) => [...line.points].map(
           ({ x, y }) => [x, y])),
-        answer: list("circle[r='6']").map(
-          (c) => [c.cx.baseVal.value, c.cy.baseVal.value]),
-      };
+        [cx.baseVal.value, cy.baseVal.value],
+      ];
     }""")
-    dots = np.array(drawn["dots"])[: len(data["keys"])]
-    across = np.polyfit(data["keys"], dots[:, 0], 1)
-    up = np.polyfit(data["values"], dots[:, 1], 1)
-    assert across[0] > 0 > up[0], "the days go right, the counts up"
-    assert np.polyval(across, data["keys"]) == pytest.approx(
-        dots[:, 0], abs=0.2
-    )
-    assert np.polyval(up, data["values"]) == pytest.approx(dots[:, 1], abs=0.2)
-
-    right = by_numpy(data, 1.4, 7)
-    days = right["days"]
-    lines = [
-        np.array(line) for line in drawn["lines"] if len(line) == len(days)
-    ]
-    curves = [data["truth"], right["fit"]]
-    for line, heights in zip(lines, curves, strict=True):
-        assert line[:, 0] == pytest.approx(np.polyval(across, days), abs=0.3)
-        assert line[:, 1] == pytest.approx(np.polyval(up, heights), abs=0.3)
-    assert drawn["discs"][: len(dots)] == pytest.approx(
+    assert discs[: len(right["weights"])] == pytest.approx(
         3 + 15 * np.sqrt(right["weights"]), abs=0.06
     )
-    assert drawn["answer"] == [
-        pytest.approx(
-            [np.polyval(across, 7), np.polyval(up, right["answer"])], abs=0.3
-        )
-    ]
+    *_, truth, fit = (
+        np.array(line) for line in curves if len(line) == len(right["fit"])
+    )
+    assert np.interp(x, *fit.T) == pytest.approx(y, abs=0.3)
+    # Both curves by one scale, and upside down, as pixels are.
+    up = np.polyfit(figure.data["truth"], truth[:, 1], 1)
+    assert up[0] < 0
+    assert fit[:, 1] == pytest.approx(np.polyval(up, right["fit"]), abs=0.3)
 
 
 @pytest.mark.parametrize("touch", [False, True])

@@ -60,14 +60,6 @@ def test_all_is_reached_and_seen(visit):
     assert set(STOPS) - reached == set()
 
 
-def test_the_skip_link_skips(visit):
-    page = visit(CHAPTER)
-    press(page, "Tab", "Enter", "Tab")
-    assert page.evaluate(
-        "document.querySelector('main').contains(document.activeElement)"
-    )
-
-
 def test_code_is_copied(visit):
     page = visit(CHAPTER, permissions=["clipboard-read", "clipboard-write"])
     cell = page.locator(".cell_input").nth(2)

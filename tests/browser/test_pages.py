@@ -5,7 +5,6 @@ A page is opened once for each width; all the tests of it read that one.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator
 
 import pytest
@@ -21,10 +20,6 @@ WIDTHS = {"wide": WIDE, "phone": PHONE}
 
 #: How much of what is in view may move while a page loads and is read.
 SHIFT = 0.01
-
-#: Letters on a line: half of the lines have no more. (The reader's system
-#: chooses the font: they are 80 in DejaVu Sans, and some 90 in narrower ones.)
-LETTERS = 95
 
 #: What the colours of a page decide, the rest being the same in both themes.
 OF_COLOURS = ["color-contrast", "link-in-text-block"]
@@ -71,11 +66,6 @@ def test_nothing_is_wider_than_its_place(page):
     assert page.evaluate("widthFaults()") == []
     if is_wide(page):
         assert page.evaluate("codeFaults()") == []
-
-
-def test_lines_are_short_enough_to_read(page):
-    if is_wide(page) and (letters := page.evaluate("lettersOfLines()")):
-        assert statistics.median(letters) <= LETTERS
 
 
 def test_axe_finds_nothing(page):

@@ -57,8 +57,6 @@ def test_numbers_are_numpys(visit):
     for pair, omega in enumerate(("1", "0.1", "0.01", "0.001")):
         figure.choose("Pair", f"{pair}, ω = {omega}")
         assert_shows(figure, 0, 40, 100, pair)
-    figure.control(N).press("ArrowLeft")
-    assert_shows(figure, 0, 39, 100, 3)
 
 
 @pytest.mark.parametrize("name, touch", [("query", False), ("key", True)])

@@ -4,7 +4,6 @@ import functools
 import re
 from pathlib import Path
 
-import pytest
 from book import CHAPTER_FILES
 from bs4 import BeautifulSoup
 from notebooks import ROOT
@@ -55,30 +54,3 @@ def test_every_row_is_taught_where_the_table_says():
         encoding="utf-8"
     )
     assert faults(text, html) == []
-
-
-GOOD = "| S0.1 | an idea | [1](../chapters/page.ipynb#here) |"
-
-
-@pytest.mark.parametrize(
-    "line, fault",
-    [
-        (GOOD, None),
-        (GOOD.replace("#here", "#there"), "S0.1: page.html has no #there"),
-        (GOOD.replace("#here", ""), "S0.1: page.html without a section"),
-        (GOOD.replace("page", "other"), "S0.1: there is no page other.html"),
-        (GOOD + "\n" + GOOD, "S0.1 stands twice"),
-        ("| S0.1 | an idea | to come in chapter 99 |", None),
-        (
-            "| S0.1 | an idea | to come in chapter 1 |",
-            "S0.1: chapter 1 is there",
-        ),
-        ("| S0.1 | an idea | somewhere |", "S0.1 is taught nowhere"),
-        ("", "S0.1 is missing"),
-    ],
-)
-def test_each_fault_is_found(line, fault, tmp_path):
-    (tmp_path / "page.html").write_text("<h2 id='here'>Here</h2>")
-    rest = [f"{n} is missing" for n in NAMES if n != "S0.1"]
-    found = [f for f in faults(line, tmp_path) if f not in rest]
-    assert found == ([fault] if fault else [])

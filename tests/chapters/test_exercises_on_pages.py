@@ -2,10 +2,11 @@
 
 import pytest
 import torch
+from book import CHAPTER_FILES, by_notebook, defined, exercises
+
 from attnbook.teach.catalogue import all_tasks
 from attnbook.teach.exercises import check
 from attnbook.teach.tasks import judge
-from book import CHAPTER_FILES, by_notebook, defined, exercises
 
 EXERCISES = [(path, e) for path in CHAPTER_FILES for e in exercises(path)]
 

@@ -3,7 +3,6 @@
 import functools
 
 import pytest
-from attnbook.teach.catalogue import all_mistakes, all_tasks
 from book import (
     Wrong,
     branches,
@@ -11,6 +10,8 @@ from book import (
     defined,
     lesson,
 )
+
+from attnbook.teach.catalogue import all_mistakes, all_tasks
 
 #: Errors that have nothing to do with what a function computes.
 BESIDE_THE_POINT = {

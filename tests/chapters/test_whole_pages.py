@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from attnbook.teach import notebook
 from book import (
     Page,
     as_a_page,
@@ -22,6 +21,8 @@ from nbformat.v4 import new_code_cell, new_notebook
 from notebooks import write
 from pretend import CARD, Pretended
 from torch import nn
+
+from attnbook.teach import notebook
 
 #: What asks for a training of minutes. Here its steps are enough, what the
 #: model has learned is left to the comparison of outputs.

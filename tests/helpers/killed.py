@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 import torch
+
 from attnbook.gpt import GPT, GPTConfig
 from attnbook.run.checkpoints import Run
 from attnbook.run.loop import go_on

@@ -54,11 +54,6 @@ def test_a_style_sheet_keeps_what_is_used(styles, warnings, css, kept):
     assert warnings == []
 
 
-def test_wrong_css_warns(styles, warnings):
-    styles.purged(tinycss2.parse_stylesheet("p{a:b} }"), {"p"})
-    assert len(warnings) == 1
-
-
 def test_a_font_keeps_the_glyphs_that_are_shown(styles):
     font = ROOT / "site/vendor/katex/fonts/KaTeX_Math-Italic.woff2"
     small = styles.subset_font(font, {"x", "y"})
@@ -109,14 +104,6 @@ def test_style_sheets_become_one(styles, warnings, tmp_path):
     (site / "other.html").write_text("<p></p>", "utf-8")
     styles.lighten(site)
     assert len(warnings) == 1, "a page links another list of style sheets"
-
-
-def test_a_page_with_formulas_asks_for_their_fonts_at_once(styles):
-    head = '<link rel="stylesheet" href="../_static/a.css" />'
-    fonts = ["fonts/A.01.woff2"]
-    assert "preload" not in styles.relinked(head, "book.02.css", fonts)
-    asking = styles.relinked(head + '<b class="katex">', "book.02.css", fonts)
-    assert 'rel="preload" href="../_static/fonts/A.01.woff2"' in asking
 
 
 def test_pictures_are_packed_sized_and_wait(tmp_path):

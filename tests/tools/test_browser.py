@@ -30,16 +30,14 @@ def install(path):
     path.chmod(0o755)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_systems_browser_comes_first(no_system_browser, playwright, name):
-    install(no_system_browser / name)
-    install(no_system_browser.parent / "own" / "chrome")
-    assert find_chromium(playwright) == str(no_system_browser / name)
-
-
-def test_playwrights_own_browser_will_do(no_system_browser, playwright):
+def test_the_systems_browser_comes_before_playwrights_own(
+    no_system_browser, playwright
+):
     install(no_system_browser.parent / "own" / "chrome")
     assert find_chromium(playwright).endswith("own/chrome")
+    for name in reversed(NAMES):
+        install(no_system_browser / name)
+        assert find_chromium(playwright) == str(no_system_browser / name)
 
 
 def test_without_a_browser_one_is_told_how_to_get_one(
@@ -101,19 +99,8 @@ def test_what_is_not_there_is_said_by_the_sites_own_page(site):
         assert get(address + "gone.html")[0] == 404
         assert get(address + "gone.html")[2] == b""
         (site / "404.html").write_text("<p>nothing here</p>")
-        for path in (
-            "gone.html",
-            "a/b/gone",
-            "../secret.txt",
-            "%2e%2e/secret.txt",
-        ):
+        for path in ("gone.html", "../secret.txt", "%2e%2e/secret.txt"):
             status, _, body = get(address + path)
             assert (status, body) == (404, b"<p>nothing here</p>"), path
-
-
-def test_nothing_is_served_outside_of_the_prefix(site):
     with serve(site, "/book/") as address:
-        above = address.removesuffix("book/")
-        assert get(above)[0] == 404
-        assert get(above + "index.html")[0] == 404
-        assert get(above + "booklet/index.html")[0] == 404
+        assert get(address.removesuffix("book/") + "index.html")[0] == 404

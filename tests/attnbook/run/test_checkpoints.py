@@ -11,10 +11,6 @@ from unittest import mock
 import killed
 import pytest
 import torch
-from attnbook import files
-from attnbook.pretrained import load_model
-from attnbook.text import Vocabulary
-from attnbook.training import train
 from killed import (
     LETTERS,
     RECIPE,
@@ -24,6 +20,11 @@ from killed import (
     small,
     small_run,
 )
+
+from attnbook import files
+from attnbook.pretrained import load_model
+from attnbook.text import Vocabulary
+from attnbook.training import train
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -11,6 +11,7 @@ import killed
 import pytest
 import torch
 import torch.distributed as dist
+
 from attnbook.gpt import GPTConfig
 from attnbook.pretrained import load_model
 from attnbook.run import command as program

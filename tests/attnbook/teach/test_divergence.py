@@ -8,10 +8,6 @@ from types import MethodType
 
 import pytest
 import torch
-from attnbook.families import pairs_of
-from attnbook.masks import padding_mask
-from attnbook.pretrained import load
-from attnbook.teach.divergence import Divergence, Row, compare, record
 from torch import nn
 from transformers import (
     GPT2Config,
@@ -19,6 +15,11 @@ from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
 )
+
+from attnbook.families import pairs_of
+from attnbook.masks import padding_mask
+from attnbook.pretrained import load
+from attnbook.teach.divergence import Divergence, Row, compare, record
 
 # What is kept.
 

@@ -95,20 +95,15 @@ def test_the_innermost_line_of_the_reader_is_named():
     def inner(x):
         return x[9]
 
-    def outer(x):
-        return inner(x)
-
-    line = inner.__code__.co_firstlineno + 1
-    assert f"in line {line}: return x[9]" in judge(outer, DOUBLE).message
-
-
-def test_the_line_of_a_callable_object_is_named():
     class Mine:
         def __call__(self, x):
             return x[8]
 
-    line = Mine.__call__.__code__.co_firstlineno + 1
-    assert f"in line {line}: return x[8]" in judge(Mine(), DOUBLE).message
+    code = inner.__code__, Mine.__call__.__code__
+    for fn, number, index in zip((lambda x: inner(x), Mine()), code, (9, 8)):
+        line = number.co_firstlineno + 1
+        wanted = f"in line {line}: return x[{index}]"
+        assert wanted in judge(fn, DOUBLE).message
 
 
 def test_a_known_mistake_that_breaks_off_keeps_its_error():
@@ -170,11 +165,10 @@ def test_check_returns_nothing_and_names_the_mistake(capsys):
 
 
 def test_a_misspelt_check_suggests_the_right_one():
+    with pytest.raises(AttributeError, match="no check named 'len'"):
+        check(len)
     with pytest.raises(AttributeError, match="did you mean weighted_average"):
         check.wieghted_average  # noqa: B018
-
-
-def test_the_checks_can_be_listed():
     assert "weighted_average" in dir(check)
 
 
@@ -219,11 +213,6 @@ def test_an_error_or_a_stub_stops_the_page():
 
     with pytest.raises(Disagreement, match="not attempted"):
         check(stub, "softmax")
-
-
-def test_a_function_without_a_task_is_refused():
-    with pytest.raises(AttributeError, match="no check named 'len'"):
-        check(len)
 
 
 def test_check_equal_compares_two_things_on_the_page(capsys):
@@ -306,7 +295,7 @@ def test_gradients_are_compared_in_whatever_mode(mode):
         return (x * 2).detach()
 
     with mode():
-        assert "gradient" in judge(detached, DOUBLE).message
+        assert judge(detached, DOUBLE).kind == "wrong"
         assert judge(lambda x: x + x, DOUBLE).kind == "right"
 
 
@@ -315,7 +304,7 @@ def test_an_answer_that_switches_gradients_off_is_no_right_one():
         torch.set_grad_enabled(False)
         return x * 2
 
-    assert "gradient" in judge(mine, DOUBLE).message
+    assert judge(mine, DOUBLE).kind == "wrong"
     assert torch.is_grad_enabled()
 
 

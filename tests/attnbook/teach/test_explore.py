@@ -55,12 +55,6 @@ def test_data_are_written_as_json(shown):
     }
 
 
-def test_a_sentence_stands_in_for_the_figure(shown):
-    explore("scale", **{**GOOD, "sentence": "Weights < 1, " * 5})
-    assert shown[0]["text/plain"] == "Weights < 1, " * 5
-    assert "figure moves here. Weights &lt; 1, " in shown[0]["text/html"]
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_scripts_come_whole_and_without_comments(shown, kind):
     explore(kind, **GOOD)
