@@ -24,7 +24,8 @@ def ints(*numbers: Any) -> Tensor:
 
 def marks(*rows: str) -> Tensor:
     """A boolean mask from strings: "110" is True, True, False."""
-    return torch.tensor([[place == "1" for place in row] for row in rows])
+    places = [[place == "1" for place in row] for row in rows]
+    return torch.tensor(places, dtype=torch.bool)  # also where there are none
 
 
 def randns(*sizes: tuple[int, ...], seed: int) -> tuple[Tensor, ...]:
