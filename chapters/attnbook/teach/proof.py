@@ -106,8 +106,6 @@ def _difference(ours, theirs, within, equal_nan):
     except (TypeError, ValueError, RuntimeError):
         same = type(ours) is type(theirs) and ours == theirs
         return None if same else _type_difference(ours, theirs)
-    if a.layout != b.layout or a.is_quantized or a.is_meta:
-        return _type_difference(ours, theirs)
     return _tensor_difference(a, b, within, equal_nan)
 
 

@@ -321,6 +321,7 @@ class _MuteError(Exception):
         raise RuntimeError("no text")
 
 
+@pytest.mark.filterwarnings("ignore")  # quantised and nested: deprecated
 @pytest.mark.parametrize(
     "answer",
     [
