@@ -15,7 +15,7 @@ from torch import Tensor
 
 from attnbook.config import check_sizes, number, whole
 from attnbook.masks import check_mask, merge_causal
-from attnbook.shapes import expect, expect_tensor
+from attnbook.shapes import expect
 
 
 class Attention(NamedTuple):
@@ -40,7 +40,7 @@ def softmax(scores: Tensor, dim: int = -1) -> Tensor:
         TypeError: if `scores` is no floating-point tensor.
         ValueError: if there is no score along `dim`, or one is +∞.
     """
-    expect_tensor("scores", scores, "float")
+    expect("float", scores=(scores, "..."))
     dim = whole("dim", dim, at_least=-scores.ndim, below=scores.ndim)
     if scores.shape[dim] == 0:
         raise ValueError(

@@ -30,7 +30,7 @@ from attnbook.feed_forward import FEED_FORWARDS
 from attnbook.masks import check_mask, merge_causal
 from attnbook.norms import make_norm
 from attnbook.positions import rotary_angles, rotate
-from attnbook.shapes import check_tokens, expect, expect_tensor
+from attnbook.shapes import check_tokens, expect
 
 
 class Stages(NamedTuple):
@@ -78,7 +78,7 @@ class SelfAttention(nn.Module):
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """x (..., T, d_in) → q, k (..., T, d_k) and v (..., T, d_v)."""
-        check_tokens(self.query, x=x)
+        check_tokens(self.query, "... T d_in", x=x)
         return self.query(x), self.key(x), self.value(x)
 
     def score(self, q: Tensor, k: Tensor) -> Tensor:
@@ -94,7 +94,7 @@ class SelfAttention(nn.Module):
     def stages(self, x: Tensor, mask: Tensor | None = None) -> Stages:
         """Every tensor on the way; `mask` is boolean, True = may attend."""
         if mask is not None:
-            expect_tensor("mask", mask, "bool")
+            expect("bool", mask=(mask, "..."))
         q, k, v = self.project(x)
         check_inputs(q, k, v, mask)
         scores = self.score(q, k)  # (..., T, T)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from attnbook.config import one_of, whole
-from attnbook.shapes import KINDS, expect, expect_tensor
+from attnbook.shapes import KINDS, expect
 
 #: The four conventions in use, by the name `convert` takes.
 CONVENTIONS = {
@@ -153,7 +153,7 @@ def convert(
     }[source]()
     if target == "additive":
         zeros = torch.zeros(allowed.shape, dtype=dtype, device=mask.device)
-        expect_tensor("an additive mask", zeros, "float")
+        expect("float", additive=(zeros, "..."))
         return zeros.masked_fill(~allowed, -torch.inf)
     if target == "multihead":
         return ~allowed
@@ -165,7 +165,7 @@ def expect_convention(mask: Tensor, convention: str) -> None:
     meaning = CONVENTIONS[one_of("source", convention, CONVENTIONS)]
     kinds = {"transformers": "integer", "additive": "float"}
     fits, _ = KINDS[kinds.get(convention, "bool")]
-    if not isinstance(mask, Tensor) or not fits(mask):
+    if not isinstance(mask, Tensor) or not fits(mask.dtype):
         raise TypeError(
             f"mask is of the wrong type; expected {convention}: {meaning}; "
             f"got {getattr(mask, 'dtype', type(mask).__name__)}"

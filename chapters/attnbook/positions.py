@@ -12,7 +12,7 @@ from torch import Tensor
 
 from attnbook.config import number, one_of, whole
 from attnbook.masks import expect_convention
-from attnbook.shapes import expect, expect_tensor
+from attnbook.shapes import expect
 
 #: The two layouts of rotary pairs: components i and i + d/2 ("half", as in
 #: GPT-NeoX and Llama), or 2i and 2i + 1 ("interleaved", as in the paper).
@@ -52,7 +52,7 @@ def rotary_angles(
 
     Source: Su et al. (2021), arXiv:2104.09864, equation 15.
     """
-    expect_tensor("positions", positions, "integer")
+    expect("integer", positions=(positions, "..."))
     _check_even(width)
     number("base", base, at_least=1)
     pair = torch.arange(
@@ -76,7 +76,7 @@ def rotate(x: Tensor, angles: Tensor, *, layout: str = "half") -> Tensor:
     """
     one_of("layout", layout, LAYOUTS)
     expect(x=(x, "... d"), angles=(angles, "... pairs"))
-    expect_tensor("x", x, "float")
+    expect("float", x=(x, "..."))
     if x.shape[-1] != 2 * angles.shape[-1]:
         raise ValueError(
             "the angles do not fit; expected one for each of the pairs of x; "
