@@ -7,7 +7,7 @@ d_v width of a value. Leading axes (`...`) may be any that broadcast.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -33,12 +33,9 @@ def softmax(scores: Tensor, dim: int = -1) -> Tensor:
     every score is −∞ there is nothing to average, and the weights are 0;
     `torch.softmax` gives NaN there. A NaN makes all weights beside it NaN.
 
-    Shapes:
-        scores: any, of a floating-point type; the result has the same.
-
     Raises:
-        TypeError: if `scores` is no floating-point tensor.
-        ValueError: if there is no score along `dim`, or one is +∞.
+        TypeError: scores that are no floating-point tensor.
+        ValueError: no score along `dim`, or one of +∞.
     """
     expect("float", scores=(scores, "..."))
     dim = whole("dim", dim, at_least=-scores.ndim, below=scores.ndim)
@@ -75,17 +72,13 @@ def scaled_dot_product_attention(
             gets zero weights and a zero context.
         scale: what the scores are multiplied by; 1/√d_k if not given.
 
-    Shapes:
-        q: (..., T, d_k), k: (..., S, d_k), v: (..., S, d_v)
-        mask: broadcasts to (..., T, S)
-        context: (..., T, d_v), weights: (..., T, S)
+    Shapes: q (..., T, d_k), k (..., S, d_k), v (..., S, d_v); the mask
+    broadcasts to (..., T, S).
 
     Raises:
-        TypeError: inputs that are not floating-point tensors of one type, a
-            mask that is neither boolean nor floating-point, a scale that is
-            no number.
-        ValueError: shapes that do not fit, an empty sequence, inputs that
-            are not finite, a mask with NaN or +∞, scores that overflow.
+        TypeError: inputs that are not floating-point tensors of one type.
+        ValueError: shapes that do not fit, an empty sequence, numbers that
+            are not finite (−∞ in a mask is), scores that overflow.
 
     Source: Vaswani et al. (2017), arXiv:1706.03762, equation 1.
     """
@@ -101,10 +94,7 @@ def weigh(
     mask: Tensor | None = None,
     scale: float | None = None,
 ) -> Tensor:
-    """The weights alone, for inputs known to be good.
-
-    Shapes: q (..., T, d_k), k (..., S, d_k) → (..., T, S).
-    """
+    """The weights alone, (..., T, S), for inputs known to be good."""
     if scale is None:
         scale = 1 / math.sqrt(q.shape[-1])
     # Scaled before the product, which half precision might not hold.
@@ -124,14 +114,7 @@ def fused_attention(
     mask: Tensor | None = None,
     scale: float | None = None,
 ) -> Tensor:
-    """The same context by torch's fused kernels, which keep no weights.
-
-    Arguments, shapes and errors as in `scaled_dot_product_attention`; the
-    result is the context alone. What torch gives for a query that may attend
-    to no key depends on its version and backend: such a row is computed
-    with every key allowed, then set to zero, so that neither the value nor
-    the gradient is ever NaN.
-    """
+    """The same context by torch's fused kernels, which keep no weights."""
     check_inputs(q, k, v, mask, scale)
     return check_finite("context", attend(q, k, v, mask=mask, scale=scale))
 
@@ -148,18 +131,18 @@ def attend(
 ) -> Tensor:
     """`fused_attention` for inputs known to be good; layers call it.
 
+    What torch gives for a query that may attend to no key depends on its
+    version and backend: such a row is computed with every key allowed, then
+    set to zero, so that neither the value nor the gradient is ever NaN.
+
     Args:
         causal: forbid later keys too; the queries are the last T of the S
-            positions. A kernel knows this pattern without a mask where there
-            is no other one and T = S.
+            positions. Kernels know this pattern without a mask if T = S.
         dropout: probability that a weight is set to zero.
 
-    Keys and values may have fewer heads than the queries: head h of q then
-    reads head h // (H / H_kv) of k and v, as if `repeat_heads` had been
-    called.
-
     Shapes: q (..., H, T, d_k), k (..., H_kv, S, d_k), v (..., H_kv, S, d_v)
-    → (..., H, T, d_v); heads may be missing in all three.
+    → (..., H, T, d_v), heads of keys repeated as by `repeat_heads`; heads
+    may be missing in all three.
     """
     T, S = q.shape[-2], k.shape[-2]
     shared = min(q.ndim, k.ndim) > 2 and 1 < k.shape[-3] < q.shape[-3]
@@ -176,16 +159,9 @@ def attend(
             mask = mask.to(q.dtype)
             lost = mask.amax(-1, keepdim=True) == -torch.inf  # (..., T, 1)
             mask = mask.masked_fill(lost, 0)
-    context = F.scaled_dot_product_attention(
-        q,
-        k,
-        v,
-        attn_mask=mask,
-        is_causal=causal and T > 1,
-        dropout_p=dropout,
-        scale=scale,
-        enable_gqa=shared,
-    )  # (..., T, d_v)
+    options: dict[str, Any] = dict(scale=scale, enable_gqa=shared)
+    options |= dict(is_causal=causal and T > 1, dropout_p=dropout)
+    context = F.scaled_dot_product_attention(q, k, v, mask, **options)
     return context if lost is None else context.masked_fill(lost, 0)
 
 
@@ -193,16 +169,14 @@ def split_heads(x: Tensor, n_heads: int) -> Tensor:
     """Cut the last axis into heads: (..., T, H·d) → (..., H, T, d).
 
     Raises:
-        ValueError: if the heads do not divide the width, or x has no axis
-            of tokens.
+        ValueError: heads that do not divide the width; no axis of tokens.
     """
-    expect(x=(x, "... T width"))
-    if x.shape[-1] % whole("n_heads", n_heads, at_least=1):
-        raise ValueError(
-            "n_heads does not divide the width; expected a divisor of "
-            f"{x.shape[-1]}; got {n_heads}"
-        )
-    return x.unflatten(-1, (n_heads, -1)).transpose(-3, -2)  # (..., H, T, d)
+    whole("n_heads", n_heads, at_least=1)
+    if not isinstance(x, Tensor) or x.ndim < 2 or x.shape[-1] % n_heads:
+        expect(x=(x, "... T width"))
+        check_heads(x.shape[-1], n_heads)
+    d = x.shape[-1] // n_heads
+    return x.reshape(*x.shape[:-1], n_heads, d).transpose(-3, -2)
 
 
 def repeat_heads(x: Tensor, n_heads: int) -> Tensor:
@@ -214,36 +188,24 @@ def repeat_heads(x: Tensor, n_heads: int) -> Tensor:
     Source: Ainslie et al. (2023), arXiv:2305.13245, section 2.2.
     """
     expect(x=(x, "... H_kv S d"))
-    if whole("n_heads", n_heads, at_least=1) % x.shape[-3]:
-        raise ValueError(
-            "n_heads is no multiple of H_kv; expected one of "
-            f"{x.shape[-3]}; got {n_heads}"
-        )
+    check_heads(n_heads, n_heads, x.shape[-3])
     return x.repeat_interleave(n_heads // x.shape[-3], -3)
 
 
 def merge_heads(x: Tensor) -> Tensor:
-    """Heads side by side again: (..., H, T, d) → (..., T, H·d).
-
-    Raises:
-        ValueError: if x has no axis of heads.
-    """
-    expect(x=(x, "... H T d"))
+    """Heads side by side again: (..., H, T, d) → (..., T, H·d)."""
+    if not isinstance(x, Tensor) or x.ndim < 3:
+        expect(x=(x, "... H T d"))
     return x.transpose(-3, -2).flatten(-2)  # (..., T, H·d)
 
 
-def check_heads(d_model: int, n_heads: int, n_kv_heads: int) -> None:
-    """Raise a clear error for heads that do not fit a width."""
-    check_sizes(d_model=d_model, n_heads=n_heads, n_kv_heads=n_kv_heads)
-    if d_model % n_heads:
+def check_heads(d_model: int, n_heads: int, n_kv_heads: int = 1) -> None:
+    """Refuse heads that do not divide a width, or each other."""
+    check_sizes(n_heads=n_heads, d_model=d_model, n_kv_heads=n_kv_heads)
+    if d_model % n_heads or n_heads % n_kv_heads:
         raise ValueError(
-            "n_heads does not divide d_model; expected a divisor of "
-            f"{d_model}; got {n_heads}"
-        )
-    if n_heads % n_kv_heads:
-        raise ValueError(
-            "n_kv_heads does not divide n_heads; expected a divisor of "
-            f"{n_heads}; got {n_kv_heads}"
+            "d_model, n_heads and n_kv_heads do not fit; expected each to be "
+            f"a multiple of the next; got {d_model}, {n_heads}, {n_kv_heads}"
         )
 
 
@@ -254,14 +216,10 @@ def check_inputs(
     mask: Tensor | None = None,
     scale: float | None = None,
 ) -> None:
-    """Raise a clear error for inputs that attention cannot take."""
-    batch = expect(
-        "float",
-        q=(q, "... T d_k"),
-        k=(k, "... S d_k"),
-        v=(v, "... S d_v"),
-    )
-    for name, x in {"q": q, "k": k, "v": v}.items():
+    """Refuse what attention cannot take."""
+    axes = dict(q=(q, "... T d_k"), k=(k, "... S d_k"), v=(v, "... S d_v"))
+    batch = expect("float", **axes)
+    for name, (x, _) in axes.items():
         check_finite(name, x)
     if scale is not None:
         number("scale", scale)
@@ -270,11 +228,7 @@ def check_inputs(
 
 
 def check_finite(name: str, x: Tensor) -> Tensor:
-    """The tensor, if there is no NaN and no infinity in it.
-
-    Raises:
-        ValueError: there is.
-    """
+    """The tensor, if there is no NaN and no infinity in it."""
     if not x.isfinite().all():
         raise ValueError(
             f"{name} contains NaN or infinity; expected finite numbers; got "

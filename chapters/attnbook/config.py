@@ -18,12 +18,12 @@ import sys
 from numbers import Real
 from typing import Any, get_args, get_origin, get_type_hints
 
-BOUNDS = {
-    "at_least": operator.ge,
-    "above": operator.gt,
-    "at_most": operator.le,
-    "below": operator.lt,
-}
+BOUNDS = dict(
+    at_least=operator.ge,
+    above=operator.gt,
+    at_most=operator.le,
+    below=operator.lt,
+)
 
 
 def option(default: Any, help: str, **rules: Any) -> Any:
@@ -42,24 +42,20 @@ def check_fields(self: Any) -> None:
     """
     hints = get_type_hints(type(self))
     for field in dataclasses.fields(self):
-        value, kind = getattr(self, field.name), hints[field.name]
-        rules, many = field.metadata.get("rules", {}), get_args(kind)
-        if type(None) in many:
-            if value is None:
-                continue
-            kind = many[0]
+        name, kind = field.name, hints[field.name]
+        value = getattr(self, name)
+        rules, parts = field.metadata.get("rules", {}), get_args(kind)
         if get_origin(kind) is tuple:
-            if not isinstance(value, (tuple, list)) or len(value) != len(many):
-                raise _wrong(
-                    TypeError, field.name, value, f"{len(many)} values"
-                )
-            value = tuple(
-                _checked(field.name, one, kind, rules)
-                for one, kind in zip(value, many)
-            )
-        else:
-            value = _checked(field.name, value, kind, rules)
-        object.__setattr__(self, field.name, value)  # it may be frozen
+            if not isinstance(value, (tuple, list)) or len(value) != len(
+                parts
+            ):
+                raise _wrong(TypeError, name, value, f"{len(parts)} values")
+            pairs = zip(value, parts)
+            value = tuple(_checked(name, *pair, rules) for pair in pairs)
+        elif value is not None or type(None) not in parts:
+            kind = parts[0] if parts else kind
+            value = _checked(name, value, kind, rules)
+        object.__setattr__(self, name, value)  # it may be frozen
 
 
 def _checked(name, value, kind, rules):
@@ -75,12 +71,31 @@ def _checked(name, value, kind, rules):
 def whole(name: str, value: Any, **bounds: float) -> int:
     """The value as an int, if it is a whole number (not a bool) in range."""
     try:
-        found = None if isinstance(value, bool) else operator.index(value)
+        found = operator.index("" if isinstance(value, bool) else value)
     except TypeError:
-        found = None
-    if found is None:
-        raise _wrong(TypeError, name, value, "a whole number", bounds)
-    return _in_range(name, found, "a whole number", bounds)
+        raise _wrong(
+            TypeError, name, value, "a whole number", bounds
+        ) from None
+    for bound, limit in bounds.items():
+        if not BOUNDS[bound](found, limit):
+            raise _wrong(ValueError, name, value, "a whole number", bounds)
+    return found
+
+
+def number(
+    name: str, value: Any, *, finite: bool = True, **bounds: float
+) -> Any:
+    """The value, if it is a real number (not a bool), not NaN, in range."""
+    words = "a finite number" if finite else "a number"
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise _wrong(TypeError, name, value, words, bounds)
+    # NaN fails every comparison; 10**400 is no float.
+    most = sys.float_info.max if finite else math.inf
+    if not -most <= value <= most or not all(
+        BOUNDS[bound](value, limit) for bound, limit in bounds.items()
+    ):
+        raise _wrong(ValueError, name, value, words, bounds)
+    return value
 
 
 def check_sizes(**sizes: int) -> None:
@@ -89,31 +104,10 @@ def check_sizes(**sizes: int) -> None:
         whole(name, size, at_least=1)
 
 
-def number(
-    name: str, value: Any, *, finite: bool = True, **bounds: float
-) -> Any:
-    """The value, if it is a real number (not a bool), not NaN, in range."""
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise _wrong(TypeError, name, value, "a number", bounds)
-    # NaN fails every comparison; 10**400 is no float.
-    most = sys.float_info.max if finite else math.inf
-    if not -most <= value <= most:
-        words = "a finite number" if finite else "a number"
-        raise _wrong(ValueError, name, value, words, bounds)
-    return _in_range(name, value, "a number", bounds)
-
-
 def one_of(name: str, value: Any, choices: Any) -> Any:
     """The value, if it is one of the choices, which are names."""
     if not isinstance(value, str) or value not in choices:
         raise _wrong(ValueError, name, value, f"one of {', '.join(choices)}")
-    return value
-
-
-def _in_range(name, value, words, bounds):
-    for bound, limit in bounds.items():
-        if not BOUNDS[bound](value, limit):
-            raise _wrong(ValueError, name, value, words, bounds)
     return value
 
 

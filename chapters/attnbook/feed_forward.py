@@ -24,7 +24,6 @@ class FeedForward(nn.Module):
     """Two matrices and an activation between them, for each token alone.
 
     Args:
-        d_model: width of a token.
         d_ff: width inside; 4 · d_model if not given.
         activation: one of `ACTIVATIONS`; GPT-2 uses "gelu_tanh".
         bias: whether the matrices add a bias.
@@ -32,10 +31,6 @@ class FeedForward(nn.Module):
             in training.
 
     Shapes: x (..., d_model) → (..., d_model).
-
-    Raises:
-        ValueError: a width below 1, an unknown activation, an input whose
-            last axis is not d_model.
 
     Source: Vaswani et al. (2017), arXiv:1706.03762, section 3.3.
     """
@@ -59,7 +54,7 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., d_model) → (..., d_ff) → (..., d_model)."""
-        check_tokens(self.up, "... d_in", x=x)
+        check_tokens(self.up.weight, "... d_model", x)
         inner = ACTIVATIONS[self.activation](self.up(x))  # (..., d_ff)
         return F.dropout(self.down(inner), self.dropout, self.training)
 
@@ -67,8 +62,8 @@ class FeedForward(nn.Module):
 class SwiGLU(nn.Module):
     """A feed-forward layer with a gate: down(silu(gate(x)) * up(x)).
 
-    Arguments, shapes and errors as in `FeedForward`; without a `d_ff` it is
-    ⅔ · 4 · d_model, rounded, with which three matrices hold as much as two.
+    Without a `d_ff` it is ⅔ · 4 · d_model, rounded, with which three
+    matrices hold as much as two.
 
     Source: Shazeer (2020), arXiv:2002.05202, equation 6.
     """
@@ -91,7 +86,7 @@ class SwiGLU(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., d_model) → (..., d_ff) → (..., d_model)."""
-        check_tokens(self.up, "... d_in", x=x)
+        check_tokens(self.up.weight, "... d_model", x)
         inner = F.silu(self.gate(x)) * self.up(x)  # (..., d_ff)
         return F.dropout(self.down(inner), self.dropout, self.training)
 

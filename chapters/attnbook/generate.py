@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,31 +23,15 @@ ROOM = 1024
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the next token is chosen. Without options the likeliest is taken.
+    """How the next token is chosen. Without options the likeliest is taken."""
 
-    Raises:
-        TypeError: a value of another type.
-        ValueError: a number outside its range.
-    """
-
-    temperature: float = option(
-        0.0, "what logits are divided by; 0: the likeliest", at_least=0
-    )
-    top_k: int | None = option(
-        None, "keep so many of the likeliest", at_least=1
-    )
-    top_p: float | None = option(
-        None, "keep the likeliest until they make up p", above=0, at_most=1
-    )
+    temperature: float = option(0.0, "0: the likeliest", at_least=0)
+    top_k: int | None = option(None, "how many are kept", at_least=1)
+    top_p: float | None = option(None, "their share", above=0, at_most=1)
     min_p: float | None = option(
-        None,
-        "keep what has this share of the likeliest's",
-        at_least=0,
-        at_most=1,
+        None, "least share of the likeliest's", at_least=0, at_most=1
     )
-    repetition_penalty: float = option(
-        1.0, "against what has been seen; 1: none", above=0
-    )
+    repetition_penalty: float = option(1.0, "of tokens seen", above=0)
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -74,9 +59,8 @@ class Sampling:
     ) -> Tensor:
         """The next token of each row, (B,).
 
-        Args:
-            chance: a random number in [0, 1) for each row, (B,).
-            seen: True at tokens that a row has had, (B, V).
+        `chance` (B,) has a random number in [0, 1) for each row, `seen`
+        (B, V) is True at tokens that a row has had.
         """
         if self.temperature == 0:
             return self.bend(logits, seen).argmax(-1)
@@ -150,16 +134,10 @@ def draw(probabilities: Tensor, chance: Tensor) -> Tensor:
 
 
 def pad_left(
-    sequences: Sequence[Sequence[int]],
-    *,
-    device: torch.device | str | None = None,
+    sequences: Sequence[Sequence[int]], *, device: Any = None
 ) -> tuple[Tensor, Tensor | None]:
     """Tokens (B, T), short rows filled up from the left, and True at real
-    tokens, (B, T), or None where there is no padding.
-
-    Raises:
-        ValueError: no sequence, or an empty one.
-    """
+    tokens, (B, T), or None where there is no padding."""
     lengths = [len(s) for s in sequences]
     if not lengths or min(lengths) < 1:
         raise ValueError(
@@ -194,16 +172,13 @@ def generate(
 
     Args:
         prompts: token numbers, at least one a prompt; or a tensor (B, T).
-        max_new_tokens: for each prompt.
-        sampling: how a token is chosen.
         stop: a prompt ends after one of these tokens.
         cached: keep keys and values; if not, everything is computed again
             for each token, with the same result.
 
     Raises:
-        ValueError: no prompt or an empty one, a number below 1, more tokens
-            than the model has positions for, a token that is not in the
-            vocabulary, a model whose dropout is on.
+        ValueError: an empty prompt, a token outside the vocabulary, more
+            tokens than the model has positions for, dropout that is on.
         TypeError: prompts, or a number of tokens, that are not integers.
     """
     if isinstance(prompts, Tensor):
@@ -211,8 +186,8 @@ def generate(
     for prompt in prompts:
         if not isinstance(prompt, Sequence):
             raise TypeError(
-                "a prompt is no sequence; expected a list of token numbers "
-                f"for each prompt; got {prompt!r}"
+                "a prompt is no sequence; expected a list of token numbers; "
+                f"got {prompt!r}"
             )
     config = model.config
     named = {f"prompt {n}": prompt for n, prompt in enumerate(prompts)}
@@ -261,16 +236,10 @@ def steps(
     seed: int,
     cached: bool,
 ) -> Iterator[list[int | None]]:
-    """The loop of `generate`, for arguments known to be good.
-
-    The sequences take in the new tokens.
-    """
+    """The loop of `generate`; the sequences take in the new tokens."""
     device = model.token_embedding.weight.device
-    chances = [
-        torch.Generator().manual_seed(seed + row)
-        for row in range(len(sequences))
-    ]
     open_rows = list(range(len(sequences)))
+    chances = [torch.Generator().manual_seed(seed + r) for r in open_rows]
     # The last token is never read, so it needs no room.
     longest = max(len(s) for s in sequences)
     most = longest + max_new_tokens - 1
@@ -283,9 +252,8 @@ def steps(
         # Not around the yield: the mode would be the caller's too.
         with torch.inference_mode():
             texts = [sequences[row] for row in open_rows]
-            unread = texts
-            if cache is not None and step > 0:
-                unread = [text[-1:] for text in texts]
+            read = cache is not None and step > 0
+            unread = [text[-1:] for text in texts] if read else texts
             tokens, real = pad_left(unread, device=device)  # (B, T)
             logits = model(tokens, real=real, cache=cache, last=True)[:, 0]
             seen = None
@@ -293,12 +261,9 @@ def steps(
                 seen = torch.zeros_like(logits, dtype=torch.bool)  # (B, V)
                 for n, text in enumerate(texts):
                     seen[n, text] = True
-            chance = torch.stack(
-                [
-                    torch.rand((), generator=chances[r], dtype=torch.float64)
-                    for r in open_rows
-                ]
-            ).to(device)  # (B,)
+            new = partial(torch.rand, (), dtype=torch.float64)
+            chance = [new(generator=chances[row]) for row in open_rows]
+            chance = torch.stack(chance).to(device)  # (B,)
             found = sampling.choose(logits, chance, seen)  # (B,)
             found = found.masked_fill(logits.isnan().any(-1), -1)
         chosen: list[int] = found.tolist()

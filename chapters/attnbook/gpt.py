@@ -24,44 +24,27 @@ POSITIONS = ("learned", "sinusoidal", "rotary", "alibi", "none")
 
 @dataclass(frozen=True)
 class GPTConfig:
-    """The sizes of a model. The defaults are those of GPT-2 small.
-
-    Raises:
-        TypeError: sizes that are not whole numbers.
-        ValueError: sizes below 1, heads that do not divide the width, an
-            unknown kind of positions, norm or activation, a dropout that is
-            no probability.
-    """
+    """The sizes of a model. The defaults are those of GPT-2 small."""
 
     vocab_size: int = option(50_257, "tokens that there are", at_least=1)
     context: int = option(1024, "longest sequence, in tokens", at_least=1)
     d_model: int = option(768, "width of the residual stream", at_least=1)
     n_heads: int = option(12, "heads a block", at_least=1)
     n_layers: int = option(12, "blocks", at_least=1)
-    dropout: float = option(
-        0.0, "probability that a number is dropped", at_least=0, below=1
-    )
+    dropout: float = option(0.0, "chance to be dropped", at_least=0, below=1)
     bias: bool = option(True, "biases in the layers")
     positions: str = option("learned", "kind of positions", choices=POSITIONS)
     activation: str = option(
         "gelu_tanh", "of the feed-forward layers", choices=FEED_FORWARDS
     )
-    initial_std: float = option(
-        0.02, "standard deviation of a new matrix", above=0
-    )
+    initial_std: float = option(0.02, "deviation of a new matrix", above=0)
     n_kv_heads: int | None = option(
         None, "heads of keys and values; n_heads if not given", at_least=1
     )
-    d_ff: int | None = option(
-        None, "width inside the feed-forward layers", at_least=1
-    )
+    d_ff: int | None = option(None, "width inside them", at_least=1)
     norm: str = option("layer", "kind of norm", choices=NORMS)
-    norm_eps: float = option(
-        1e-5, "added inside the root of the norms", at_least=0
-    )
-    rotary_base: float = option(
-        10_000.0, "of the angles of rotary positions", at_least=1
-    )
+    norm_eps: float = option(1e-5, "added inside the norms' root", at_least=0)
+    rotary_base: float = option(10_000.0, "of rotary angles", at_least=1)
     tied: bool = option(True, "the token embedding as the output head")
 
     def __post_init__(self) -> None:
@@ -143,9 +126,7 @@ class GPT(nn.Module):
                 nn.init.zeros_(parameter)
 
     def new_cache(self, batch: int, capacity: int | None = None) -> KVCache:
-        """An empty cache for `batch` sequences; `context` tokens each if no
-        capacity is given.
-        """
+        """An empty cache, for `context` tokens a row if not told."""
         config, weight = self.config, self.token_embedding.weight
         return KVCache(
             batch,
@@ -168,19 +149,16 @@ class GPT(nn.Module):
         """Logits of the token after each: (B, T, vocab_size).
 
         Args:
-            real: True at real tokens, False at padding, shape (B, T). The
-                positions count real tokens only. What comes out at padding
-                means nothing.
-            cache: the keys and values of earlier tokens; the new ones are
-                put in. The tokens go on where each row of it ends.
-            last: give the logits after each row's last real token only:
-                (B, 1, vocab_size).
+            real: True at real tokens, False at padding, (B, T). Positions
+                count real tokens. What comes out at padding means nothing.
+            cache: keys and values of earlier tokens; the new ones are put
+                in, where each row of it ends.
+            last: after each row's last real token only: (B, 1, vocab_size).
 
         Raises:
             TypeError: tokens that are not integers; a cache of another type.
-            ValueError: a shape other than (B, T), a token that is not in the
-                vocabulary, a sequence longer than the context, a cache that
-                does not match or is full. It is as before then.
+            ValueError: a token outside the vocabulary, too long a sequence,
+                a cache that does not match or is full. It is as before then.
         """
         self._check(tokens, real)
         places = None
@@ -189,12 +167,10 @@ class GPT(nn.Module):
             B, T = tokens.shape
             places = cache.place(B, T, real)
             parts = [cache.layer(n, places) for n in range(len(self.blocks))]
-        positions, mask, causal = self._plan(tokens, real, places)
-        x = self.embed(tokens, positions)  # (B, T, d_model)
+        plan = self._plan(tokens, real, places)
+        x = self.embed(tokens, plan["positions"])  # (B, T, d_model)
         for block, part in zip(self.blocks, parts):
-            x = block(
-                x, mask=mask, causal=causal, positions=positions, cache=part
-            )
+            x = block(x, **plan, cache=part)
         if last:
             x = last_real(x, real)  # (B, 1, d_model)
         logits = self.unembed(x)  # (B, T, vocab_size)
@@ -239,13 +215,11 @@ class GPT(nn.Module):
                 bias = bias.masked_fill(bias > 0, -math.inf)
             mask = bias.to(self.token_embedding.weight.dtype)
             causal = False
-        return positions, mask, causal
+        return dict(positions=positions, mask=mask, causal=causal)
 
     def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
-        """The start of the residual stream: (B, T, d_model).
-
-        The positions (B, T), or (T,) for all sequences.
-        """
+        """The start of the residual stream: (B, T, d_model); the positions
+        are (B, T), or (T,) for all sequences."""
         x = self.token_embedding(tokens.long())
         if self.position_embedding is not None:
             x = x + self.position_embedding(positions)

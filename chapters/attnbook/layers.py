@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -53,17 +53,10 @@ class SelfAttention(nn.Module):
     """One head of self-attention: each stage a method, in the order used.
 
     Args:
-        d_in: width of a token.
-        d_k: width of a query and of a key.
         d_v: width of a value, and so of the result; d_k if not given.
         bias: whether the three projections add a bias.
 
     Shapes: x (..., T, d_in) → context (..., T, d_v).
-
-    Raises:
-        ValueError: a width below 1; an input whose last axis is not d_in.
-        TypeError: an input of another type than the weights; a mask that is
-            not boolean.
     """
 
     def __init__(
@@ -78,7 +71,8 @@ class SelfAttention(nn.Module):
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """x (..., T, d_in) → q, k (..., T, d_k) and v (..., T, d_v)."""
-        check_tokens(self.query, "... T d_in", x=x)
+        expect(x=(x, "... T d_in"))
+        check_tokens(self.query.weight, "... T d_in", x)
         return self.query(x), self.key(x), self.value(x)
 
     def score(self, q: Tensor, k: Tensor) -> Tensor:
@@ -136,10 +130,6 @@ class MultiHeadAttention(nn.Module):
 
     Shapes: x (..., T, d_in), memory (..., S, d_memory) → (..., T, d_model).
 
-    Raises:
-        ValueError: widths or heads that do not fit; inputs of another shape.
-        TypeError: an input of another type than the weights.
-
     Source: Vaswani et al. (2017), arXiv:1706.03762, section 3.2.2; Ainslie
     et al. (2023), arXiv:2305.13245, for the shared keys and values.
     """
@@ -182,6 +172,7 @@ class MultiHeadAttention(nn.Module):
 
         With a cache, k and v are those of the earlier tokens too.
         """
+        check_tokens(self.query.weight, "... T d_in", x)
         if memory is None:
             memory = x
         elif self.rotary or cache is not None:
@@ -189,13 +180,11 @@ class MultiHeadAttention(nn.Module):
                 "a memory does not go with rotary positions or a cache; "
                 "expected none; got one"
             )
-        expect(
-            self.query.weight.dtype,
-            x=(x, "... T d_in"),
-            memory=(memory, "... S d_memory"),
-            d_in=self.query.in_features,
-            d_memory=self.key_value.in_features,
-        )
+        else:
+            check_tokens(
+                self.key_value.weight, "... S d_memory", memory, "memory"
+            )
+            expect(x=(x, "... T d_in"), memory=(memory, "... S d_memory"))
         q = split_heads(self.query(x), self.n_heads)
         k, v = (
             split_heads(a, self.n_kv_heads)
@@ -210,9 +199,7 @@ class MultiHeadAttention(nn.Module):
             if positions is None:
                 positions = torch.arange(x.shape[-2], device=x.device)
             d_k, base = q.shape[-1], self.rotary_base
-            angles = rotary_angles(
-                positions, d_k, base=base
-            )  # (..., T, d_k/2)
+            angles = rotary_angles(positions, d_k, base=base)
             angles = angles[..., None, :, :]  # the same for every head
             q, k = rotate(q, angles), rotate(k, angles)
         return (q, k, v) if cache is None else (q, *cache.extend(k, v))
@@ -251,14 +238,13 @@ class MultiHeadAttention(nn.Module):
         *,
         mask: Tensor | None = None,
         causal: bool = False,
-        positions: Tensor | None = None,
-        cache: LayerCache | None = None,
+        **others: Any,
     ) -> WithWeights:
-        """The plain path, every step in the open: the same result as `out`
-        (..., T, d_model), and the `weights` (..., H, T, S), as they are
-        before dropout.
+        """The plain path, every step in the open; arguments of `forward`.
+
+        The weights are as they are before dropout.
         """
-        q, k, v = self.project(x, memory, positions, cache)
+        q, k, v = self.project(x, memory, **others)
         check_scores(mask, q, k)
         k, v = (repeat_heads(a, self.n_heads) for a in (k, v))
         if causal:
@@ -302,26 +288,19 @@ class TransformerBlock(nn.Module):
     Post-norm: norm(x + attention(x)), then norm(x + feed_forward(x)).
 
     Args:
-        d_model: width of the residual stream.
-        n_heads: heads of the attention.
-        d_ff: width inside the feed-forward layer; 4 · d_model if not given.
+        d_ff: width inside the feed-forward layer, which has a default.
         norm_first: pre-norm (GPT-2) or post-norm (the first transformer).
         cross: whether a cross-attention to a memory of width d_model stands
             between the two, as in the decoder of a translator.
         activation: of the feed-forward layer, one of `FEED_FORWARDS`.
-        norm: one of `NORMS`.
-        norm_eps: added inside the root of the norms.
+        norm, norm_eps: one of `NORMS`, and what is added inside its root.
         bias: whether projections and norms have a bias.
         dropout: in attention and feed-forward.
-        rotary, rotary_base, n_kv_heads: of self-attention, see
-            `MultiHeadAttention`.
+        self_attention: `rotary`, `rotary_base` and `n_kv_heads`, which
+            cross-attention does not have; see `MultiHeadAttention`.
 
     Shapes: x (..., T, d_model), memory (..., S, d_model) →
     (..., T, d_model).
-
-    Raises:
-        ValueError: sizes that do not fit; a memory where there is no
-            cross-attention, or none where there is.
 
     Source: Vaswani et al. (2017), arXiv:1706.03762, figure 1; Xiong et al.
     (2020), arXiv:2002.04745, figure 1, for the two places of the norm.
@@ -340,26 +319,20 @@ class TransformerBlock(nn.Module):
         norm_eps: float = 1e-5,
         bias: bool = True,
         dropout: float = 0.0,
-        rotary: bool = False,
-        rotary_base: float = 10_000.0,
-        n_kv_heads: int | None = None,
+        **self_attention: Any,
     ) -> None:
         super().__init__()
         new_norm = partial(make_norm, norm, d_model, eps=norm_eps, bias=bias)
         new_attention = partial(
             MultiHeadAttention, d_model, n_heads, bias=bias, dropout=dropout
         )
-        new_feed_forward = FEED_FORWARDS[
-            one_of("activation", activation, FEED_FORWARDS)
-        ]
+        one_of("activation", activation, FEED_FORWARDS)
         self.norm_first = norm_first
-        self.attention = new_attention(
-            rotary=rotary, rotary_base=rotary_base, n_kv_heads=n_kv_heads
-        )
+        self.attention = new_attention(**self_attention)
         self.attention_norm = new_norm()
         self.cross_attention = new_attention() if cross else None
         self.cross_norm = new_norm() if cross else None
-        self.feed_forward = new_feed_forward(
+        self.feed_forward = FEED_FORWARDS[activation](
             d_model, d_ff, bias=bias, dropout=dropout
         )
         self.feed_forward_norm = new_norm()
@@ -369,40 +342,25 @@ class TransformerBlock(nn.Module):
         x: Tensor,
         memory: Tensor | None = None,
         *,
-        mask: Tensor | None = None,
-        causal: bool = False,
         memory_mask: Tensor | None = None,
-        positions: Tensor | None = None,
-        cache: LayerCache | None = None,
+        **self_attention: Any,
     ) -> Tensor:
         """The stream after the block: (..., T, d_model).
 
-        `mask`, `causal`, `positions` and `cache` go to self-attention,
-        `memory_mask` to cross-attention; see `MultiHeadAttention`.
+        `memory_mask` goes to cross-attention; `mask`, `causal`, `positions`
+        and `cache` to self-attention, see `MultiHeadAttention.forward`.
         """
-        if (memory is None) != (self.cross_attention is None):
+        cross, cross_norm = self.cross_attention, self.cross_norm
+        if (memory is None) != (cross is None):
             raise ValueError(
                 "memory and cross-attention do not fit; expected both or "
                 f"neither; got {'no' if memory is None else 'a'} memory, "
-                f"cross={self.cross_attention is not None}"
+                f"cross={cross is not None}"
             )
-        x = self.add(
-            x,
-            self.attention,
-            self.attention_norm,
-            mask=mask,
-            causal=causal,
-            positions=positions,
-            cache=cache,
-        )
-        if self.cross_attention is not None and self.cross_norm is not None:
-            x = self.add(
-                x,
-                self.cross_attention,
-                self.cross_norm,
-                memory=memory,
-                mask=memory_mask,
-            )
+        x = self.add(x, self.attention, self.attention_norm, **self_attention)
+        if cross is not None and cross_norm is not None:
+            options = dict(memory=memory, mask=memory_mask)
+            x = self.add(x, cross, cross_norm, **options)
         return self.add(x, self.feed_forward, self.feed_forward_norm)
 
     def add(
@@ -415,7 +373,7 @@ class TransformerBlock(nn.Module):
 
 
 def check_scores(mask: Tensor | None, q: Tensor, k: Tensor) -> None:
-    """Raise a clear error for a mask that does not fit the heads."""
+    """Refuse a mask that does not fit the heads."""
     if mask is not None:
         batch = expect(q=(q, "... H T d_k"), k=(k, "... H_kv S d_k"))
         check_mask(mask, (*batch, *q.shape[-3:-1], k.shape[-2]))

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from attnbook.config import one_of, whole
-from attnbook.shapes import KINDS, expect
+from attnbook.shapes import expect
 
 #: The four conventions in use, by the name `convert` takes.
 CONVENTIONS = {
@@ -30,11 +30,8 @@ def causal_mask(n_queries: int, n_keys: int | None = None) -> Tensor:
 
     The queries are the *last* `n_queries` of the `n_keys` positions, so that
     the last query sees every key. (`F.scaled_dot_product_attention(...,
-    is_causal=True)` takes them for the first ones.)
-
-    Raises:
-        TypeError: sizes that are no whole numbers.
-        ValueError: no queries, or fewer keys than queries.
+    is_causal=True)` takes them for the first ones.) There is at least one
+    query, and no fewer keys than queries.
     """
     query, key = _positions(n_queries, n_keys)
     return key <= query
@@ -47,10 +44,6 @@ def window_mask(
 
     A window of 1 leaves each query its own key. Keys that are later than the
     query stay allowed: combine with `causal_mask`.
-
-    Raises:
-        TypeError: sizes that are no whole numbers.
-        ValueError: no queries, fewer keys than queries, or a window below 1.
     """
     query, key = _positions(n_queries, n_keys)
     return query - key < whole("window", window, at_least=1)
@@ -70,16 +63,11 @@ def padding_mask(
 
     `side` is where the padding stands. As a mask over keys it is used as
     ``real[:, None, :]``, shape (B, 1, S).
-
-    Raises:
-        TypeError: lengths that are no whole numbers.
-        ValueError: no lengths, a length below 0, or another side.
     """
     one_of("side", side, ("left", "right"))
     if not isinstance(lengths, Tensor):
-        lengths = torch.tensor(
-            [whole("a length", n) for n in lengths], dtype=torch.int64
-        )
+        lengths = [whole("a length", n) for n in lengths]
+        lengths = torch.tensor(lengths, dtype=torch.int64)
     expect("integer", lengths=(lengths, "B"))
     whole("the shortest length", int(lengths.min()), at_least=0)
     longest = int(lengths.max())
@@ -90,12 +78,7 @@ def padding_mask(
 
 
 def combine(*masks: Tensor) -> Tensor:
-    """True where every mask is True; shapes broadcast.
-
-    Raises:
-        TypeError: a mask that is not boolean.
-        ValueError: no masks, or shapes that do not broadcast.
-    """
+    """True where every (boolean) mask is True; shapes broadcast."""
     if not masks:
         raise ValueError(
             "nothing to combine; expected at least one mask; got none"
@@ -125,33 +108,24 @@ def merge_causal(
 
 
 def convert(
-    mask: Tensor,
-    source: str,
-    target: str,
-    *,
-    dtype: torch.dtype = torch.float32,
+    mask: Tensor, source: str, target: str, *, dtype: torch.dtype | None = None
 ) -> Tensor:
     """The same mask in another convention, one of `CONVENTIONS`.
 
-    `dtype` is the type of an additive result. The shape stays as it is: a
-    padding mask of shape (B, S) is still one over keys.
+    `dtype` is the type of an additive result; float32 if not given. The
+    shape stays as it is: a padding mask (B, S) is still one over keys.
 
     Raises:
-        TypeError: a mask whose type is not that of `source`; a `dtype` that
-            is not floating-point.
-        ValueError: an unknown convention; an additive mask that holds
-            anything but 0 and −inf (a bias is more than a mask); an integer
-            mask that holds anything but 0 and 1.
+        TypeError: a mask of another type than `source` has.
+        ValueError: an unknown convention; a mask with other numbers in it
+            than its convention knows (a bias is more than a mask).
     """
     one_of("target", target, CONVENTIONS)
     expect_convention(mask, source)
-    allowed = {
-        "sdpa": lambda: mask.clone(),
-        "multihead": lambda: ~mask,
-        "transformers": lambda: mask == 1,
-        "additive": lambda: mask == 0,
-    }[source]()
+    may = {"multihead": False, "transformers": 1, "additive": 0}
+    allowed = mask == may.get(source, True)
     if target == "additive":
+        dtype = torch.float32 if dtype is None else dtype
         zeros = torch.zeros(allowed.shape, dtype=dtype, device=mask.device)
         expect("float", additive=(zeros, "..."))
         return zeros.masked_fill(~allowed, -torch.inf)
@@ -161,39 +135,24 @@ def convert(
 
 
 def expect_convention(mask: Tensor, convention: str) -> None:
-    """Raise if the mask cannot be one of this convention."""
+    """Refuse a mask that cannot be one of this convention."""
     meaning = CONVENTIONS[one_of("source", convention, CONVENTIONS)]
     kinds = {"transformers": "integer", "additive": "float"}
-    fits, _ = KINDS[kinds.get(convention, "bool")]
-    if not isinstance(mask, Tensor) or not fits(mask.dtype):
-        raise TypeError(
-            f"mask is of the wrong type; expected {convention}: {meaning}; "
-            f"got {getattr(mask, 'dtype', type(mask).__name__)}"
-        )
+    expect(kinds.get(convention, "bool"), mask=(mask, "..."))
     may_not = {"transformers": 1, "additive": -torch.inf}
-    allowed = (mask == 0) | (mask == may_not.get(convention, True))
-    if not allowed.all():
+    other = (mask != 0) & (mask != may_not.get(convention, True))
+    if other.any():
         raise ValueError(
             f"mask holds other values; expected {convention}: {meaning}; "
-            f"got {mask[~allowed][0].item():g}"
+            f"got {mask[other][0].item():g}"
         )
 
 
 def check_mask(mask: Tensor, shape: tuple[int, ...]) -> None:
-    """Raise a clear error for a mask that does not fit scores of a shape.
-
-    Raises:
-        TypeError: a mask that is neither boolean nor floating-point.
-        ValueError: another shape; NaN or +∞.
+    """Refuse a mask, boolean or floating-point, that does not fit scores of
+    a shape, or has NaN or +∞ in it.
     """
-    if not isinstance(mask, Tensor) or not (
-        mask.dtype == torch.bool or mask.is_floating_point()
-    ):
-        raise TypeError(
-            "mask is of the wrong type; expected a boolean tensor "
-            "(True = may attend) or a floating-point one (added to the "
-            f"scores); got {getattr(mask, 'dtype', type(mask).__name__)}"
-        )
+    expect("bool or float", mask=(mask, "..."))
     try:
         fits = torch.broadcast_shapes(mask.shape, shape) == shape
     except RuntimeError:

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attnbook.config import number, one_of, whole
-from attnbook.shapes import expect
+from attnbook.shapes import check_tokens
 
 
 def layer_norm(
@@ -50,16 +50,7 @@ def rms_norm(
 class LayerNorm(nn.Module):
     """`layer_norm` with a learned weight and bias, by torch's kernel.
 
-    Args:
-        width: of the last axis.
-        eps: added to the variance.
-        bias: whether there is a bias.
-
     Shapes: (..., width) → (..., width).
-
-    Raises:
-        TypeError: an input of another type than the weight.
-        ValueError: a width below 1; an input whose last axis is another.
     """
 
     def __init__(
@@ -74,23 +65,12 @@ class LayerNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Each vector normalised by itself: (..., width)."""
         weight = self.weight
-        expect(weight.dtype, x=(x, "... width"), width=len(weight))
+        check_tokens(weight, "... width", x)
         return F.layer_norm(x, weight.shape, weight, self.bias, self.eps)
 
 
 class RMSNorm(nn.Module):
-    """`rms_norm` with a learned weight, by torch's kernel.
-
-    Args:
-        width: of the last axis.
-        eps: added to the mean square.
-
-    Shapes: (..., width) → (..., width).
-
-    Raises:
-        TypeError: an input of another type than the weight.
-        ValueError: a width below 1; an input whose last axis is another.
-    """
+    """`rms_norm` with a learned weight, by torch's kernel; never a bias."""
 
     def __init__(self, width: int, *, eps: float = 1e-5) -> None:
         super().__init__()
@@ -101,7 +81,7 @@ class RMSNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Each vector divided by its root mean square: (..., width)."""
         weight = self.weight
-        expect(weight.dtype, x=(x, "... width"), width=len(weight))
+        check_tokens(weight, "... width", x)
         return F.rms_norm(x, weight.shape, weight, self.eps)
 
 
@@ -112,11 +92,7 @@ NORMS = ("layer", "rms")
 def make_norm(
     kind: str, width: int, *, eps: float = 1e-5, bias: bool = True
 ) -> nn.Module:
-    """A `LayerNorm` or an `RMSNorm`, which never has a bias.
-
-    Raises:
-        ValueError: an unknown kind; a width below 1.
-    """
+    """A `LayerNorm` or an `RMSNorm`."""
     if one_of("norm", kind, NORMS) == "rms":
         return RMSNorm(width, eps=eps)
     return LayerNorm(width, eps=eps, bias=bias)

@@ -14,15 +14,16 @@ import functools
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 #: The kinds of numbers that can be asked for by name.
 KINDS = {
-    "float": (lambda dtype: dtype.is_floating_point, "of floating point"),
-    "bool": (lambda dtype: dtype == torch.bool, "of booleans"),
-    "integer": (lambda dtype: dtype in INTEGERS, "of integers"),
+    "float": lambda dtype: dtype.is_floating_point,
+    "bool": lambda dtype: dtype == torch.bool,
+    "bool or float": lambda d: d == torch.bool or d.is_floating_point,
+    "integer": lambda dtype: dtype in INTEGERS,
 }
 
 
@@ -54,31 +55,30 @@ def expect(
 
 @functools.lru_cache(4096)  # a model sees the same shapes again and again
 def _judge(kind, tensors, sizes):
-    fits, words = KINDS.get(kind, (lambda dtype: kind in (None, dtype), kind))
-    types = [dtype for *_, dtype in tensors]
-    for name, _, _, dtype in tensors:
-        if not isinstance(dtype, torch.dtype) or not fits(dtype):
-            raise TypeError(
-                f"{name} is of the wrong type; expected a tensor "
-                f"{words or ''}; got {getattr(dtype, '__name__', dtype)}"
-            )
-    if kind == "float" and len(set(types)) > 1:
-        raise TypeError(
-            f"{', '.join(name for name, *_ in tensors)} are of different "
-            f"types; expected one for all; got {', '.join(map(str, types))}"
-        )
-    known, fixed = dict(sizes), dict(sizes)
+    fits = KINDS.get(kind, lambda dtype: kind in (None, dtype))
+    sizes, known = dict(sizes), dict(sizes)
 
-    def fail(wrong):
-        wanted = [
-            f"{name} ({', '.join(_label(a, fixed) for a in axes.split())})"
-            for name, axes, *_ in tensors
-        ]
-        got = [f"{name} {tuple(shape)}" for name, _, shape, _ in tensors]
-        return ValueError(
+    def fail(wrong, error=ValueError):
+        label = {axis: f"{axis}={size}" for axis, size in sizes.items()}
+        wanted, got = [], []
+        for name, axes, shape, dtype in tensors:
+            if error is TypeError:
+                wanted.append(f"{name} of {kind or 'torch'}")
+                got.append(f"{name} of {getattr(dtype, '__name__', dtype)}")
+            else:
+                axes = ", ".join(label.get(a, a) for a in axes.split())
+                wanted.append(f"{name} ({axes})")
+                got.append(f"{name} {tuple(shape)}")
+        return error(
             f"{wrong}; expected {', '.join(wanted)}; got {', '.join(got)}"
         )
 
+    for name, _, _, dtype in tensors:
+        if not isinstance(dtype, torch.dtype) or not fits(dtype):
+            raise fail(f"{name} is of the wrong type", TypeError)
+    if kind == "float" and len({dtype for *_, dtype in tensors}) > 1:
+        names = ", ".join(name for name, *_ in tensors)
+        raise fail(f"{names} are of different types", TypeError)
     leading = []
     for name, axes, shape, _ in tensors:
         wanted = axes.removeprefix("...").split()
@@ -89,25 +89,29 @@ def _judge(kind, tensors, sizes):
             raise fail(f"{name} has {len(shape)} axes")
         leading.append(shape[:more])
         for axis, size in zip(wanted, shape[more:]):
-            asked = int(axis) if axis.isdigit() else fixed.get(axis, size)
-            if size != asked:
-                raise fail(f"axis {axis} of {name} is {size}")
+            asked = int(axis) if axis.isdigit() else sizes.get(axis, size)
+            if size != asked or size == 0:
+                raise fail(f"axis {axis} of {name} is {size or 'empty'}")
             if size != known.setdefault(axis, size):
                 raise fail(f"{axis} is both {known[axis]} and {size}")
-            if size == 0:
-                raise fail(f"axis {axis} of {name} is empty")
     try:
         return tuple(torch.broadcast_shapes(*leading))
     except RuntimeError:
         raise fail("the leading axes do not broadcast") from None
 
 
-def _label(axis, fixed):
-    """The axis with its size, where that is known beforehand."""
-    return f"{axis}={fixed[axis]}" if axis in fixed else axis
+def check_tokens(
+    weight: Tensor, axes: str, x: Tensor, name: str = "x"
+) -> None:
+    """Refuse tokens that do not fit a weight, whose last axis is theirs.
 
-
-def check_tokens(layer: nn.Linear, axes: str, **tokens: Tensor) -> None:
-    """Raise a clear error for tokens that a layer cannot take."""
-    given = {name: (x, axes) for name, x in tokens.items()}
-    expect(layer.weight.dtype, **given, d_in=layer.in_features)
+    In every layer of every step, so what fits is seen at a glance.
+    """
+    if (
+        not isinstance(x, Tensor)
+        or x.dtype != weight.dtype
+        or x.shape[-1:] != weight.shape[-1:]
+        or 0 in x.shape
+    ):
+        width = weight.shape[-1]
+        expect(weight.dtype, **{name: (x, axes), axes.split()[-1]: width})

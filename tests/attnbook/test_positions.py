@@ -152,7 +152,7 @@ P, X = torch.arange(3), torch.ones(3, 4)
         (lambda: sinusoidal(P, 4, base=math.nan), ValueError, "base"),
         (lambda: rotate(X, X), ValueError, "angles"),
         (lambda: rotate(X, X[:2, :2]), ValueError, "leading"),
-        (lambda: rotate(X[:, :3], X[:, :1]), ValueError, "angles"),
+        (lambda: rotate(X[:, :3], X[:, :1]), ValueError, "d of x"),
         (lambda: rotate(P, X), TypeError, "x is"),
         (lambda: rotate(X, X[:, :2], layout="whole"), ValueError, "layout"),
         (lambda: alibi_slopes(0), ValueError, "n_heads"),
