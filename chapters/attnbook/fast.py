@@ -1,11 +1,9 @@
 """Matrices laid out for decoding: the one place for speed that needs a trick.
 
 To write a token, a model reads each of its matrices once and computes little
-with it; so what counts is how fast they are read. A matrix in rows, as
-`nn.Linear` keeps it, is read at a third to a half of what memory can give.
-oneDNN, the library of CPU kernels that torch comes with, reads one that is
-cut into blocks for the processor about twice as fast. The numbers are those
-of the plain model up to rounding.
+with it. oneDNN, the library of CPU kernels that torch comes with, reads one
+that is cut into blocks for the processor about twice as fast as one in rows,
+as `nn.Linear` keeps it. The numbers are the same up to rounding.
 """
 
 from __future__ import annotations
@@ -61,25 +59,21 @@ def pack(model: GPT, kind: Kind = PackedLinear) -> GPT:
     """The same model for inference on a CPU, its matrices laid out anew.
 
     The original is left as it is; embeddings and norms are shared with it,
-    matrices are not. Drop the original to have their memory back.
-
-    Args:
-        kind: what a matrix and a bias are made into.
+    matrices are not. A matrix and a bias are made into one of `kind`.
 
     Raises:
         ValueError: a model that is not on the CPU, not in float32, or packed
             already.
     """
     weight = model.token_embedding.weight
-    if (weight.device.type, weight.dtype) != ("cpu", torch.float32):
+    plain = any(isinstance(m, nn.Linear) for m in model.modules())
+    if not plain or (weight.device.type, weight.dtype) != (
+        ("cpu", torch.float32)
+    ):
         raise ValueError(
-            "packed matrices are for the CPU; expected a model there, in "
-            f"torch.float32; got one on {weight.device} in {weight.dtype}"
-        )
-    if not any(isinstance(m, nn.Linear) for m in model.modules()):
-        raise ValueError(
-            "this model is packed already; expected the plain one, with "
-            "nn.Linear in it; got none"
+            "this model cannot be packed; expected a plain one on cpu in "
+            f"torch.float32; got {'one' if plain else 'one packed already,'} "
+            f"on {weight.device} in {weight.dtype}"
         )
     packed: Any = replace_linear(model, kind)
     if packed.head is None:
@@ -94,10 +88,7 @@ def replace_linear(module: nn.Module, kind: Kind) -> nn.Module:
     Its parameters are others with the same numbers: what is done to them,
     such as `requires_grad_`, leaves the original alone.
     """
-    memo = {
-        id(p): nn.Parameter(p.detach(), requires_grad=False)
-        for p in module.parameters()
-    }
+    memo = {id(p): nn.Parameter(p, False) for p in module.parameters()}
     # In a list, so that a single layer too is somebody's child.
     new = nn.ModuleList([copy.deepcopy(module, memo)])
     for parent in list(new.modules()):

@@ -11,13 +11,11 @@ import os
 import re
 import reprlib
 import tempfile
-import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
@@ -25,11 +23,14 @@ from torch import Tensor
 #: The longest description of a model that is read, in bytes.
 MOST_JSON = 2**25
 
-#: What Python raises where JSON is not what it should be.
-_NO_HEAD = ValueError, LookupError, TypeError, AttributeError, RecursionError
-
+#: What a file that is not what it should be makes Python and torch raise.
+_WRONG = (
+    SafetensorError, OSError, RuntimeError, ValueError, TypeError,
+    LookupError, AttributeError,
+)  # fmt: skip
+_SHARD = r"[\w-][\w.-]{,200}\.safetensors"
 _SHORT = reprlib.Repr()
-_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 100
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 200
 
 
 def shown(value: object) -> str:
@@ -38,7 +39,7 @@ def shown(value: object) -> str:
 
 
 def locate(path: str | Path) -> Path:
-    """The path; "~" is the user's folder, and "" is none.
+    """The path, "~" being the user's folder.
 
     Raises:
         FileNotFoundError: what no file can be called.
@@ -99,6 +100,30 @@ def write(
         file.write(data)
 
 
+@contextmanager
+def _reading(path: Path, expected: str) -> Iterator[None]:
+    """Whatever goes wrong inside is one error about this file."""
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"there is no file {path}; expected {expected}; got none"
+        )
+    try:
+        yield
+    except _WRONG as error:
+        raise ValueError(
+            f"{path} is cut off, damaged or of something else; expected "
+            f"{expected}; got {shown(str(error))[1:-1]}"
+        ) from error
+
+
+def _parsed(text):
+    """The JSON object in a text."""
+    found = json.loads(text)
+    if not isinstance(found, dict):
+        raise TypeError(f"a {type(found).__name__}")
+    return found
+
+
 def read(path: str | Path) -> tuple[dict[str, Tensor], dict]:
     """The tensors of a file of `write`, and what it says about them.
 
@@ -108,14 +133,8 @@ def read(path: str | Path) -> tuple[dict[str, Tensor], dict]:
     """
     path = locate(path)
     tensors, metadata = read_tensors(path)
-    about = None
-    with suppress(ValueError, RecursionError):
-        about = json.loads(metadata.get("attnbook", "null"))
-    if not isinstance(about, dict):
-        raise ValueError(
-            f"{path} is of something else; expected a description under "
-            f"'attnbook'; got metadata {shown(metadata)}"
-        )
+    with _reading(path, "a description under 'attnbook'"):
+        about = _parsed(metadata.get("attnbook", "null"))
     # Copies: the originals are the file itself, mapped.
     return {name: t.clone() for name, t in tensors.items()}, about
 
@@ -123,161 +142,87 @@ def read(path: str | Path) -> tuple[dict[str, Tensor], dict]:
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The tensors of a safetensors file, mapped, and its metadata.
 
-    Raises:
-        FileNotFoundError: no such file.
-        ValueError: a file that is cut off or damaged.
+    Raises: as `read`.
     """
-    _require(path)
-    try:
+    with _reading(path, "a whole safetensors file"):
+        # A head says how long it is, in eight bytes, and then where each
+        # tensor begins and ends, counted from its own end on.
+        with open(path, "rb") as opened:
+            length = int.from_bytes(opened.read(8), "little")
+            head = _parsed(opened.read(min(length, MOST_JSON)))
+        head.pop("__metadata__", None)
+        size = path.stat().st_size
+        ends = {n: 8 + length + t["data_offsets"][1] for n, t in head.items()}
+        cut = [name for name in ends if ends[name] > size]
+        if cut:
+            first = min(cut, key=lambda name: ends[name])
+            raise ValueError(
+                f"{size} bytes of {max(ends.values())}: {shown(first)[1:-1]} "
+                f"{tuple(head[first]['shape'])} is the first tensor that is "
+                "not whole"
+            )
         with safe_open(path, "pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}
             return tensors, file.metadata() or {}
-    except (SafetensorError, OSError, ValueError, RuntimeError) as error:
-        raise ValueError(
-            _cut_off(path)
-            or f"{path} is cut off or damaged; expected a whole safetensors "
-            f"file; got {path.stat().st_size} bytes, and {shown(str(error))}"
-        ) from error
-
-
-def _cut_off(path):
-    """The first tensor not to be whole in a file that was cut off, or
-    nothing if its head does not say.
-
-    A head says how long it is, in eight bytes, and then where each tensor
-    begins and ends, counted from its own end on.
-    """
-    size = path.stat().st_size
-    try:
-        with open(path, "rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(min(length, MOST_JSON)))
-        header.pop("__metadata__", None)
-        ends = {
-            n: 8 + length + t["data_offsets"][1] for n, t in header.items()
-        }
-        first = min(ends, key=lambda n: (ends[n] <= size, ends[n]))
-        shape = tuple(header[first]["shape"])
-    except _NO_HEAD:
-        return ""
-    return (ends[first] > size) and (
-        f"{path} is cut off; expected {max(ends.values())} bytes; got {size}: "
-        f"{shown(first)[1:-1]} {shape} is the first tensor that is not whole"
-    )
 
 
 def read_json(path: Path) -> dict:
-    """The JSON object in a file.
+    """The JSON object in a file of at most `MOST_JSON` bytes.
 
-    Raises:
-        FileNotFoundError: no such file.
-        ValueError: no JSON, or more than 32 MiB; another thing than an object.
+    Raises: as `read`.
     """
-    _require(path)
-    try:
+    with _reading(path, "a JSON object"):
         if path.stat().st_size > MOST_JSON:
             raise ValueError(f"more than {MOST_JSON} bytes")
-        about = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(about, dict):
-            raise ValueError(f"a {type(about).__name__}")
-    except (ValueError, RecursionError) as error:
-        raise ValueError(
-            f"{path} is damaged; expected a JSON object; got {error}"
-        ) from error
-    return about
+        return _parsed(path.read_text(encoding="utf-8"))
 
 
-def _require(path):
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"there is no file {path}; expected one of that name; got none"
-        )
-
-
-def read_weights(
-    folder: Path, *, allow_pickle: bool = False
-) -> tuple[Path, dict[str, Tensor]]:
+def read_weights(folder: Path) -> tuple[Path, dict[str, Tensor]]:
     """The file that a folder's weights lie in, for messages, and the tensors.
 
     Raises:
         FileNotFoundError: no weights; a file that an index names.
         ValueError: a file that is cut off or damaged; an index and files
-            that differ; a pickle, without `allow_pickle`.
+            that differ; nothing but a pickle, which is left unread.
     """
-    kinds = {
-        "model.safetensors": lambda file: read_tensors(file)[0],
-        "model.safetensors.index.json": _sharded,
-        "pytorch_model.bin": _unpickled,
-    }
-    *_, pickle = kinds
-    there = [name for name in kinds if (folder / name).is_file()]
-    if not there:
-        raise FileNotFoundError(
-            f"there are no weights in {folder}; expected "
-            f"{' or '.join(list(kinds)[:2])}; got neither"
-        )
-    if there == [pickle] and not allow_pickle:
+    whole, index = (
+        folder / f"model.safetensors{end}" for end in ("", ".index.json")
+    )
+    if whole.is_file():
+        return whole, read_tensors(whole)[0]
+    if index.is_file():
+        return index, _sharded(index)
+    if (folder / "pytorch_model.bin").is_file():
         raise ValueError(
-            f"{folder} holds its weights as a pickle; expected "
-            f"model.safetensors; got {pickle}. A pickle can run any program "
-            "when it is read. If you trust where it comes from, "
-            "allow_pickle=True reads tensors from it and nothing else"
+            f"{folder} holds its weights as a pickle, which can run any "
+            f"program when it is read; expected {whole.name}; got "
+            "pytorch_model.bin. If you trust it, convert it there, once: "
+            "safetensors.torch.save_file({n: t.clone() for n, t in torch."
+            'load("pytorch_model.bin", weights_only=True).items()}, '
+            '"model.safetensors")'
         )
-    return folder / there[0], kinds[there[0]](folder / there[0])
+    raise FileNotFoundError(
+        f"there are no weights in {folder}; expected {whole.name} or "
+        f"{index.name}; got neither"
+    )
 
 
 def _sharded(index):
     """Each tensor from the file that the index names, which lies beside."""
-    entries = read_json(index).get("weight_map")
-    entries = entries if isinstance(entries, dict) and entries else {"": None}
-    for name, part in entries.items():
-        if not re.fullmatch(r"[\w-][\w.-]{,200}\.safetensors", str(part)):
-            raise ValueError(
-                f"{index} leads elsewhere; expected a weight_map with the "
-                "name of a .safetensors file in the same folder for every "
-                f"tensor; got {shown(part)} for {shown(name)}"
-            )
+    about = read_json(index)
+    with _reading(index, "a weight_map of .safetensors files beside it"):
+        entries = about["weight_map"]
+        for name, part in entries.items() or [("", None)]:
+            if not re.fullmatch(_SHARD, str(part)):
+                raise ValueError(f"{shown(part)} for {shown(name)}")
     tensors = {}
     for part in sorted({*entries.values()}):
         found, _ = read_tensors(index.parent / part)
-        odd = found.keys() ^ {n for n, file in entries.items() if file == part}
-        if odd:
+        named = {name for name, file in entries.items() if file == part}
+        for odd in sorted(found.keys() ^ named)[:1]:
             raise ValueError(
                 f"{index} and {part} differ; expected the same tensors in "
-                f"both; got {shown(min(odd))} in one alone"
+                f"both; got {shown(odd)} in one alone"
             )
         tensors |= found
     return tensors
-
-
-def _unpickled(file):
-    """The tensors of a pickle, in which torch calls nothing unknown."""
-    size = file.stat().st_size
-    try:
-        if zipfile.is_zipfile(file):  # packed, it could be a bomb
-            with zipfile.ZipFile(file) as archive:
-                if sum(part.file_size for part in archive.infolist()) > size:
-                    raise ValueError
-        found = torch.load(file, map_location="cpu", weights_only=True)
-        if not all(isinstance(n, str) and _own(t) for n, t in found.items()):
-            raise ValueError
-        if sum(tensor.nbytes for tensor in found.values()) > 2 * size:
-            raise ValueError  # the same numbers under many names
-    except Exception as error:  # of any kind, as the file says what is done
-        raise ValueError(
-            f"{file} is cut off, damaged, or has more than tensors in it; "
-            "expected a whole PyTorch file of plain tensors by name, with "
-            f"numbers of their own; got {type(error).__name__}"
-        ) from error
-    return found
-
-
-def _own(tensor):
-    """Whether it is a plain tensor with numbers of its own."""
-    return (
-        isinstance(tensor, Tensor)
-        and tensor.layout == torch.strided
-        and tensor.device.type == "cpu"
-        and not tensor.is_quantized
-        and tensor.untyped_storage().nbytes() >= tensor.nbytes
-    )

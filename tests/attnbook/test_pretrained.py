@@ -9,11 +9,11 @@ import json
 import math
 import pickle
 import shutil
-import zipfile
 from dataclasses import replace
 
 import huggingface_hub
 import pytest
+import safetensors
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
@@ -64,12 +64,8 @@ CONFIGS = {
     "gpt2, other sizes": {"n_head": 7, "n_embd": 35, "n_inner": 51},
     "gpt2, eps": {"layer_norm_epsilon": 0.1},
     "gpt2, untied": {"tie_word_embeddings": False},
-    "gpt2, relu": {"activation_function": "relu"},
     "gpt2, gelu": {"activation_function": "gelu"},
-    "gpt2, silu": {"activation_function": "silu"},
-    "gpt2, tanh": {"activation_function": "gelu_pytorch_tanh"},
     "llama": {},
-    "llama, one head": {"num_attention_heads": 1, "num_key_value_heads": 1},
     "llama, all share": {"num_key_value_heads": 1, "hidden_size": 40},
     "llama, none share": {"num_key_value_heads": 4, "num_hidden_layers": 3},
     "llama, default": {"num_key_value_heads": None},
@@ -185,13 +181,9 @@ def test_logits_agree_with_padding(pair, side):
     ours, theirs, bound = pair
     tokens, real = tokens_of(3, 9), padding_mask([9, 4, 1], side=side)
     with torch.no_grad():
-        expected = their_logits(theirs, tokens, real)
-        agrees(
-            ours(tokens, real=real)[real],
-            expected[real],
-            name="theirs",
-            within=bound,
-        )
+        expected = their_logits(theirs, tokens, real)[real]
+        found = ours(tokens, real=real)[real]
+        agrees(found, expected, name="theirs", within=bound)
 
 
 @pytest.mark.parametrize("chunks", [[5] + [1] * 6, [3, 4, 5], [1, 11]])
@@ -203,12 +195,8 @@ def test_logits_agree_with_the_cache(pair, chunks):
         layers = ours.config.n_layers
         for cache in (ours.new_cache(2), GrowingCache(layers)):
             parts = [ours(t, cache=cache) for t in tokens.split(chunks, 1)]
-            agrees(
-                torch.cat(parts, 1),
-                expected,
-                name="theirs, whole",
-                within=bound,
-            )
+            found = torch.cat(parts, 1)
+            agrees(found, expected, name="theirs, whole", within=bound)
 
 
 def test_logits_agree_with_cache_and_padding(pair):
@@ -216,18 +204,12 @@ def test_logits_agree_with_cache_and_padding(pair):
     tokens, real = tokens_of(3, 9), padding_mask([6, 3, 1], side="left")
     real = torch.cat([real, torch.ones(3, 3, dtype=torch.bool)], 1)
     with torch.inference_mode():
-        expected = their_logits(theirs, tokens, real)
+        expected = their_logits(theirs, tokens, real)[real]
         cache = ours.new_cache(3)
-        parts = [
-            ours(tokens[:, :6], real=real[:, :6], cache=cache),
-            *(ours(tokens[:, n : n + 1], cache=cache) for n in range(6, 9)),
-        ]
-        agrees(
-            torch.cat(parts, 1)[real],
-            expected[real],
-            name="theirs",
-            within=bound,
-        )
+        parts = [ours(tokens[:, :6], real=real[:, :6], cache=cache)]
+        parts += [ours(t, cache=cache) for t in tokens[:, 6:].split(1, 1)]
+        found = torch.cat(parts, 1)[real]
+        agrees(found, expected, name="theirs", within=bound)
 
 
 def greedy(model, tokens, real, steps):
@@ -294,14 +276,10 @@ def test_the_sizes_hold_what_theirs_hold(name, layers, width, heads, count):
         expected = GPT(ours).state_dict()
     assert sum(p.numel() for p in theirs.parameters()) == count
     assert ours.parameter_count() == count
-    tensors = theirs.transformer.state_dict()
-    for prefix in ("", "transformer."):  # as in a body's and a model's file
-        found = rename(
-            {prefix + n: t for n, t in tensors.items()}, ours, "gpt2"
-        )
-        assert {n: t.shape for n, t in found.items()} == {
-            n: t.shape for n, t in expected.items()
-        }
+    found = rename(theirs.transformer.state_dict(), ours, "gpt2")
+    assert {n: t.shape for n, t in found.items()} == {
+        n: t.shape for n, t in expected.items()
+    }
 
 
 @pytest.mark.parametrize("name", SIZES)
@@ -319,14 +297,6 @@ def test_all_depths_agree(name, tmp_path):
     ours, tokens = load(tmp_path), tokens_of(2, 9)
     with torch.no_grad():
         agrees(ours(tokens), theirs(tokens).logits, name="theirs", within=1e-4)
-        if name == "gpt2":
-            return
-        agrees(
-            ours.double()(tokens),
-            theirs.double()(tokens).logits,
-            name="theirs",
-            within=1e-10,
-        )
 
 
 # What a file may look like.
@@ -338,8 +308,8 @@ def saved(folder, name="gpt2", **options):
     return theirs
 
 
-def check(folder, theirs, **options):
-    ours, tokens = load(folder, **options), tokens_of(2, 9)
+def check(folder, theirs):
+    ours, tokens = load(folder), tokens_of(2, 9)
     with torch.no_grad():
         agrees(ours(tokens), theirs(tokens).logits, name="theirs", within=1e-4)
     return ours
@@ -375,30 +345,20 @@ def test_names_without_the_prefix(tmp_path, name):
     check(tmp_path, theirs)
 
 
-@pytest.mark.parametrize(
-    "name, buffers",
-    [
-        (
-            "gpt2",
-            ["transformer.h.1.attn.bias", "transformer.h.0.attn.masked_bias"],
-        ),
-        (
-            "llama",
-            [
-                "model.layers.1.self_attn.rotary_emb.inv_freq",
-                "model.rotary_emb.inv_freq",
-            ],
-        ),
+BUFFERS = {
+    "gpt2": ["transformer.h.1.attn.bias", "transformer.h.0.attn.masked_bias"],
+    "llama": [
+        "model.layers.1.self_attn.rotary_emb.inv_freq",
+        "model.rotary_emb.inv_freq",
     ],
-)
-def test_buffers_are_no_weights(tmp_path, name, buffers):
-    theirs = saved(tmp_path, name)
-    change_tensors(
-        tmp_path,
-        lambda t: t.update(
-            {b: torch.ones(3, dtype=torch.uint8) for b in buffers}
-        ),
-    )
+}
+
+
+@pytest.mark.parametrize("name", BUFFERS)
+def test_buffers_are_no_weights(tmp_path, name):
+    theirs, buffer = saved(tmp_path, name), torch.ones(3, dtype=torch.uint8)
+    buffers = {name: buffer.clone() for name in BUFFERS[name]}
+    change_tensors(tmp_path, lambda t: t.update(buffers))
     check(tmp_path, theirs)
 
 
@@ -425,12 +385,8 @@ def test_the_type_is_the_files(tmp_path, name, dtype):
     theirs = type(theirs).from_pretrained(tmp_path, dtype=torch.float32)
     with torch.no_grad():
         assert ours(tokens).dtype == dtype
-        agrees(
-            ours.float()(tokens),
-            theirs(tokens).logits,
-            name="theirs",
-            within=1e-4,
-        )
+        found, expected = ours.float()(tokens), theirs(tokens).logits
+        agrees(found, expected, name="theirs", within=1e-4)
 
 
 def test_a_model_needs_its_file_no_longer(tmp_path):
@@ -496,16 +452,22 @@ def test_rename_copies_only_what_it_stacks():
 # What is wrong with tensors: which, and what was expected.
 
 
-T = "transformer."
+T, L = "transformer.", "model.layers."
 ZEROS = torch.zeros
 CONFIG = config_of(GPT2Config(**GPT2).to_dict())
+
+
+def put(name, tensor):
+    return lambda t: t.update({name: tensor})
+
+
 #: A family, what is done to its tensors, and words of the message.
 BROKEN = {
     "renamed": (
         "gpt2",
         lambda t: t.update({T + "h.1.n.w": t.pop(T + "h.1.ln_1.weight")}),
-        "lacks a tensor; .*h.1.ln_1.weight .24,., for "
-        "blocks.1.attention_norm.weight; got transformer.h.1.n.w .*renamed",
+        "lacks 1 .*h.1.ln_1.weight .24,., for blocks.1.attention_norm.weight; "
+        "got transformer.h.1.n.w .*renamed",
     ),
     "the nearest of two": (
         "gpt2",
@@ -515,7 +477,7 @@ BROKEN = {
                 T + "h.0.ln2.bias": t.pop(T + "h.0.ln_2.bias"),
             }
         ),
-        "lacks 2 tensors; .*h.0.ln_2.bias .* got transformer.h.0.ln2.bias",
+        "lacks 2 .*h.1.ln_1.weight .* got transformer.h.1.ln1.weight",
     ),
     "missing": (
         "gpt2",
@@ -524,56 +486,46 @@ BROKEN = {
     ),
     "missing, llama": (
         "llama",
-        lambda t: t.pop("model.layers.1.self_attn.v_proj.weight"),
+        lambda t: t.pop(L + "1.self_attn.v_proj.weight"),
         r"v_proj.weight \(12, 24\), for blocks.1.attention.key_value.weight",
     ),
     "no head": ("llama", lambda t: t.pop("lm_head.weight"), "lm_head.weight"),
-    "a block too many": (
-        "gpt2",
-        lambda t: t.update({T + "h.2.ln_1.bias": ZEROS(24)}),
-        "holds a tensor too many; expected the 28 .*h.2.ln_1.bias",
-    ),
-    "two names": (
-        "gpt2",
-        lambda t: t.update({"wte.weight": ZEROS(37, 24)}),
-        "too many; .* wte.weight",
-    ),
+    "a block too many": ("gpt2", put(T + "h.2.ln_1.bias", ZEROS(24)), "h.2.l"),
+    "two names": ("gpt2", put("wte.weight", ZEROS(37, 24)), "got wte.weight"),
     "a name that colours a terminal": (
         "gpt2",
-        lambda t: t.update({"\x1b[31m" + "x" * 10**6: ZEROS(1)}),
-        r"too many; .* got .x1b\[31mx+\.\.\.x+$",
+        put("\x1b[31m" + "x" * 10**6, ZEROS(1)),
+        r"got .x1b\[31mx+\.\.\.x+ too",
     ),
     "another vocabulary": (
         "gpt2",
-        lambda t: t.update({T + "wte.weight": ZEROS(40, 24)}),
-        r"wte.weight in .* wrong shape; .*\(37, 24\).* got \(40, 24\)",
+        put(T + "wte.weight", ZEROS(40, 24)),
+        r"wte.weight in .*\(37, 24\).* got \(40, 24\)",
     ),
     "one number less": (
         "llama",
-        lambda t: t.update({"model.norm.weight": ZEROS(23)}),
+        put("model.norm.weight", ZEROS(23)),
         r"model.norm.weight in .* got \(23,\)",
     ),
     "turned": (
         "gpt2",
-        lambda t: t.update({T + "h.0.mlp.c_fc.weight": ZEROS(96, 24)}),
+        put(T + "h.0.mlp.c_fc.weight", ZEROS(96, 24)),
         "c_fc.weight in .*, as in a Linear and not in a Conv1D$",
     ),
     "turned, llama": (
         "llama",
-        lambda t: t.update(
-            {"model.layers.0.mlp.up_proj.weight": ZEROS(24, 41)}
-        ),
+        put(L + "0.mlp.up_proj.weight", ZEROS(24, 41)),
         r"up_proj.weight in .* got \(24, 41\)$",
     ),
     "two types": (
         "gpt2",
-        lambda t: t.update({T + "ln_f.bias": ZEROS(24).half()}),
-        "wrong type; .*float16 in transformer.ln_f.bias",
+        put(T + "ln_f.bias", ZEROS(24).half()),
+        "float16 in transformer.ln_f.bias",
     ),
     "integers": (
         "gpt2",
         lambda t: t.update({n: a.to(torch.int8) for n, a in t.items()}),
-        "wrong type; .*int8 in ",
+        "int8 in ",
     ),
     "a NaN": (
         "gpt2",
@@ -626,7 +578,7 @@ def test_few_names_are_compared_with_one_that_is_missing(monkeypatch):
         ("gpt2", {"vocab_size": 2**31 - 1, "n_embd": 2**30}, "cannot hold"),
         ("llama", {"intermediate_size": 2**63}, "intermediate_size"),
         ("gpt2", {"n_positions": 10**400}, "n_positions"),
-        ("llama", {"rope_theta": 10**400}, "rope_theta"),
+        ("llama", {"rope_theta": 10**400}, "rotary_base"),
         ("gpt2", {"n_head": 5}, "n_heads"),
         ("gpt2", {"n_head": "4" * 10**6}, "n_head"),
     ],
@@ -646,114 +598,22 @@ def test_a_config_that_lies_is_found_out_at_once(tmp_path, name, lie, words):
 # Pickles, and folders without what they need.
 
 
-def pickled(folder, change=lambda tensors: None):
-    """A folder with nothing but a pickle, as old ones are."""
-    theirs = saved(folder)
-    (folder / "model.safetensors").unlink()
-    tensors = theirs.state_dict()
-    change(tensors)
-    torch.save(tensors, folder / "pytorch_model.bin")
-    return theirs
-
-
-def test_a_pickle_is_not_read_by_default(tmp_path, monkeypatch):
-    theirs = pickled(tmp_path)
+def test_a_pickle_is_never_read_but_can_be_converted(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    theirs = saved(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    torch.save(theirs.state_dict(), "pytorch_model.bin")  # one tensor twice
     with monkeypatch.context() as patch:
-        patch.setattr(torch, "load", lambda *a, **k: pytest.fail("read"))
-        with pytest.raises(ValueError, match="as a pickle; .* allow_pickle"):
+        for reader in (torch, pickle):
+            patch.setattr(reader, "load", lambda *a, **k: pytest.fail("read"))
+        with pytest.raises(ValueError, match="pickle.*model.bin") as caught:
             load(tmp_path)
-    check(tmp_path, theirs, allow_pickle=True)
+    told = str(caught.value).rpartition("once: ")[2]
+    exec(told, {"torch": torch, "safetensors": safetensors})
+    check(tmp_path, theirs)
     (tmp_path / "model.safetensors").write_bytes(b"taken before the pickle")
     with pytest.raises(ValueError, match="model.safetensors"):
-        load(tmp_path, allow_pickle=True)
-
-
-def test_an_old_pickle_is_read_too(tmp_path):
-    theirs = pickled(tmp_path)
-    torch.save(
-        theirs.state_dict(),
-        tmp_path / "pytorch_model.bin",
-        _use_new_zipfile_serialization=False,
-    )
-    check(tmp_path, theirs, allow_pickle=True)
-
-
-def replaced(by):
-    """A change of the embedding; it keeps its shape."""
-
-    def change(tensors):
-        tensors["transformer.wte.weight"] = by(
-            tensors["transformer.wte.weight"]
-        )
-
-    return change
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        replaced(lambda t: t.to("meta")),
-        replaced(lambda t: t.to_sparse()),
-        replaced(lambda t: t.to_sparse_csr()),
-        replaced(lambda t: torch.zeros(1).expand(t.shape)),
-        replaced(lambda t: torch.quantize_per_tensor(t, 1.0, 0, torch.qint8)),
-        replaced(lambda t: t.tolist()),
-        lambda t: t.update({f"{n}": t["lm_head.weight"] for n in range(99)}),
-        lambda t: t.update({3: torch.zeros(3)}),
-    ],
-    ids=[
-        "meta",
-        "sparse",
-        "csr",
-        "expanded",
-        "quantised",
-        "list",
-        "one under many names",
-        "a name that is none",
-    ],
-)
-def test_plain_tensors_with_their_own_numbers_only(tmp_path, change):
-    pickled(tmp_path, change)
-    with pytest.raises(ValueError, match="pytorch_model.bin .* plain tensors"):
-        load(tmp_path, allow_pickle=True)
-
-
-def test_a_packed_pickle_is_not_unpacked(tmp_path, monkeypatch):
-    """It could be a bomb."""
-    pickled(tmp_path)
-    file = tmp_path / "pytorch_model.bin"
-    with zipfile.ZipFile(file) as old:
-        parts = {name: old.read(name) for name in old.namelist()}
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as new:
-        for name, data in parts.items():
-            new.writestr(name, bytes(len(data)))
-    monkeypatch.setattr(torch, "load", lambda *a, **k: pytest.fail("read"))
-    with pytest.raises(ValueError, match="pytorch_model.bin"):
-        load(tmp_path, allow_pickle=True)
-
-
-class Program:
-    """What runs when it is read."""
-
-    def __init__(self, file):
-        self.file = file
-
-    def __reduce__(self):
-        return (open, (str(self.file), "w"))
-
-
-def test_a_program_in_a_pickle_does_not_run(tmp_path):
-    ran, file = tmp_path / "ran", tmp_path / "pytorch_model.bin"
-    pickled(tmp_path, lambda t: t.update(x=Program(ran)))
-    plain = pickle.dumps(Program(ran), protocol=2)
-    whole = file.read_bytes()
-    for data in (whole, plain, b"", whole[:100], whole[:-1]):
-        file.write_bytes(data)
-        with pytest.raises(ValueError, match="more than tensors"):
-            load(tmp_path, allow_pickle=True)
-    assert not ran.exists()
-    pickle.loads(plain).close()
-    assert ran.exists()  # it would have
+        load(tmp_path)
 
 
 def test_what_is_not_there(tmp_path, monkeypatch):
@@ -872,7 +732,7 @@ WEIGHT = "model.norm.weight"
     "change, words",
     [
         (lambda t, a: t.pop(WEIGHT), "norm.weight"),
-        (lambda t, a: t.update({"model.x": ZEROS(1)}), "too many; .* x$"),
+        (lambda t, a: t.update({"model.x": ZEROS(1)}), "got x too"),
         (lambda t, a: t.update({WEIGHT: ZEROS(9)}), "norm.weight"),
         (lambda t, a: t.update({WEIGHT: ZEROS(8).long()}), "int64"),
         (lambda t, a: t.update({n: v.bool() for n, v in t.items()}), "bool"),

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from attnbook.config import one_of
+
 
 def record(
     model: nn.Module, names: Sequence[str], *args: object, **kwargs: object
@@ -151,7 +153,7 @@ def compare(
     Args:
         ours, theirs: as from `record`.
         pairs: label, name in ours, name in theirs, in the order of
-            computation; see `families.pairs_of`.
+            computation, as from `pairs_of`.
         bound: the largest |ours − theirs| that is no difference.
         real: True at real tokens, False at padding, (B, T): what stands at
             padding is not compared.
@@ -177,6 +179,41 @@ def compare(
         for label, a, b in pairs
     )
     return Divergence(rows, bound)
+
+
+#: A block, its parts in the order of computation, and the last norm.
+_OURS = "blocks.{}", "attention_norm attention feed_forward_norm feed_forward"
+_THEIRS = {
+    "gpt2": ("transformer.h.{}", "ln_1 attn ln_2 mlp", "transformer.ln_f"),
+    "llama": (
+        "model.layers.{}",
+        "input_layernorm self_attn post_attention_layernorm mlp",
+        "model.norm",
+    ),
+}
+_LABELS = ("first norm", "attention", "second norm", "feed-forward")
+
+
+def pairs_of(family: str, n_layers: int) -> list[tuple[str, str, str]]:
+    """What to compare of a GPT-2 or Llama and ours, for `compare`.
+
+    Each (label, our module, their module), in the order of computation.
+
+    Raises:
+        ValueError: another family than "gpt2" or "llama".
+    """
+    theirs, names, final = _THEIRS[one_of("family", family, _THEIRS)]
+    ours, our_names = _OURS
+    pairs = [("embedding", "blocks.0:input", f"{theirs.format(0)}:input")]
+    for n in range(n_layers):
+        mine, other = ours.format(n), theirs.format(n)
+        pairs += [
+            (f"block {n}: {label}", f"{mine}.{a}", f"{other}.{b}")
+            for label, a, b in zip(_LABELS, our_names.split(), names.split())
+        ]
+        pairs.append((f"block {n}: output", mine, other))
+    pairs.append(("final norm", "norm", final))
+    return [*pairs, ("logits", ":output", "lm_head")]
 
 
 def _row(label, ours, theirs, bound, real):

@@ -16,10 +16,15 @@ from transformers import (
     LlamaForCausalLM,
 )
 
-from attnbook.families import pairs_of
 from attnbook.masks import padding_mask
 from attnbook.pretrained import load
-from attnbook.teach.divergence import Divergence, Row, compare, record
+from attnbook.teach.divergence import (
+    Divergence,
+    Row,
+    compare,
+    pairs_of,
+    record,
+)
 
 # What is kept.
 
