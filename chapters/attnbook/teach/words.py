@@ -60,9 +60,10 @@ def listed(words: Iterable[str], most: int = 3) -> str:
     """Words in a row: ``one, two, three and 5 more``, or ``one and two``."""
     words = list(words)
     if len(words) > most + 1:
-        return f"{', '.join(words[:most])} and {len(words) - most} more"
+        words[most:] = [f"{len(words) - most} more"]
     *front, last = words
-    return f"{', '.join(front)} and {last}" if front else last
+    comma = "; " if any("," in word for word in words) else ", "
+    return f"{comma.join(front)} and {last}" if front else last
 
 
 def fill(text: str, indent: str = "") -> str:
