@@ -12,24 +12,23 @@ C capacity, T new tokens, S tokens so far with the new ones.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attnbook.config import whole
+from attnbook.config import check_sizes, whole
 from attnbook.positions import token_positions
 from attnbook.shapes import expect
 
 
 class Places(NamedTuple):
-    """Where new tokens go.
+    """Where new tokens go, and how long the rows are afterwards.
 
     `positions` counts from a row's first token: (T,) where all rows are as
-    long, else (B, T). `lengths` are those of the rows afterwards, `start`
-    is the first new slot of all rows; where it differs, `slots` are the
-    rows, the columns and the slots of the tokens, (N,) each.
+    long, else (B, T). `start` is the first new slot of all rows; where it
+    differs, `slots` are rows, columns and slots of the tokens, (N,) each.
     """
 
     positions: Tensor
@@ -43,11 +42,16 @@ class Places(NamedTuple):
         return max(1, *self.lengths)
 
 
-class LayerCache(Protocol):
-    """What a layer sees of a cache."""
+class LayerCache(NamedTuple):
+    """One layer's part of a cache, with the places of new tokens."""
+
+    cache: KVCache | GrowingCache
+    number: int
+    places: Places
 
     def extend(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Write k and v (B, H_kv, T, d) and give all: (B, H_kv, S, d)."""
+        return self.cache.write(self.number, k, v, self.places)
 
 
 class KVCache:
@@ -56,18 +60,8 @@ class KVCache:
     The slot of a token is its position: padding is not kept, so rows of
     unequal length stand side by side, each from slot 0 on.
 
-    Args:
-        batch: rows, B.
-        capacity: tokens that a row can hold, C.
-        n_layers: layers of the model, L.
-        n_heads: heads of keys and values, H_kv.
-        d_k: width of a key and of a value.
-        dtype, device: as the model's; torch's defaults if not given.
-
-    Shapes: keys, values (L, B, H_kv, C, d_k).
-
-    Raises:
-        ValueError: a size below 1.
+    Shapes: keys, values (L, B, H_kv, C, d_k), for n_layers, batch, n_heads,
+    capacity and d_k.
     """
 
     def __init__(
@@ -78,23 +72,17 @@ class KVCache:
         n_layers: int,
         n_heads: int,
         d_k: int,
-        dtype: torch.dtype | None = None,
-        device: torch.device | str | None = None,
+        **options: Any,
     ) -> None:
-        sizes = dict(
-            n_layers=n_layers,
-            batch=batch,
-            n_heads=n_heads,
-            capacity=capacity,
-            d_k=d_k,
-        )
-        shape = [whole(n, size, at_least=1) for n, size in sizes.items()]
+        check_sizes(batch=batch, capacity=capacity, n_heads=n_heads, d_k=d_k)
+        check_sizes(n_layers=n_layers)
+        shape = n_layers, batch, n_heads, capacity, d_k
         # Zeros: memory that nobody has written to may hold NaN, and weight
         # 0 times NaN is NaN. Made in inference mode, they could not be
         # written to outside it.
         with torch.inference_mode(False):
-            self.keys = torch.zeros(shape, dtype=dtype, device=device)
-            self.values = torch.zeros(shape, dtype=dtype, device=device)
+            self.keys = torch.zeros(shape, **options)
+            self.values = torch.zeros(shape, **options)
         self.lengths = [0] * batch
         self._written = 0  # slots that a call has filled and not counted in
         #: Bytes of keys and values that writing has moved so far.
@@ -113,27 +101,22 @@ class KVCache:
     def place(
         self, batch: int, n_tokens: int, real: Tensor | None = None
     ) -> Places:
-        """Where the next tokens go; nothing is counted in yet.
+        """Where the next tokens go, (B, T); nothing is counted in yet.
 
-        Args:
-            batch, n_tokens: B and T of the new tokens.
-            real: True at real tokens, False at padding, (B, T); all are
-                real if not given. The place of padding means nothing.
+        `real` is True at real tokens, False at padding, (B, T). The place of
+        padding means nothing.
 
         Raises:
-            ValueError: another number of rows; more tokens than there is
-                room for; numbers other than 0 and 1 in `real`.
-            TypeError: a `real` that is neither boolean nor integer.
+            ValueError: another number of rows; no room for the tokens.
         """
         rows = len(self.lengths)
         if batch != rows:
             raise ValueError(
-                "the batch does not match the cache; expected "
-                f"{rows} rows; got {batch}"
+                f"the batch is not the cache's; expected {rows}; got {batch}"
             )
         n_tokens = whole("n_tokens", n_tokens, at_least=1)
         device = self.keys.device
-        offsets = torch.arange(n_tokens, device=device)  # (T,)
+        offsets = columns = torch.arange(n_tokens, device=device)  # (T,)
         new = [n_tokens] * batch
         if real is not None:
             offsets = token_positions(real).to(device)  # (B, T)
@@ -142,17 +125,15 @@ class KVCache:
         if max(lengths) > self.capacity:
             row = lengths.index(max(lengths))
             raise ValueError(
-                "the cache is too small; expected at most "
-                f"{self.capacity} tokens a row; got {self.lengths[row]} and "
-                f"{new[row]} more in row {row}"
+                f"the cache is too small; expected {self.capacity} tokens a "
+                f"row; got {self.lengths[row]} + {new[row]} in row {row}"
             )
         if self._written:  # a call has failed, perhaps of a NaN
             self._empty(self.lengths, [self._written] * rows)
             self._written = 0
         start = self.lengths[0]
         if self.lengths == [start] * rows and new == [n_tokens] * rows:
-            positions = torch.arange(n_tokens, device=device) + start
-            return Places(positions, lengths, start)
+            return Places(columns + start, lengths, start)
         if real is None:
             real = torch.ones(batch, n_tokens, dtype=torch.bool)
         real = real.to(device)
@@ -162,25 +143,17 @@ class KVCache:
         slots = at[0], at[1], positions[at]
         return Places(positions, lengths, slots=slots)
 
-    def layer(self, index: int, places: Places) -> LayerCache:
-        """One layer's part of the cache, with the places of new tokens."""
-        return _Layer(self, index, places)
-
     def write(
         self, index: int, k: Tensor, v: Tensor, places: Places
     ) -> tuple[Tensor, Tensor]:
-        """Write new keys and values of a layer, and give all so far.
-
-        What comes back are views of the cache: who changes them in place
-        changes what later tokens see.
+        """Write new keys and values of a layer, and give views of all so far.
 
         Shapes: k, v (B, H_kv, T, d_k) → (B, H_kv, S, d_k) each, S that of
         the longest row; a shorter row's later slots are to be masked.
 
         Raises:
-            ValueError: keys or values of another shape or device; a layer
-                that the cache does not have.
-            TypeError: of another type, or such as record gradients.
+            ValueError: another shape or device; a layer that there is not.
+            TypeError: another type; keys or values that record gradients.
         """
         self._check(index, k, v, places)
         keys, values = self.keys[index], self.values[index]  # (B, H_kv, C, d)
@@ -201,13 +174,7 @@ class KVCache:
         self._written = 0
 
     def trim(self, lengths: int | Sequence[int]) -> None:
-        """Forget what stands behind the first `lengths` tokens of each row.
-
-        Raises:
-            ValueError: a length below 0 or above the row's, or one for
-                another number of rows.
-            TypeError: a length that is no whole number.
-        """
+        """Forget what stands behind the first `lengths` tokens of each row."""
         if not isinstance(lengths, Sequence):
             lengths = [lengths] * len(self.lengths)
         wanted = [whole("length", length) for length in lengths]
@@ -228,12 +195,7 @@ class KVCache:
         self.trim(0)
 
     def select(self, rows: Sequence[int]) -> None:
-        """Keep these rows only, in this order.
-
-        Raises:
-            ValueError: a row that there is not, or no row at all.
-            TypeError: a row that is no whole number.
-        """
+        """Keep these rows only, at least one, in this order."""
         n = len(self.lengths)
         rows = [whole("row", row, at_least=0, below=n) for row in rows]
         if not rows:
@@ -244,12 +206,7 @@ class KVCache:
         self.keys, self.values, self.lengths = keys, values, lengths
 
     def grow(self, capacity: int) -> None:
-        """Take room for `capacity` tokens a row; what is there is copied.
-
-        Raises:
-            ValueError: no more than there is.
-            TypeError: a capacity that is no whole number.
-        """
+        """Take room for more tokens a row; what is there is copied."""
         more = whole("capacity", capacity, above=self.capacity) - self.capacity
         with torch.inference_mode(False):
             self.keys = F.pad(self.keys, (0, 0, 0, more))
@@ -270,14 +227,13 @@ class KVCache:
         for name, x in {"keys": k, "values": v}.items():
             if x.device != self.keys.device:
                 raise ValueError(
-                    f"{name} are on another device than the cache; "
-                    f"expected {self.keys.device}; got {x.device}"
+                    f"{name} are on another device; expected the cache's, "
+                    f"{self.keys.device}; got {x.device}"
                 )
             if x.requires_grad:
                 raise TypeError(
                     f"{name} record gradients; expected a call under "
-                    "torch.inference_mode(), as a cache is not for training; "
-                    "got requires_grad=True"
+                    "torch.inference_mode(); got requires_grad=True"
                 )
 
 
@@ -301,25 +257,15 @@ class GrowingCache:
     def place(
         self, batch: int, n_tokens: int, real: Tensor | None = None
     ) -> Places:
-        """Where the next tokens go: behind the others.
-
-        Raises:
-            ValueError: padding.
-        """
+        """Where the next tokens go: behind the others."""
         if real is not None and not real.all():
             raise ValueError(
-                "this cache knows no padding; expected rows of one length; "
-                f"got lengths {real.sum(-1).tolist()}"
+                "this cache knows no padding; expected real tokens alone; "
+                f"got {real.tolist()}"
             )
         end = self.length + n_tokens
-        first = self.layers[0]
-        device = None if first is None else first[0].device
-        positions = torch.arange(self.length, end, device=device)
+        positions = torch.arange(self.length, end)  # moved by the model
         return Places(positions, [end] * batch, self.length)
-
-    def layer(self, index: int, places: Places) -> LayerCache:
-        """One layer's part of the cache."""
-        return _Layer(self, index, places)
 
     def write(
         self, index: int, k: Tensor, v: Tensor, places: Places
@@ -336,12 +282,3 @@ class GrowingCache:
     def commit(self, places: Places) -> None:
         """Count the tokens in."""
         self.length = places.lengths[0]
-
-
-class _Layer(NamedTuple):
-    cache: KVCache | GrowingCache
-    number: int
-    places: Places
-
-    def extend(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        return self.cache.write(self.number, k, v, self.places)

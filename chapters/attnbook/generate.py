@@ -27,7 +27,9 @@ class Sampling:
 
     temperature: float = option(0.0, "0: the likeliest", at_least=0)
     top_k: int | None = option(None, "how many are kept", at_least=1)
-    top_p: float | None = option(None, "their share", above=0, at_most=1)
+    top_p: float | None = option(
+        None, "share that is kept", above=0, at_most=1
+    )
     min_p: float | None = option(
         None, "least share of the likeliest's", at_least=0, at_most=1
     )

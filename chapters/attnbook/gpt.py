@@ -41,10 +41,10 @@ class GPTConfig:
     n_kv_heads: int | None = option(
         None, "heads of keys and values; n_heads if not given", at_least=1
     )
-    d_ff: int | None = option(None, "width inside them", at_least=1)
+    d_ff: int | None = option(None, "inner width of blocks", at_least=1)
     norm: str = option("layer", "kind of norm", choices=NORMS)
     norm_eps: float = option(1e-5, "added inside the norms' root", at_least=0)
-    rotary_base: float = option(10_000.0, "of rotary angles", at_least=1)
+    rotary_base: float = option(10_000.0, "base of rotation", at_least=1)
     tied: bool = option(True, "the token embedding as the output head")
 
     def __post_init__(self) -> None:
@@ -161,15 +161,14 @@ class GPT(nn.Module):
                 a cache that does not match or is full. It is as before then.
         """
         self._check(tokens, real)
-        places = None
-        parts: list[LayerCache | None] = [None] * len(self.blocks)
+        places = part = None
         if cache is not None:
-            B, T = tokens.shape
-            places = cache.place(B, T, real)
-            parts = [cache.layer(n, places) for n in range(len(self.blocks))]
+            places = cache.place(*tokens.shape, real)
         plan = self._plan(tokens, real, places)
         x = self.embed(tokens, plan["positions"])  # (B, T, d_model)
-        for block, part in zip(self.blocks, parts):
+        for n, block in enumerate(self.blocks):
+            if cache is not None and places is not None:
+                part = LayerCache(cache, n, places)
             x = block(x, **plan, cache=part)
         if last:
             x = last_real(x, real)  # (B, 1, d_model)

@@ -17,7 +17,7 @@ from hypothesis.stateful import (
 )
 from torch import nn
 
-from attnbook.cache import GrowingCache, KVCache
+from attnbook.cache import GrowingCache, KVCache, LayerCache
 from attnbook.gpt import GPT, POSITIONS, GPTConfig
 from attnbook.layers import MultiHeadAttention, attention_weights
 from attnbook.masks import padding_mask
@@ -620,7 +620,7 @@ def with_gradients(cache):
 def with_a_memory(cache):
     layer = model_of(positions="none").blocks[0].attention
     x = torch.ones(2, 1, 16).double()
-    layer(x, x, cache=cache.layer(0, cache.place(2, 1)))
+    layer(x, x, cache=LayerCache(cache, 0, cache.place(2, 1)))
 
 
 @pytest.mark.parametrize(
