@@ -113,14 +113,13 @@ _FALSE = (
 def config_of(config: dict) -> GPTConfig:
     """Our sizes, from a `config.json` of transformers as a dictionary.
 
-    Dropout and the size of fresh weights are left away: what is loaded is
-    there to be used. A setting that is missing, and is no size, has
-    transformers' default.
+    Dropout and the size of fresh weights are left away. A setting that is
+    missing, and is no size, has transformers' default.
 
     Raises:
         ValueError: another architecture than GPT-2 or Llama; a size that is
             missing; a setting that our class does not have, or two that
-            disagree, rather than a model that computes something else.
+            disagree.
         TypeError: a value of another type.
     """
     name = one_of("model_type", config.get("model_type"), FAMILIES)

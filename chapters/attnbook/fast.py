@@ -67,9 +67,8 @@ def pack(model: GPT, kind: Kind = PackedLinear) -> GPT:
     """
     weight = model.token_embedding.weight
     plain = any(isinstance(m, nn.Linear) for m in model.modules())
-    if not plain or (weight.device.type, weight.dtype) != (
-        ("cpu", torch.float32)
-    ):
+    kept = weight.device.type == "cpu" and weight.dtype == torch.float32
+    if not (plain and kept):
         raise ValueError(
             "this model cannot be packed; expected a plain one on cpu in "
             f"torch.float32; got {'one' if plain else 'one packed already,'} "
@@ -83,10 +82,9 @@ def pack(model: GPT, kind: Kind = PackedLinear) -> GPT:
 
 @torch.no_grad()
 def replace_linear(module: nn.Module, kind: Kind) -> nn.Module:
-    """A copy with each `nn.Linear` made anew as `kind`; it shares the rest.
+    """A copy with each `nn.Linear` made anew as `kind`.
 
-    Its parameters are others with the same numbers: what is done to them,
-    such as `requires_grad_`, leaves the original alone.
+    The rest is shared, by parameters that `requires_grad_` sets apart.
     """
     memo = {id(p): nn.Parameter(p, False) for p in module.parameters()}
     # In a list, so that a single layer too is somebody's child.

@@ -24,10 +24,7 @@ from torch import Tensor
 MOST_JSON = 2**25
 
 #: What a file that is not what it should be makes Python and torch raise.
-_WRONG = (
-    SafetensorError, OSError, RuntimeError, ValueError, TypeError,
-    LookupError, AttributeError,
-)  # fmt: skip
+_WRONG = (SafetensorError, OSError, RuntimeError, ValueError, TypeError)
 _SHARD = r"[\w-][\w.-]{,200}\.safetensors"
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 200
@@ -39,11 +36,7 @@ def shown(value: object) -> str:
 
 
 def locate(path: str | Path) -> Path:
-    """The path, "~" being the user's folder.
-
-    Raises:
-        FileNotFoundError: what no file can be called.
-    """
+    """The path, "~" being the user's folder; a FileNotFoundError for none."""
     with suppress(OSError, RuntimeError, ValueError):  # too long; no user
         found = Path(path).expanduser()
         found.exists()
@@ -58,11 +51,11 @@ def locate(path: str | Path) -> Path:
 def replacing(path: str | Path) -> Iterator[BinaryIO]:
     """A file to write into, which replaces `path` when all is written.
 
-    Until then it has a name of its own beside it. If anything goes wrong it
-    is removed, and `path` is what it was.
+    Until then it lies beside it, under a name of its own. If anything goes
+    wrong it is removed, and `path` is what it was.
 
     Raises:
-        OSError: it cannot be written; the message names `path`.
+        OSError: it cannot be written.
     """
     temporary = ""
     try:
@@ -101,7 +94,7 @@ def write(
 
 
 @contextmanager
-def _reading(path: Path, expected: str) -> Iterator[None]:
+def reading(path: Path, expected: str) -> Iterator[None]:
     """Whatever goes wrong inside is one error about this file."""
     if not path.is_file():
         raise FileNotFoundError(
@@ -109,7 +102,7 @@ def _reading(path: Path, expected: str) -> Iterator[None]:
         )
     try:
         yield
-    except _WRONG as error:
+    except (*_WRONG, LookupError, AttributeError) as error:
         raise ValueError(
             f"{path} is cut off, damaged or of something else; expected "
             f"{expected}; got {shown(str(error))[1:-1]}"
@@ -117,7 +110,6 @@ def _reading(path: Path, expected: str) -> Iterator[None]:
 
 
 def _parsed(text):
-    """The JSON object in a text."""
     found = json.loads(text)
     if not isinstance(found, dict):
         raise TypeError(f"a {type(found).__name__}")
@@ -133,18 +125,15 @@ def read(path: str | Path) -> tuple[dict[str, Tensor], dict]:
     """
     path = locate(path)
     tensors, metadata = read_tensors(path)
-    with _reading(path, "a description under 'attnbook'"):
+    with reading(path, "a description under 'attnbook'"):
         about = _parsed(metadata.get("attnbook", "null"))
     # Copies: the originals are the file itself, mapped.
     return {name: t.clone() for name, t in tensors.items()}, about
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors of a safetensors file, mapped, and its metadata.
-
-    Raises: as `read`.
-    """
-    with _reading(path, "a whole safetensors file"):
+    """The tensors of a file, mapped, and its metadata; raises as `read`."""
+    with reading(path, "a whole safetensors file"):
         # A head says how long it is, in eight bytes, and then where each
         # tensor begins and ends, counted from its own end on.
         with open(path, "rb") as opened:
@@ -167,11 +156,8 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 def read_json(path: Path) -> dict:
-    """The JSON object in a file of at most `MOST_JSON` bytes.
-
-    Raises: as `read`.
-    """
-    with _reading(path, "a JSON object"):
+    """The JSON object in a file of at most `MOST_JSON` bytes; see `read`."""
+    with reading(path, "a JSON object"):
         if path.stat().st_size > MOST_JSON:
             raise ValueError(f"more than {MOST_JSON} bytes")
         return _parsed(path.read_text(encoding="utf-8"))
@@ -210,7 +196,7 @@ def read_weights(folder: Path) -> tuple[Path, dict[str, Tensor]]:
 def _sharded(index):
     """Each tensor from the file that the index names, which lies beside."""
     about = read_json(index)
-    with _reading(index, "a weight_map of .safetensors files beside it"):
+    with reading(index, "a weight_map of .safetensors files beside it"):
         entries = about["weight_map"]
         for name, part in entries.items() or [("", None)]:
             if not re.fullmatch(_SHARD, str(part)):

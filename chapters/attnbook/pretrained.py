@@ -28,7 +28,7 @@ from attnbook.text import OFFLINE, Vocabulary
 _TYPES = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
 
 
-class Match(NamedTuple):
+class _Match(NamedTuple):
     """Tensors of theirs and the tensors of ours that hold the same."""
 
     theirs: tuple[str, ...]
@@ -41,9 +41,8 @@ def _shapes(config, count, where):
     """The shapes of a model that is to come from `count` tensors, by name."""
     if config.n_layers > count or config.parameter_count() > 2**50:
         raise ValueError(
-            f"{where} cannot hold this model; expected tensors for n_layers "
-            f"{config.n_layers}, {config.parameter_count()} numbers; "
-            f"got {count} tensors"
+            f"{where} cannot hold n_layers {config.n_layers}; expected "
+            f"{config.parameter_count()} numbers; got {count} tensors"
         )
     with torch.device("meta"):  # one block, without numbers, stands for all
         state = GPT(replace(config, n_layers=1)).state_dict()
@@ -59,22 +58,17 @@ def _matches(family, prefix, shapes):
     n_layers = sum(name.endswith("attention.out.weight") for name in shapes)
     names = {prefix + a: b for a, b in family.names.items()}
     for a, b in (names | {"lm_head": "head"}).items():
+        theirs, ours = a.replace(" ", f" {prefix}").split(), b.split()
         for n in range(n_layers if "#" in a else 1):
-            ours = [name.replace("#", f"blocks.{n}") for name in b.split()]
-            theirs = a.replace("#", str(n)).replace(" ", f" {prefix}").split()
-            for kind in ("weight", "bias"):
-                mine = tuple(f"{name}.{kind}" for name in ours)
-                if mine[0] not in shapes:
-                    continue
-                out = sum(shapes[name][0] for name in mine) // len(theirs)
-                shape = (out, *shapes[mine[0]][1:])
-                turned = family.conv1d and "#" in a and len(shape) == 2
-                yield Match(
-                    tuple(f"{name}.{kind}" for name in theirs),
-                    mine,
-                    shape[::-1] if turned else shape,
-                    turned,
-                )
+            for end in (".weight", ".bias"):
+                p = tuple(t.replace("#", f"{n}") + end for t in theirs)
+                q = tuple(t.replace("#", f"blocks.{n}") + end for t in ours)
+                if q[0] in shapes:
+                    out = sum(shapes[name][0] for name in q) // len(p)
+                    shape = (out, *shapes[q[0]][1:])
+                    turned = family.conv1d and "#" in a and len(shape) == 2
+                    shape = shape[::-1] if turned else shape
+                    yield _Match(p, q, shape, turned)
 
 
 def rename(
@@ -107,8 +101,8 @@ def rename(
             be the embedding and is not.
     """
     names = FAMILIES[one_of("family", family, FAMILIES)]
-    whole = any(name.startswith(names.prefix) for name in tensors)
-    prefix = names.prefix if whole else ""
+    body = not any(name.startswith(names.prefix) for name in tensors)
+    prefix = "" if body else names.prefix
     tensors = {
         name: tensor
         for name, tensor in tensors.items()
@@ -118,11 +112,10 @@ def rename(
     matches = list(_matches(names, prefix, shapes))
     head = tensors.pop("lm_head.weight", None) if config.tied else None
     _check(tensors, matches, where)
-    embedding = matches[0].theirs[0]
-    if head is not None and not torch.equal(head, tensors[embedding]):
+    if not (head is None or torch.equal(head, tensors[matches[0].theirs[0]])):
         raise ValueError(
             f"{where} has a head of its own; expected lm_head.weight equal "
-            f"to {embedding}, as tie_word_embeddings says; got another"
+            "to the embedding, as tie_word_embeddings says; got another"
         )
     ours: dict[str, Tensor] = {}
     for match in matches:
@@ -280,24 +273,20 @@ def load_model(path: str | Path) -> Saved:
         FileNotFoundError: no such file.
         ValueError: a file that is damaged, or of something else.
     """
+    path = files.locate(path)
     stored, about = files.read(path)
-    try:
+    with files.reading(path, "a GPTConfig and a vocabulary of its size"):
         config = GPTConfig(**about.pop("config"))
         words = about.pop("vocabulary")
         vocabulary = None if words is None else Vocabulary(words)
         if words is not None and len(words) != config.vocab_size:
             raise ValueError(f"{len(words)} words for {config.vocab_size}")
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"{path} does not describe a model; expected a GPTConfig and a "
-            f"vocabulary of its size; got {error}"
-        ) from error
     state = {
         name.removeprefix("model."): tensor
         for name, tensor in stored.items()
         if name.startswith("model.")  # the rest is a run's
     }
     shapes = _shapes(config, len(state), path)
-    same = [Match((name,), (name,), shapes[name]) for name in shapes]
+    same = [_Match((name,), (name,), shapes[name]) for name in shapes]
     _check(state, same, path)
     return Saved(_filled(config, state, path), vocabulary, about)
