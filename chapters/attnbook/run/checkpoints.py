@@ -11,7 +11,6 @@ from dataclasses import asdict
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
 
 from attnbook import files
 from attnbook.gpt import GPT
@@ -32,10 +31,23 @@ class Run:
     ) -> None:
         self.model, self.recipe = model, recipe
         self.device = next(model.parameters()).device
-        self.optimizer = make_optimizer(model, recipe)
         self.generator = torch.Generator().manual_seed(recipe.seed)
         self.losses: list[float] = []
-        self.randoms = {"random.cpu": torch.default_generator}
+        self.optimizer = make_optimizer(model, recipe)
+        #: What a step changes, by name: the weights and what AdamW keeps.
+        self.tensors = {f"model.{n}": t for n, t in model.state_dict().items()}
+        for name, parameter in model.named_parameters():
+            kept = self.optimizer.state[parameter] = {  # as it begins
+                "step": torch.tensor(0.0),
+                "exp_avg": torch.zeros_like(parameter),
+                "exp_avg_sq": torch.zeros_like(parameter),
+            }
+            for key, tensor in kept.items():
+                self.tensors[f"optimizer.{name}.{key}"] = tensor
+        self.randoms = {
+            "random.batches": self.generator,
+            "random.cpu": torch.default_generator,
+        }
         if self.device.type == "cuda":
             index = self.device.index or torch.cuda.current_device()
             card = torch.cuda.default_generators[index]
@@ -52,18 +64,13 @@ class Run:
 
     def save(self, path: Path) -> None:
         """Write a checkpoint; every process calls it, the first one writes."""
-        tensors = {
+        states = {
             name: torch.stack(of_all_processes(random.get_state()))
             for name, random in self.randoms.items()
         }
+        losses = torch.tensor(self.losses, dtype=torch.float64)
         if processes_here()[0] == 0:
-            tensors["random.batches"] = self.generator.get_state()
-            tensors["losses"] = torch.tensor(self.losses, dtype=torch.float64)
-            for name, tensor in self.model.state_dict().items():
-                tensors[f"model.{name}"] = tensor
-            for name, parameter in self._parameters():
-                for key, kept in self.optimizer.state[parameter].items():
-                    tensors[f"optimizer.{name}.{key}"] = kept
+            tensors = self.tensors | states | {"losses": losses}
             files.write(path, tensors, self.about)
 
     def resume(self, path: Path) -> None:
@@ -75,69 +82,40 @@ class Run:
         """
         stored, about = files.read(path)
         self._judge(path, stored, about)
-        weights = {n: stored[f"model.{n}"] for n in self.model.state_dict()}
-        self.model.load_state_dict(weights, strict=True)
-        kept = {
-            n: {k: stored[f"optimizer.{name}.{k}"] for k in _kept(self.recipe)}
-            for n, (name, _) in enumerate(self._parameters())
-        }
-        state = self.optimizer.state_dict() | {"state": kept}
-        self.optimizer.load_state_dict(state)
+        for name, tensor in self.tensors.items():
+            tensor.copy_(stored[name])
         self.losses = stored["losses"].tolist()
-        self.generator.set_state(stored["random.batches"])
         for name, random in self.randoms.items():
             # A copy: torch crashes on a part of a tensor.
             random.set_state(stored[name][processes_here()[0]].clone())
 
-    def _parameters(self) -> list[tuple[str, nn.Parameter]]:
-        """Names and parameters, in the optimiser's order."""
-        names = {id(p): name for name, p in self.model.named_parameters()}
-        groups = self.optimizer.param_groups
-        return [(names[id(p)], p) for g in groups for p in g["params"]]
-
-    def _judge(
-        self, path: Path, stored: dict[str, Tensor], about: dict
-    ) -> None:
+    def _judge(self, path: Path, stored: dict, about: dict) -> None:
         """Raise if a checkpoint is not whole, or of another run."""
         for name, ours in self.about.items():
             theirs = about.get(name)
+            if isinstance(ours, dict) and isinstance(theirs, dict):
+                keys = [k for k in ours if ours[k] != theirs.get(k)]
+                ours = {k: ours[k] for k in keys}
+                theirs = {k: theirs.get(k) for k in keys}
             if ours != theirs:
-                if isinstance(ours, dict) and isinstance(theirs, dict):
-                    keys = [k for k in ours if ours[k] != theirs.get(k)]
-                    ours = {k: ours[k] for k in keys}
-                    theirs = {k: theirs.get(k) for k in keys}
                 raise ValueError(
                     f"{path} is of another run; expected {name} "
                     f"{files.shown(ours)}; got {files.shown(theirs)}"
                 )
-        processes = self.about["processes"]
         done = stored.get("losses", torch.empty(0)).numel()
-        expected = {
-            "random.batches": self.generator.get_state(),
-            "losses": torch.empty(
-                min(max(done, 1), self.recipe.steps), dtype=torch.float64
-            ),
-        }
+        done = min(max(done, 1), self.recipe.steps)
+        expected = self.tensors | {"losses": torch.zeros(done).double()}
         for name, random in self.randoms.items():
-            expected[name] = random.get_state().expand(processes, -1)
-        for name, tensor in self.model.state_dict().items():
-            expected[f"model.{name}"] = tensor
-        for name, parameter in self._parameters():
-            for key, like in _kept(self.recipe).items():
-                tensor = parameter if like else torch.tensor(0.0)
-                expected[f"optimizer.{name}.{key}"] = tensor
-        for name in expected | stored:
-            sizes = [
-                f"{tuple(t[name].shape)} {t[name].dtype}" if name in t else ""
-                for t in (expected, stored)
-            ]
-            if sizes[0] != sizes[1]:
+            state = random.get_state()
+            expected[name] = state.expand(self.about["processes"], -1)
+        wanted, found = _shapes(expected), _shapes(stored)
+        for name in wanted | found:
+            if wanted.get(name) != found.get(name):
                 raise ValueError(
-                    f"{path} cannot be resumed; expected {files.shown(name)} "
-                    f"{sizes[0] or 'not there'}; got {sizes[1] or 'none'}"
+                    f"{path} cannot be resumed; expected {files.shown(name)}: "
+                    f"{wanted.get(name)}; got {found.get(name)}"
                 )
         try:
-            torch.Generator().set_state(stored["random.batches"])
             for name, random in self.randoms.items():
                 for state in stored[name]:
                     torch.Generator(random.device).set_state(state.clone())
@@ -148,12 +126,5 @@ class Run:
             ) from None
 
 
-def _kept(recipe: Recipe) -> dict[str, bool]:
-    """What the optimiser keeps of a parameter, and if it has its shape."""
-    one = torch.zeros(2, 1)
-    tried = nn.ParameterList([one])
-    optimizer = make_optimizer(tried, recipe)
-    tried[0].grad = one
-    optimizer.step()
-    kept = optimizer.state[tried[0]]
-    return {key: t.shape == one.shape for key, t in kept.items()}
+def _shapes(tensors):
+    return {n: f"{tuple(t.shape)} {t.dtype}" for n, t in tensors.items()}

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 from tqdm import tqdm
 
 from attnbook.config import whole
@@ -21,9 +22,9 @@ from attnbook.gpt import GPT, GPTConfig
 from attnbook.pretrained import save_model
 from attnbook.run.checkpoints import Run
 from attnbook.run.loop import go_on
-from attnbook.run.places import check_places, reserved
+from attnbook.run.places import check_place, reserved
 from attnbook.run.processes import joined, processes_here, usable_device
-from attnbook.text import Batches, Vocabulary, tiny_shakespeare, windows
+from attnbook.text import Vocabulary, tiny_shakespeare, windows
 from attnbook.training import Recipe, evaluating, mean_loss
 
 PROGRAM = "python -m attnbook"
@@ -51,20 +52,18 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog=PROGRAM,
-        description="Train a small GPT on the characters of a text. Under "
-        "torchrun several processes share each batch. The warm-up takes a "
-        "twentieth of the steps, if no other number is given.",
+        description="Train a small GPT on the characters of a text. The "
+        "warm-up takes a twentieth of the steps, if no number is given.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    add, one_file = parser.add_argument, {"type": Path, "metavar": "FILE"}
+    add = parser.add_argument
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("text", type=Path, nargs="?", help="of UTF-8")
     source.add_argument(
         "--shakespeare", action="store_true", help="Tiny Shakespeare instead"
     )
     out = Path("model.safetensors")
-    add("--out", default=out, help="the finished model", **one_file)
-    add("--checkpoint", help="what --resume needs; else beside it", **one_file)
+    add("--out", type=Path, default=out, help="the finished model")
     add("--resume", action="store_true", help="go on from the checkpoint")
     add("--overwrite", action="store_true", help="replace files that exist")
     add("--every", type=int, default=250, help="steps from report to report")
@@ -75,79 +74,72 @@ def _parser() -> argparse.ArgumentParser:
         group = parser.add_argument_group(title)
         for one in fields(given):
             if one.name != "vocab_size":  # the text's
-                _add_option(group, one, getattr(given, one.name))
-    parser.set_defaults(warmup=None)
+                name, value = one.name, getattr(given, one.name)
+                group.add_argument(
+                    "--" + name.replace("_", "-"),
+                    default=None if name == "warmup" else value,
+                    help=one.metadata["help"],
+                    **_kind(value),
+                )
     return parser
 
 
-def _add_option(group, field, value):
-    """An option for one field of a dataclass, and its default."""
+def _kind(value: Any) -> dict[str, Any]:
+    """How an option like this value is read."""
+    if isinstance(value, bool):
+        return {"action": argparse.BooleanOptionalAction}
+    if isinstance(value, tuple):
+        return {"type": float, "nargs": len(value), "metavar": "FLOAT"}
     kind = int if value is None else type(value)
-    how: dict[str, Any] = {"type": kind, "metavar": kind.__name__.upper()}
-    if kind is bool:
-        how = {"action": argparse.BooleanOptionalAction}
-    elif kind is tuple:
-        how = {"type": float, "nargs": len(value), "metavar": "FLOAT"}
-    name = "--" + field.name.replace("_", "-")
-    help_text = field.metadata.get("help", "")
-    group.add_argument(name, default=value, help=help_text, **how)
+    return {"type": kind, "metavar": kind.__name__.upper()}
 
 
 def main(arguments: list[str] | None = None) -> int:
     """The command; its exit code: 0, or 2 for what the user must mend."""
     options = _parser().parse_args(arguments)
-    if options.checkpoint is None:
-        name = options.out.stem + ".checkpoint.safetensors"
-        options.checkpoint = options.out.parent / name
+    name = options.out.stem + ".checkpoint.safetensors"
+    checkpoint, code = options.out.parent / name, 2
     try:
-        _train_as_asked(options)
+        _train_as_asked(options, checkpoint)
+        return 0
+    except UnicodeDecodeError as error:
+        why = f"{options.text} is no text; expected UTF-8; got {error}"
     except (ValueError, TypeError, OSError, MemoryError) as error:
-        return _refuse(error, 2)
+        why = str(error)
     except torch.OutOfMemoryError as error:  # a card's
-        return _refuse(str(error).splitlines()[0], 2)
+        why = str(error).splitlines()[0]
     except KeyboardInterrupt:
-        there = options.checkpoint.exists()
-        return _refuse(
-            f"stopped; --resume goes on from {options.checkpoint}"
-            if there
-            else "stopped; no checkpoint was written yet",
-            130,
-        )
-    return 0
-
-
-def _refuse(why: object, code: int) -> int:
+        why, code = "stopped; no checkpoint was written yet", 130
+        if checkpoint.exists():
+            why = f"stopped; --resume goes on from {checkpoint}"
     if processes_here()[0] == 0:
         print(f"{PROGRAM}: {why}", file=sys.stderr)
     return code
 
 
-def _train_as_asked(options: argparse.Namespace) -> None:
+def _train_as_asked(options: argparse.Namespace, checkpoint: Path) -> None:
     """What the command does, once in each process."""
     if options.warmup is None:
         options.warmup = options.steps // 20
-    recipe = Recipe(**_fields(Recipe, options))
+    given = vars(options)
+    recipe = Recipe(**{f.name: given[f.name] for f in fields(Recipe)})
     whole("every", options.every, at_least=1)
     whole("sample", options.sample, at_least=0)
-    written = {"--out": options.out, "--checkpoint": options.checkpoint}
-    may = set(written) if options.overwrite else set()
-    may |= {"--checkpoint"} if options.resume else set()
-    check_places(written, options.text, may)
+    path, may = options.text, options.overwrite
+    check_place(options.out, path, replace=may)
+    check_place(checkpoint, path, replace=may or options.resume)
     device = usable_device(options.device)
-    text = _text(options)
+    text = path.read_text("utf-8") if path else tiny_shakespeare()
     vocabulary = Vocabulary.of_characters(text)
     options.vocab_size = len(vocabulary)
-    config = GPTConfig(**_fields(GPTConfig, options))
+    config = GPTConfig(**{f.name: given[f.name] for f in fields(GPTConfig)})
     numbers = torch.tensor(vocabulary.encode(text))  # (N,)
     kept = len(numbers) - len(numbers) // 10  # the last tenth is held out
     batches = windows(numbers[:kept], config.context)
-    others = None
-    if len(numbers) - kept > config.context:
-        others = windows(numbers[kept:], config.context)
     _check_memory(config, recipe, device)
     first = processes_here()[0] == 0
     with ExitStack() as stack:
-        for path in (options.out, options.checkpoint) if first else ():
+        for path in (options.out, checkpoint) if first else ():
             stack.enter_context(reserved(path))
         stack.enter_context(joined(device))
         with torch.random.fork_rng([]):
@@ -155,15 +147,9 @@ def _train_as_asked(options: argparse.Namespace) -> None:
             model = GPT(config).to(device)
         checksum = hashlib.sha256(text.encode()).hexdigest()
         run = Run(model, recipe, vocabulary, f"a text with sha256 {checksum}")
-        report = _reporter(vocabulary, others, options.sample)
-        go_on(
-            run,
-            batches,
-            options.checkpoint,
-            resume=options.resume,
-            every=options.every,
-            report=report,
-        )
+        report = _reporter(vocabulary, numbers[kept:], options.sample)
+        how = {"resume": options.resume, "every": options.every}
+        go_on(run, batches, checkpoint, **how, report=report)
         if first:
             about = {"recipe": asdict(recipe), "data": run.about["data"]}
             save_model(options.out, model, vocabulary, about=about)
@@ -171,55 +157,35 @@ def _train_as_asked(options: argparse.Namespace) -> None:
 
 
 def _reporter(
-    vocabulary: Vocabulary, others: Batches | None, length: int
+    vocabulary: Vocabulary, rest: Tensor, length: int
 ) -> Callable[[Run], None]:
     """Says how a run stands: its losses, and what the model writes."""
     start = "\n" if "\n" in vocabulary else vocabulary[0]
-    prompt, sampling = vocabulary.encode(start), Sampling(temperature=0.8)
-    held_out = others and others(256, torch.Generator().manual_seed(1))
+    prompt, how = vocabulary.encode(start), Sampling(temperature=0.8)
 
     def report(run: Run) -> None:
         if processes_here()[0] > 0:
             return
         line = f"step {len(run.losses)}: loss {run.losses[-1]:.4f}"
-        if held_out is not None:
-            line += f", held out {mean_loss(run.model, *held_out):.4f}"
+        context = run.model.config.context
+        if len(rest) > context:
+            generator = torch.Generator().manual_seed(1)
+            others = windows(rest, context)(256, generator)
+            line += f", held out {mean_loss(run.model, *others):.4f}"
         tqdm.write(line)
         if length:
             with evaluating(run.model):
-                [written] = complete(
-                    run.model, [prompt], length, sampling=sampling
-                )
-            tqdm.write("  " + repr(vocabulary.decode(written)))
+                [new] = complete(run.model, [prompt], length, sampling=how)
+            tqdm.write("  " + repr(vocabulary.decode(new)))
 
     return report
-
-
-def _fields(kind, options):
-    return {f.name: getattr(options, f.name) for f in fields(kind)}
-
-
-def _text(options):
-    path = options.text
-    if path is None:
-        return tiny_shakespeare()
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"{path} is no text; expected UTF-8; got {error}"
-        ) from None
-    if not text:
-        raise ValueError(f"{path} is empty; expected some text; got none")
-    return text
 
 
 def _check_memory(config: GPTConfig, recipe: Recipe, device: torch.device):
     """Raise if a run surely needs more memory than there is.
 
-    A parameter takes four numbers: itself, its gradient, and two averages of
-    AdamW's. A token takes its logits and, in each block, more than ten
-    vectors of the model's width. A number has four bytes.
+    A parameter takes four numbers of four bytes: itself, its gradient, and
+    two averages. A token takes its logits and ten vectors in each block.
     """
     if device.type == "cuda":
         there = torch.cuda.get_device_properties(device).total_memory
@@ -230,7 +196,6 @@ def _check_memory(config: GPTConfig, recipe: Recipe, device: torch.device):
     needed = 4 * (4 * config.parameter_count() + tokens * a_token)
     if needed > there:
         raise MemoryError(
-            "the run does not fit into memory; expected at most "
-            f"{there / 1e9:.3g} GB; got sizes that take {needed:.3g} bytes "
-            "or more: lower the sizes or the batch_size"
+            f"the run does not fit into memory; expected at most {there:.3g} "
+            f"bytes; got sizes and a batch_size that take {needed:.3g}"
         )

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from tqdm import tqdm
 
@@ -35,24 +36,23 @@ def go_on(
         report: called after each checkpoint.
 
     Raises:
-        ValueError: a batch that the processes cannot share; see also
-            `Run.resume` and `update`.
+        ValueError: a batch that the processes cannot share.
     """
     recipe, (rank, processes) = run.recipe, processes_here()
     if recipe.batch_size % processes:
         raise ValueError(
-            "the processes do not divide the batch; expected a batch_size "
-            f"that is a multiple of {processes}; got {recipe.batch_size}"
+            "the processes cannot share a batch; expected a batch_size that "
+            f"is a multiple of {processes}; got {recipe.batch_size}"
         )
     cards = [run.device] if run.device.type == "cuda" else []
     with torch.random.fork_rng(cards):
         torch.manual_seed(recipe.seed + rank)
         if resume:
             run.resume(checkpoint)
-        model: torch.nn.Module = run.model.train()
+        model: nn.Module = run.model.train()
         if processes > 1:
             model = DistributedDataParallel(model, device_ids=cards or None)
-        loss_of = shared_loss if processes > 1 else loss_share
+        share = shared_loss if processes > 1 else loss_share
         one = recipe.batch_size * run.model.config.context  # tokens a step
         with tqdm(
             total=recipe.steps * one,
@@ -63,9 +63,7 @@ def go_on(
         ) as bar:
             for step in range(len(run.losses), recipe.steps):
                 batch = batches(recipe.batch_size, run.generator)
-                loss = update(
-                    model, run.optimizer, batch, step, recipe, loss_of
-                )
+                loss = update(model, run.optimizer, batch, step, recipe, share)
                 run.losses.append(loss)
                 bar.set_postfix_str(f"loss {loss:.3f}", refresh=False)
                 bar.update(one)

@@ -9,39 +9,25 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
-def check_places(
-    written: dict[str, Path], read: Path | None, replace: set[str]
-) -> None:
-    """Raise unless each file can be written and none is another's.
-
-    Args:
-        written: option → file.
-        read: the text, if it is a file.
-        replace: the options whose file may exist.
+def check_place(path: Path, text: Path | None, *, replace: bool) -> None:
+    """Raise unless a file can be written there, and no other one is lost.
 
     Raises:
-        ValueError: one file for two purposes.
         FileNotFoundError: no folder.
-        FileExistsError: a file or folder that is there.
+        FileExistsError: the text, a folder, a file not to be replaced.
     """
-    taken = {} if read is None else {read.resolve(): "the text"}
-    for option, path in written.items():
-        if path.resolve() in taken:
-            raise ValueError(
-                f"{option} is {taken[path.resolve()]} too; expected a file "
-                f"of its own; got {path}"
-            )
-        taken[path.resolve()] = option
-        if not path.parent.is_dir():
-            raise FileNotFoundError(
-                f"there is no folder {path.parent}; expected one for "
-                f"{path.name}; got none"
-            )
-        if path.is_dir() or (path.exists() and option not in replace):
-            raise FileExistsError(
-                f"{path} exists; expected a new name, --resume to go on "
-                "from it, or --overwrite for a file; got none of them"
-            )
+    if not path.parent.is_dir():
+        raise FileNotFoundError(
+            f"there is no folder {path.parent}; expected one for "
+            f"{path.name}; got none"
+        )
+    is_text = text is not None and path.resolve() == text.resolve()
+    if is_text or path.is_dir() or (path.exists() and not replace):
+        raise FileExistsError(
+            f"{path} {'is the text' if is_text else 'exists'}; expected a new "
+            "name, --resume to go on from it, or --overwrite for a file; got "
+            "none of them"
+        )
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 
 import torch
 import torch.distributed as dist
@@ -29,18 +29,15 @@ def usable_device(name: str) -> torch.device:
     """
     if processes_here()[1] > 1 and name.startswith("cuda"):
         name = f"cuda:{os.environ['LOCAL_RANK']}"
-    try:
+    with suppress(RuntimeError, AssertionError):  # torch's many words
         device = torch.device(name)
         torch.zeros(1, device=device)
-        usable = device.type in ("cpu", "cuda")
-    except (RuntimeError, AssertionError):  # torch says it in many words
-        usable = False
-    if not usable:
-        raise ValueError(
-            "the device cannot be used; expected cpu, or cuda or cuda:N "
-            f"where there is such a card; got {name}"
-        )
-    return device
+        if device.type in ("cpu", "cuda"):
+            return device
+    raise ValueError(
+        "the device cannot be used; expected cpu, or cuda or cuda:N where "
+        f"there is such a card; got {name}"
+    )
 
 
 @contextmanager
