@@ -64,25 +64,14 @@ def test_wrong_shows_the_smallest_failing_input():
     ]
 
 
-def zeroes_its_argument(x):
-    twice = x * 2
-    x.data.zero_()
-    return twice
-
-
-def switches_gradients_off(x):
-    torch.set_grad_enabled(False)
-    return x * 2
-
-
 @pytest.mark.parametrize(
     "answer, words",
     [
         # As many digits as it takes to see the difference.
         (lambda x: x * 2 + 1e-7, "expected [0.0]\n  got [1e-07]"),
         (lambda x: (x * 2).detach(), "the gradient of tensor argument 0"),
-        (zeroes_its_argument, "the argument x was changed in place"),
-        (switches_gradients_off, "gradient"),
+        (lambda x: (x * 2, x.data.zero_())[0], "argument x was changed"),
+        (lambda x: (torch.set_grad_enabled(False), x * 2)[1], "gradient"),
     ],
 )
 def test_what_is_not_quite_right_is_wrong(answer, words):
@@ -140,14 +129,10 @@ def test_a_known_mistake_that_breaks_off_keeps_its_error():
     assert judge(inner, mine).mistake == ""
 
 
-def stops_at_longer_ones(x):
-    return x * 2 if len(x) == 1 else stub()
-
-
 @pytest.mark.parametrize(
     "answer",
     [
-        stops_at_longer_ones,
+        lambda x: x * 2 if len(x) == 1 else stub(),
         # torch has no softmax of integers, and raises NotImplementedError.
         lambda x: torch.softmax(x.long(), -1),
     ],
@@ -225,12 +210,9 @@ def test_the_judge_survives_an_error_without_a_text():
 
 
 def test_a_check_prints_and_raises_the_readers_error(capsys):
-    def mine(values, weights):
-        raise KeyError("mine")
-
-    with pytest.raises(KeyError, match="mine"):
-        check.weighted_average(mine)
-    assert "your code raised KeyError" in capsys.readouterr().out
+    with pytest.raises(IndexError):
+        check.weighted_average(lambda values, weights: [][0])
+    assert "your code raised IndexError" in capsys.readouterr().out
 
 
 def test_a_check_returns_nothing_and_names_the_mistake(capsys):
@@ -271,10 +253,7 @@ def test_a_function_of_the_page_that_is_not_right_stops_it():
     with pytest.raises(Disagreement, match="IndexError") as caught:
         check(lambda scores, dim=-1: [][0], "softmax")
     assert isinstance(caught.value.__cause__, IndexError)
-
-
-def test_a_known_mistake_stops_the_page_under_its_own_name():
-    wrong = all_mistakes()["divides_by_n_again"].wrong
+    wrong = all_mistakes()["divides_by_n_again"].wrong  # under its own name
     with pytest.raises(Disagreement, match="mistake, divides_by_n_again"):
         check(wrong)
 
@@ -288,16 +267,9 @@ def test_where_only_ascii_can_be_printed_the_words_are_ascii():
     assert b"|D| <= 1e-12" in stream.buffer.getvalue()
 
 
-@pytest.mark.parametrize(
-    "value, text",
-    [
-        (torch.tensor([1 / 3, -0.0]), "[0.3333, 0.0]"),
-        (torch.zeros(5, 5), "a tensor of shape (5, 5)"),
-        ((torch.tensor(1), torch.tensor(2)), "(1, 2)"),
-        ({"a": torch.tensor([0.5])}, "{'a': [0.5]}"),
-        (0.123456789, "0.123457"),
-        ("left", "'left'"),
-    ],
-)
-def test_brief(value, text):
-    assert brief(value) == text
+def test_values_are_brief():
+    x = torch.tensor([1 / 3, -0.0])
+    assert brief((x, x[:1])) == "([0.3333, 0.0], [0.3333])"
+    assert brief({"a": torch.zeros(5, 5)}) == "{'a': a tensor of shape (5, 5)}"
+    assert brief([0.123456789, "left"]) == "[0.123456789, 'left']"
+    assert brief(0.123456789) == "0.123457"
