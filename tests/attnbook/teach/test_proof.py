@@ -87,10 +87,9 @@ def test_differences_are_found(ours, theirs, kind, words):
         agrees(ours, theirs)
 
 
-@pytest.mark.parametrize("a, b", [([2], [3]), ([True], [False])])
-def test_no_bound_is_wide_enough_for_integers(a, b):
-    found = difference(torch.tensor(a), torch.tensor(b), within=1)
-    assert found.kind == "value"
+def test_no_bound_is_wide_enough_for_integers():
+    assert difference(torch.tensor([2]), torch.tensor([3]), within=1)
+    assert difference(X > 1, X > 2, within=1)
 
 
 @pytest.mark.parametrize(
@@ -109,9 +108,6 @@ def test_no_bound_is_wide_enough_for_integers(a, b):
 )
 def test_equal_things_are_equal(ours, theirs):
     assert difference(ours, theirs, within=1e-12) is None
-
-
-def test_nan_equals_nan_only_on_request():
     assert difference(NAN, NAN, within=0, equal_nan=True) is None
 
 
