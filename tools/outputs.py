@@ -36,7 +36,7 @@ def execute(path: Path) -> NotebookNode:
             cell.outputs, cell.execution_count = [], None
     NotebookClient(
         notebook,
-        timeout=300,
+        timeout=900,
         kernel_name="python3",
         record_timing=False,
         coalesce_streams=True,

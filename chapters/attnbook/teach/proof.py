@@ -408,6 +408,8 @@ def _what(reference, within):
     kind = kinds.pop() if len(kinds) == 1 else "number"
     bound = f", |Δ| ≤ {within:g}" if kind in ("float", "number") else ""
     size = sizes((_as_array(reference),)) or "one"
+    if isinstance(reference, list) and is_numbers(reference):
+        size = f"{len(tree_leaves(reference))}"  # rows need not be as long
     kind = "number" if kind in ("float", "integer") else kind
     if size in ("scalar", "one"):
         return f"one {kind}{bound}"

@@ -77,6 +77,7 @@ def decodes_with_dropout(x, keys, values, w_query, w_key, w_value):
         "two new tokens, one cached": (1, 2),
         "three new tokens, nothing cached": (0, 3),
         "three new tokens, four cached": (4, 3),
+        "one new token, five cached": (5, 1),
     },
 )
 def chunk_mask(n_cached, n_new):
@@ -124,6 +125,7 @@ def masks_the_new_tokens_alone(n_cached, n_new):
 
 _POSITIONS = {
     "one token after two": (ints(2), marks("1")),
+    "after two, padded on the right": (ints(2), marks("10")),
     "a token for rows of five and three": (ints(5, 3), marks("1", "1")),
     "nothing cached, padded on the left": (ints(0, 0), marks("111", "001")),
     "three rows, padded on either side": (
@@ -166,18 +168,19 @@ def counts_the_width_of_the_batch(before, real):
     return (before.max() + columns) * real
 
 
-_STORED = randns((2, 2, 1, 3), (2, 2, 4, 3), (2, 2, 4, 3), seed=11)
+_STORED = randns((3, 2, 1, 3), (3, 2, 4, 3), (3, 2, 4, 5), seed=11)
 
 
 @task(
     against="torch's attention, text by text",
+    gradients=True,
     cases={
         "one row, two of four slots filled": (
             *(x[:1, :1] for x in _STORED),
             ints(2),
         ),
-        "rows of three and one": (*_STORED, ints(3, 1)),
-        "rows of one and four": (*_STORED, ints(1, 4)),
+        "rows of three and one": (*(x[:2] for x in _STORED), ints(3, 1)),
+        "rows of one, four and two": (*_STORED, ints(1, 4, 2)),
     },
 )
 def attend_stored(q, keys, values, lengths):
