@@ -71,7 +71,9 @@ def _checked(name, value, kind, rules):
 def whole(name: str, value: Any, **bounds: float) -> int:
     """The value as an int, if it is a whole number (not a bool) in range."""
     try:
-        found = operator.index("" if isinstance(value, bool) else value)
+        if isinstance(value, bool):
+            raise TypeError
+        found = operator.index(value)
     except TypeError:
         raise _wrong(
             TypeError, name, value, "a whole number", bounds
@@ -91,9 +93,8 @@ def number(
         raise _wrong(TypeError, name, value, words, bounds)
     # NaN fails every comparison; 10**400 is no float.
     most = sys.float_info.max if finite else math.inf
-    if not -most <= value <= most or not all(
-        BOUNDS[bound](value, limit) for bound, limit in bounds.items()
-    ):
+    limits = {"at_least": -most, "at_most": most, **bounds}
+    if not all(BOUNDS[b](value, limit) for b, limit in limits.items()):
         raise _wrong(ValueError, name, value, words, bounds)
     return value
 

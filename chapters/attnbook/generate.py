@@ -264,8 +264,8 @@ def steps(
                 for n, text in enumerate(texts):
                     seen[n, text] = True
             new = partial(torch.rand, (), dtype=torch.float64)
-            chance = [new(generator=chances[row]) for row in open_rows]
-            chance = torch.stack(chance).to(device)  # (B,)
+            ours = [new(generator=chances[row]) for row in open_rows]
+            chance = torch.stack(ours).to(device)  # (B,)
             found = sampling.choose(logits, chance, seen)  # (B,)
             found = found.masked_fill(logits.isnan().any(-1), -1)
         chosen: list[int] = found.tolist()

@@ -163,7 +163,7 @@ class GPT(nn.Module):
         self._check(tokens, real)
         places = part = None
         if cache is not None:
-            places = cache.place(*tokens.shape, real)
+            places = cache.place(len(tokens), tokens.shape[1], real)
         plan = self._plan(tokens, real, places)
         x = self.embed(tokens, plan["positions"])  # (B, T, d_model)
         for n, block in enumerate(self.blocks):

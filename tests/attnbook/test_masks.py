@@ -141,32 +141,6 @@ def test_each_convention_means_what_its_library_does(seed):
     )
 
 
-def test_the_transformers_convention_is_what_its_masks_mean():
-    from transformers import GPT2Config, GPT2Model
-
-    config = GPT2Config(
-        vocab_size=7,
-        n_positions=8,
-        n_embd=4,
-        n_layer=1,
-        n_head=1,
-        bos_token_id=0,
-        eos_token_id=0,
-        pad_token_id=0,
-        attn_implementation="eager",
-    )
-    torch.manual_seed(0)
-    model = GPT2Model(config).double().eval()
-    tokens = torch.tensor([[0, 3, 5, 6]])
-    real = padding_mask([3, 4], side="left")[:1]
-    real = convert(real, "sdpa", "transformers")
-    weights = model(
-        tokens, attention_mask=real, output_attentions=True
-    ).attentions[0][0, 0]
-    allowed = combine(causal_mask(4), real == 1)
-    agrees(weights[1:] > 0, allowed[1:], name="GPT-2's attention")
-
-
 SQUARE = causal_mask(2)
 
 
