@@ -13,17 +13,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import operator
 import sys
 from numbers import Real
+from operator import ge, gt, index, le, lt
 from typing import Any, get_args, get_origin, get_type_hints
 
-BOUNDS = dict(
-    at_least=operator.ge,
-    above=operator.gt,
-    at_most=operator.le,
-    below=operator.lt,
-)
+BOUNDS = {"at_least": ge, "above": gt, "at_most": le, "below": lt}
+
+
+WHOLE = "a whole number"
 
 
 def option(default: Any, help: str, **rules: Any) -> Any:
@@ -73,14 +71,12 @@ def whole(name: str, value: Any, **bounds: float) -> int:
     try:
         if isinstance(value, bool):
             raise TypeError
-        found = operator.index(value)
+        found = index(value)
     except TypeError:
-        raise _wrong(
-            TypeError, name, value, "a whole number", bounds
-        ) from None
+        raise _wrong(TypeError, name, value, WHOLE, bounds) from None
     for bound, limit in bounds.items():
         if not BOUNDS[bound](found, limit):
-            raise _wrong(ValueError, name, value, "a whole number", bounds)
+            raise _wrong(ValueError, name, value, WHOLE, bounds)
     return found
 
 

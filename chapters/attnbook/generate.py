@@ -17,6 +17,8 @@ from torch import Tensor
 from attnbook.config import check_fields, option, whole
 from attnbook.gpt import GPT
 
+new_chance = partial(torch.rand, (), dtype=torch.float64)
+
 #: Tokens that the cache has room for at first, behind the longest prompt.
 ROOM = 1024
 
@@ -143,8 +145,8 @@ def pad_left(
     lengths = [len(s) for s in sequences]
     if not lengths or min(lengths) < 1:
         raise ValueError(
-            "a prompt is empty; expected at least one prompt, of at least "
-            f"one token each; got lengths {lengths}"
+            "a prompt is empty; expected one token at least in each; got "
+            f"lengths {lengths}"
         )
     T = max(lengths)
     rows = [[0] * (T - len(s)) + list(s) for s in sequences]
@@ -185,15 +187,13 @@ def generate(
     """
     if isinstance(prompts, Tensor):
         prompts = prompts.tolist()
-    for prompt in prompts:
-        if not isinstance(prompt, Sequence):
-            raise TypeError(
-                "a prompt is no sequence; expected a list of token numbers; "
-                f"got {prompt!r}"
-            )
     config = model.config
     named = {f"prompt {n}": prompt for n, prompt in enumerate(prompts)}
     for name, tokens in {**named, "stop": stop}.items():
+        if not isinstance(tokens, Sequence):
+            raise TypeError(
+                f"{name} is no sequence; expected token numbers; got {tokens}"
+            )
         for token in tokens:
             whole(name, token, at_least=0, below=config.vocab_size)
     pad_left(prompts)  # refuses empty ones
@@ -263,8 +263,7 @@ def steps(
                 seen = torch.zeros_like(logits, dtype=torch.bool)  # (B, V)
                 for n, text in enumerate(texts):
                     seen[n, text] = True
-            new = partial(torch.rand, (), dtype=torch.float64)
-            ours = [new(generator=chances[row]) for row in open_rows]
+            ours = [new_chance(generator=chances[r]) for r in open_rows]
             chance = torch.stack(ours).to(device)  # (B,)
             found = sampling.choose(logits, chance, seen)  # (B,)
             found = found.masked_fill(logits.isnan().any(-1), -1)

@@ -280,7 +280,6 @@ APART = torch.tensor([1e30, -1e30])  # inf − inf in the product
         ((Q * 1e30, K * APART, V), {}, ValueError, "context"),
         ((Q, K, V), {"scale": NAN}, ValueError, "scale"),
         ((Q, K, V), {"scale": INF}, ValueError, "scale"),
-        ((Q, K, V), {"scale": "1"}, TypeError, "scale"),
         ((Q, K, V), {"mask": torch.ones(3, 4).int()}, TypeError, "mask"),
         ((Q, K, V), {"mask": torch.ones(3, 4) + 0j}, TypeError, "mask"),
         ((Q, K, V), {"mask": [[True]]}, TypeError, "mask"),
@@ -301,10 +300,8 @@ def test_what_attention_refuses(attention, args, options, error, named):
         (lambda: split_heads(torch.ones(6), 2), ValueError, "axis T"),
         (lambda: split_heads(torch.ones(2, 6), 4), ValueError, "n_heads"),
         (lambda: split_heads(torch.ones(2, 6), 0), ValueError, "n_heads"),
-        (lambda: split_heads(torch.ones(2, 6), 2.0), TypeError, "n_heads"),
         (lambda: repeat_heads(torch.ones(4, 5), 2), ValueError, "H_kv"),
         (lambda: repeat_heads(torch.ones(3, 4, 5), 4), ValueError, "n_heads"),
-        (lambda: repeat_heads(torch.ones(3, 4, 5), 0), ValueError, "n_heads"),
         (lambda: merge_heads(torch.ones(7, 2)), ValueError, "axis H"),
     ],
 )

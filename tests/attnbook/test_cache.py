@@ -539,7 +539,6 @@ def with_a_memory(cache):
         (fed_with(2, 3), ValueError, "too small.*row 0"),
         (fed_with(2, 4, real=FULL), ValueError, "too small.*row 1"),
         (fed_with(3, 1), ValueError, "batch"),
-        (fed_with(1, 1), ValueError, "batch"),
         (fed_with(2, 1, real=FULL), ValueError, "T of real"),
         (fed_with(2, 1, real=[[1], [1]]), TypeError, "real"),
         (fed_with(2, 1, real=torch.tensor([[1], [2]])), ValueError, "mask"),
@@ -556,7 +555,6 @@ def with_a_memory(cache):
         (written(v=ONE.to("meta")), ValueError, "values.*device"),
         (written(v=ONE.float()), TypeError, "values"),
         (written(v=ONE.clone().requires_grad_()), TypeError, "values record"),
-        (lambda cache: cache.place(2, 1.5), TypeError, "n_tokens"),
         (lambda cache: cache.place(2, 0), ValueError, "n_tokens"),
         (lambda cache: cache.trim(3), ValueError, "length"),
         (lambda cache: cache.trim([-1, 0]), ValueError, "length"),
@@ -564,11 +562,9 @@ def with_a_memory(cache):
         (lambda cache: cache.trim([1]), ValueError, "length"),
         (lambda cache: cache.trim([1, 1, 1]), ValueError, "length"),
         (lambda cache: cache.trim(True), TypeError, "length"),
-        (lambda cache: cache.trim([1, 0.5]), TypeError, "length"),
         (lambda cache: cache.select([]), ValueError, "row"),
         (lambda cache: cache.select([0, 2]), ValueError, "row"),
         (lambda cache: cache.select([-1]), ValueError, "row"),
-        (lambda cache: cache.select([False, True]), TypeError, "row"),
         (lambda cache: cache.grow(5), ValueError, "capacity"),
         (lambda cache: cache.grow(6.5), TypeError, "capacity"),
     ],
@@ -595,19 +591,6 @@ def test_a_cache_that_grows_keeps_what_it_holds():
     step(model, cache, rows, tokens_of(2, 4))
     cache.reset()  # also outside of inference mode
     step(model, cache, [[], []], tokens_of(2, 9))
-
-
-@pytest.mark.parametrize("positions", POSITIONS)
-def test_a_cache_on_another_device_is_named(positions):
-    model = model_of(positions=positions)
-    device = "cuda" if torch.cuda.is_available() else "meta"
-    sizes = dict(n_layers=2, n_heads=2, d_k=4, dtype=torch.float64)
-    cache = KVCache(2, 5, device=device, **sizes)
-    if device == "meta":  # from there the places cannot be fetched
-        cache.place = KVCache(2, 5, **sizes).place
-    with pytest.raises(ValueError, match=f"keys .*device.*{device}"):
-        model(tokens_of(2, 1), cache=cache)
-    assert cache.lengths == [0, 0]
 
 
 SIZES = dict(n_layers=1, batch=2, n_heads=3, capacity=4, d_k=5)

@@ -415,26 +415,6 @@ def test_a_row_that_has_ended_costs_nothing(cached):
         ]
 
 
-def test_the_cache_loses_the_rows_that_have_ended():
-    model, made = small(), []
-    new_cache = model.new_cache
-
-    def kept(*args):
-        made.append(new_cache(*args))
-        return made[-1]
-
-    model.new_cache = kept
-    rows = []
-    for step in generate(model, PROMPTS, 19, sampling=ALL, stop=STOP, seed=5):
-        open_ = sum(t is not None and t not in STOP for t in step)
-        (cache,) = made
-        if open_:
-            assert cache.keys.shape[1] == len(cache.lengths) == open_
-        assert cache.capacity == 5 + 19 - 1
-        rows.append(open_)
-    assert rows[0] > rows[-1]
-
-
 def test_tokens_come_as_they_are_computed():
     model = small()
     shapes = passes_of(model)
@@ -500,14 +480,10 @@ def test_sampling_refuses(error, wrong):
         ([[-1]], 3, {}, ValueError, "prompt 0"),
         ([1, 2], 3, {}, TypeError, "prompt"),
         ([[1.0]], 3, {}, TypeError, "prompt 0"),
-        ([[True]], 3, {}, TypeError, "prompt 0"),
-        (["ab"], 3, {}, TypeError, "prompt 0"),
         (torch.ones(1, 2), 3, {}, TypeError, "prompt 0"),
         ([[1]], 0, {}, ValueError, "max_new_tokens"),
         ([[1]], 2.0, {}, TypeError, "max_new_tokens"),
-        ([[1]], True, {}, TypeError, "max_new_tokens"),
         ([[1]], 3, {"stop": [12]}, ValueError, "stop"),
-        ([[1]], 3, {"stop": ["x"]}, TypeError, "stop"),
         ([[1]], 3, {"seed": 0.5}, TypeError, "seed"),
         ([[1] * 20], 6, {}, ValueError, "length.*24.*25"),
     ],

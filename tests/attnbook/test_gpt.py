@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from transformers import (
@@ -232,19 +232,6 @@ def test_positions_matter_unless_there_are_none(positions):
     norm=st.sampled_from(["layer", "rms"]),
     activation=st.sampled_from(["gelu_tanh", "relu", "swiglu"]),
 )
-@example(  # ⅔ · 4 · 4 is rounded up
-    vocab_size=5,
-    context=6,
-    heads=(2, 1),
-    d_k=2,
-    n_layers=1,
-    d_ff=None,
-    bias=True,
-    tied=True,
-    positions="rotary",
-    norm="rms",
-    activation="swiglu",
-)
 def test_parameters_of_any_model_by_formula(heads, d_k, **sizes):
     n_heads, n_kv_heads = heads
     config = GPTConfig(
@@ -319,24 +306,17 @@ TOKENS = torch.zeros(1, 4).long()
     "call, error, named",
     [
         (lambda: GPTConfig(d_model=10, n_heads=4), ValueError, "n_heads"),
-        (lambda: GPTConfig(n_layers=0), ValueError, "n_layers"),
-        (lambda: small(n_kv_heads=0), ValueError, "n_kv_heads"),
         (lambda: small(n_kv_heads=3), ValueError, "n_kv_heads"),
         (lambda: GPTConfig(n_kv_heads=2.0), TypeError, "n_kv_heads"),
-        (lambda: GPTConfig(d_ff=True), TypeError, "d_ff"),
         (lambda: GPTConfig(d_ff=0), ValueError, "d_ff"),
         (lambda: GPTConfig(vocab_size=None), TypeError, "vocab_size"),
-        (lambda: GPTConfig(context=32.0), TypeError, "context"),
         (lambda: GPTConfig(norm="batch"), ValueError, "norm"),
         (lambda: GPTConfig(norm_eps=-5), ValueError, "norm_eps"),
-        (lambda: GPTConfig(rotary_base="x"), TypeError, "rotary_base"),
         (lambda: GPTConfig(rotary_base=0.5), ValueError, "rotary_base"),
-        (lambda: GPTConfig(tied="no"), TypeError, "tied"),
         (lambda: GPTConfig(activation="tanh"), ValueError, "activation"),
         (lambda: GPTConfig(positions="relative"), ValueError, "positions"),
         (lambda: GPTConfig(initial_std=0), ValueError, "initial_std"),
         (lambda: GPTConfig(dropout=1), ValueError, "dropout"),
-        (lambda: GPTConfig(dropout=math.nan), ValueError, "dropout"),
         (lambda: asked(TOKENS + 30), ValueError, "token"),
         (lambda: asked(TOKENS - 1), ValueError, "token"),
         (lambda: asked(torch.zeros(1, 13).long()), ValueError, "length"),

@@ -1,5 +1,6 @@
 """The layers against torch, alone and in batches."""
 
+from functools import partial
 
 import pytest
 import torch
@@ -7,7 +8,6 @@ import torch.nn.functional as F
 from torch import nn
 
 from attnbook import norms
-from attnbook.attention import merge_heads, split_heads
 from attnbook.feed_forward import (
     ACTIVATIONS,
     FEED_FORWARDS,
@@ -164,63 +164,11 @@ def test_the_fast_path_is_the_plain_one(mask, causal):
     )
 
 
-def _repeat_rows(grouped, n_heads):
-    """The rows of W_K and W_V (or their biases) of a grouped layer, each
-    head's as often as it is read."""
-    n = n_heads // grouped.n_kv_heads
-
-    def repeated(rows):
-        halves = rows.unflatten(0, (2, grouped.n_kv_heads, -1))
-        return halves.repeat_interleave(n, 1).flatten(0, 2)
-
-    state = grouped.state_dict()
-    for name in ("key_value.weight", "key_value.bias"):
-        state[name] = repeated(state[name])
-    return state
-
-
-@pytest.mark.parametrize("path", ["forward", "with_weights"])
-@pytest.mark.parametrize("n_kv_heads", [1, 2])
-@pytest.mark.parametrize(
-    "given", [{"rotary": True, "rotary_base": 50.0}, {"d_memory": 5}]
-)
-def test_grouped_heads_are_a_whole_layer_with_rows_repeated(
-    path, n_kv_heads, given
-):
-    grouped = _many_heads(16, 4, n_kv_heads=n_kv_heads, **given)
-    whole = _many_heads(16, 4, **given)
-    whole.load_state_dict(_repeat_rows(grouped, 4))
-    assert len(grouped.key_value.weight) == 2 * n_kv_heads * 4
-    args = (randn(B, T, 16, seed=51),)
-    if "d_memory" in given:
-        args += (randn(B, 9, 5, seed=52),)
-    S = args[-1].shape[1]
-    for options in (
-        {},
-        {"mask": randn(B, 4, T, S, seed=53) > -1},
-        {"mask": padding_mask([S, 3])[:, None, None, :]},
-        {"causal": True},
-    ):
-        found, expected = (
-            getattr(layer, path)(*args, **options)
-            for layer in (grouped, whole)
-        )
-        if path == "with_weights":
-            agrees(found.weights, expected.weights, name="rows repeated")
-            found, expected = found.out, expected.out
-        agrees(found, expected, name="rows repeated")
-
-
 def test_grouped_heads_without_a_batch():
     layer = _many_heads(16, 4, n_kv_heads=2)
     x = randn(B, T, 16, seed=54)
     for path in (layer, lambda x: layer.with_weights(x).out):
         agrees(path(x)[1], path(x[1]), name="the row alone")
-
-
-def test_heads_split_and_merge():
-    x = randn(B, T, 12, seed=13)
-    agrees(merge_heads(split_heads(x, 3)), x, name="x", within=0)
 
 
 def test_fewer_queries_than_keys_are_the_last_ones():
@@ -279,66 +227,6 @@ def test_attention_weights_of_a_model():
     expected = block.cross_attention.with_weights(block.cross_norm(x), memory)
     agrees(second, expected.weights, name="the layer's own")
     assert not block.attention._forward_pre_hooks
-
-
-def _swish(x):
-    return x / (1 + (-x).exp())
-
-
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("norm_first", [True, False])
-@pytest.mark.parametrize("cross", [False, True])
-def test_a_block_of_the_newer_kind_is_its_formula(cross, norm_first, bias):
-    """RMS norms, a gate, grouped heads, written out."""
-    torch.manual_seed(3)
-    block = TransformerBlock(
-        12,
-        6,
-        d_ff=10,
-        norm="rms",
-        norm_eps=0.3,
-        activation="swiglu",
-        n_kv_heads=2,
-        norm_first=norm_first,
-        cross=cross,
-        bias=bias,
-    ).double()
-    for parameter in block.parameters():
-        nn.init.normal_(parameter, std=0.5)
-    names = {name for name, _ in block.named_parameters()}
-    assert ("feed_forward.gate.bias" in names) == bias
-    assert not any("norm.bias" in name for name in names)
-
-    def norm(layer, x):
-        mean = x.pow(2).mean(-1, keepdim=True)
-        return x / (mean + 0.3).sqrt() * layer.weight
-
-    def gated(x):
-        f = block.feed_forward
-        return f.down(_swish(f.gate(x)) * f.up(x))
-
-    def attended(x):
-        return block.attention.with_weights(x, causal=True).out
-
-    parts = [(block.attention_norm, attended)]
-    x, memory = randn(B, T, 12, seed=57), randn(B, 4, 12, seed=58)
-    if cross:
-        parts.append(
-            (
-                block.cross_norm,
-                lambda x: block.cross_attention.with_weights(x, memory).out,
-            )
-        )
-    parts.append((block.feed_forward_norm, gated))
-    expected = x
-    for layer, part in parts:
-        expected = (
-            expected + part(norm(layer, expected))
-            if norm_first
-            else norm(layer, expected + part(expected))
-        )
-    found = block(x, memory if cross else None, causal=True)
-    agrees(found, expected, name="the formula", within=1e-11)
 
 
 def test_norms_by_name():
@@ -468,6 +356,7 @@ def heads(*args, **options):
     return MultiHeadAttention(12, 6, **options)(*tokens, mask=mask)
 
 
+grouped = partial(heads, n_kv_heads=2)
 X, MASK = torch.ones(3, 4), torch.ones(2, 2, 4, 4) > 0
 
 
@@ -476,37 +365,28 @@ X, MASK = torch.ones(3, 4), torch.ones(2, 2, 4, 4) > 0
     [
         (lambda: SelfAttention(0, 3), ValueError, "d_in"),
         (lambda: SelfAttention(4, 3, 0), ValueError, "d_v"),
-        (lambda: SelfAttention(4, 2.5), TypeError, "d_k"),
         (lambda: SelfAttention(5, 3)(X), ValueError, "d_in of x"),
         (lambda: SelfAttention(4, 3)(X[0]), ValueError, "axis T"),
         (lambda: SelfAttention(4, 3)(X[:0]), ValueError, "T of x"),
         (lambda: SelfAttention(4, 3)(X * torch.nan), ValueError, "q contains"),
-        (lambda: SelfAttention(4, 3)(X * torch.inf), ValueError, "q contains"),
         (lambda: SelfAttention(4, 3)(X, X[:, :2] > 0), ValueError, "mask"),
         (lambda: SelfAttention(4, 3)(X, X[:, :3]), TypeError, "mask"),
         (lambda: SelfAttention(4, 3)(X.double()), TypeError, "x is"),
         (lambda: SelfAttention(4, 3)([[1.0] * 4]), TypeError, "x is"),
         (lambda: MultiHeadAttention(12, 5), ValueError, "n_heads"),
-        (lambda: MultiHeadAttention(12, 6.0), TypeError, "n_heads"),
         (lambda: MultiHeadAttention(12, 6, d_in=0), ValueError, "d_in"),
         (lambda: MultiHeadAttention(12, 6, d_memory=0), ValueError, "d_mem"),
         (lambda: MultiHeadAttention(12, 6, dropout=1.5), ValueError, "drop"),
         (lambda: MultiHeadAttention(12, 6, n_kv_heads=4), ValueError, "n_kv"),
-        (lambda: MultiHeadAttention(12, 6, n_kv_heads=0), ValueError, "n_kv"),
         (lambda: heads((4, 12), mask=causal_mask(3)), ValueError, "mask"),
         (lambda: heads((2, 4, 12), mask=MASK[:, 0]), ValueError, "mask"),
-        (
-            lambda: heads((2, 4, 12), mask=MASK, n_kv_heads=2),
-            ValueError,
-            "mask",
-        ),
+        (lambda: grouped((2, 4, 12), mask=MASK), ValueError, "mask"),
         (lambda: heads((4, 12), (4, 11)), ValueError, "d_memory of memory"),
         (lambda: heads((4, 12), (0, 12)), ValueError, "S of memory"),
         (lambda: heads((2, 4, 12), (3, 5, 12)), ValueError, "leading axes"),
         (lambda: heads((4, 12), (4, 12), rotary=True), ValueError, "memory"),
         (lambda: make_norm("batch", 4), ValueError, "norm"),
         (lambda: make_norm("rms", 0), ValueError, "width"),
-        (lambda: LayerNorm(0), ValueError, "width"),
         (lambda: LayerNorm(4, eps=-1), ValueError, "eps"),
         (lambda: LayerNorm(3)(X), ValueError, "width of x"),
         (lambda: LayerNorm(4)(X.double()), TypeError, "x is"),
@@ -515,7 +395,6 @@ X, MASK = torch.ones(3, 4), torch.ones(2, 2, 4, 4) > 0
         (lambda: FeedForward(4, 0), ValueError, "d_ff"),
         (lambda: FeedForward(4, dropout=1.0), ValueError, "dropout"),
         (lambda: FeedForward(5)(X), ValueError, "d_model of x"),
-        (lambda: SwiGLU(5)(X), ValueError, "d_model of x"),
         (lambda: SwiGLU(4, dropout=-1), ValueError, "dropout"),
         (lambda: TransformerBlock(12, 3, norm="batch"), ValueError, "norm"),
         (lambda: TransformerBlock(4, 2, activation="x"), ValueError, "activ"),
