@@ -158,7 +158,7 @@ class GPT(nn.Module):
         Raises:
             TypeError: tokens that are not integers; a cache of another type.
             ValueError: a token outside the vocabulary, too long a sequence,
-                a cache that does not match or is full. It is as before then.
+                a cache that does not match or is full; it is as it was.
         """
         self._check(tokens, real)
         places = part = None
