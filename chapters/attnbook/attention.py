@@ -88,11 +88,7 @@ def scaled_dot_product_attention(
 
 
 def weigh(
-    q: Tensor,
-    k: Tensor,
-    *,
-    mask: Tensor | None = None,
-    scale: float | None = None,
+    q: Tensor, k: Tensor, *, mask: Tensor | None = None, scale: Any = None
 ) -> Tensor:
     """The weights alone, (..., T, S), for inputs known to be good."""
     if scale is None:
@@ -106,17 +102,11 @@ def weigh(
     return softmax(scores)
 
 
-def fused_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    mask: Tensor | None = None,
-    scale: float | None = None,
-) -> Tensor:
-    """The same context by torch's fused kernels, which keep no weights."""
-    check_inputs(q, k, v, mask, scale)
-    return check_finite("context", attend(q, k, v, mask=mask, scale=scale))
+def fused_attention(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+    """The same context by torch's fused kernels, which keep no weights;
+    `mask` and `scale` as above."""
+    check_inputs(q, k, v, **options)
+    return check_finite("context", attend(q, k, v, **options))
 
 
 def attend(
@@ -166,11 +156,7 @@ def attend(
 
 
 def split_heads(x: Tensor, n_heads: int) -> Tensor:
-    """Cut the last axis into heads: (..., T, H·d) → (..., H, T, d).
-
-    Raises:
-        ValueError: heads that do not divide the width; no axis of tokens.
-    """
+    """Cut the last axis into heads: (..., T, H·d) → (..., H, T, d)."""
     whole("n_heads", n_heads, at_least=1)
     if not isinstance(x, Tensor) or x.ndim < 2 or x.shape[-1] % n_heads:
         expect(x=(x, "... T width"))
@@ -181,9 +167,6 @@ def split_heads(x: Tensor, n_heads: int) -> Tensor:
 
 def repeat_heads(x: Tensor, n_heads: int) -> Tensor:
     """Each head several times in a row: (..., H_kv, S, d) → (..., H, S, d).
-
-    Raises:
-        ValueError: if n_heads is no multiple of the heads of x.
 
     Source: Ainslie et al. (2023), arXiv:2305.13245, section 2.2.
     """
@@ -210,11 +193,7 @@ def check_heads(d_model: int, n_heads: int, n_kv_heads: int = 1) -> None:
 
 
 def check_inputs(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor | None = None,
-    scale: float | None = None,
+    q: Tensor, k: Tensor, v: Tensor, mask: Any = None, scale: Any = None
 ) -> None:
     """Refuse what attention cannot take."""
     axes = dict(q=(q, "... T d_k"), k=(k, "... S d_k"), v=(v, "... S d_v"))

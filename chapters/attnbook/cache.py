@@ -238,11 +238,8 @@ class KVCache:
 
 
 class GrowingCache:
-    """The plain way: one tensor a layer that grows by concatenation.
-
-    Every step copies all that is there. For rows of one length; it stands
-    beside `KVCache` to be compared with it.
-    """
+    """The plain way, to compare with: one tensor a layer that grows by
+    concatenation, so that every step copies all. For rows of one length."""
 
     def __init__(self, n_layers: int) -> None:
         self.layers: list[tuple[Tensor, Tensor] | None] = [None] * n_layers

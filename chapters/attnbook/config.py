@@ -13,17 +13,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import operator
 import sys
 from numbers import Real
+from operator import ge, gt, index, le, lt
 from typing import Any, get_args, get_origin, get_type_hints
 
-BOUNDS = dict(
-    at_least=operator.ge,
-    above=operator.gt,
-    at_most=operator.le,
-    below=operator.lt,
-)
+BOUNDS = {"at_least": ge, "above": gt, "at_most": le, "below": lt}
+
+
+WHOLE = "a whole number"
 
 
 def option(default: Any, help: str, **rules: Any) -> Any:
@@ -71,14 +69,14 @@ def _checked(name, value, kind, rules):
 def whole(name: str, value: Any, **bounds: float) -> int:
     """The value as an int, if it is a whole number (not a bool) in range."""
     try:
-        found = operator.index("" if isinstance(value, bool) else value)
+        if isinstance(value, bool):
+            raise TypeError
+        found = index(value)
     except TypeError:
-        raise _wrong(
-            TypeError, name, value, "a whole number", bounds
-        ) from None
+        raise _wrong(TypeError, name, value, WHOLE, bounds) from None
     for bound, limit in bounds.items():
         if not BOUNDS[bound](found, limit):
-            raise _wrong(ValueError, name, value, "a whole number", bounds)
+            raise _wrong(ValueError, name, value, WHOLE, bounds)
     return found
 
 
@@ -91,9 +89,8 @@ def number(
         raise _wrong(TypeError, name, value, words, bounds)
     # NaN fails every comparison; 10**400 is no float.
     most = sys.float_info.max if finite else math.inf
-    if not -most <= value <= most or not all(
-        BOUNDS[bound](value, limit) for bound, limit in bounds.items()
-    ):
+    limits = {"at_least": -most, "at_most": most, **bounds}
+    if not all(BOUNDS[b](value, limit) for b, limit in limits.items()):
         raise _wrong(ValueError, name, value, words, bounds)
     return value
 

@@ -26,11 +26,7 @@ class FeedForward(nn.Module):
     Args:
         d_ff: width inside; 4 · d_model if not given.
         activation: one of `ACTIVATIONS`; GPT-2 uses "gelu_tanh".
-        bias: whether the matrices add a bias.
-        dropout: probability that a component of the result is set to zero
-            in training.
-
-    Shapes: x (..., d_model) → (..., d_model).
+        dropout: probability that a component of the result is set to zero.
 
     Source: Vaswani et al. (2017), arXiv:1706.03762, section 3.3.
     """

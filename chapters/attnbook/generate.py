@@ -1,7 +1,7 @@
 """Generating text: logits are bent, a token is drawn, and it goes back in.
 
 Axis names: B rows (sequences), T tokens of a prompt, V size of the
-vocabulary.
+vocabulary. Samplers take logits (..., V) and give as many.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from torch import Tensor
 
 from attnbook.config import check_fields, option, whole
 from attnbook.gpt import GPT
+
+new_chance = partial(torch.rand, (), dtype=torch.float64)
 
 #: Tokens that the cache has room for at first, behind the longest prompt.
 ROOM = 1024
@@ -39,10 +41,7 @@ class Sampling:
         check_fields(self)
 
     def bend(self, logits: Tensor, seen: Tensor | None = None) -> Tensor:
-        """The logits to draw from: −∞ where a token is out.
-
-        Shapes: logits (B, V), seen (B, V), boolean → (B, V).
-        """
+        """The logits to draw from, (B, V): −∞ where a token is out."""
         if seen is not None:
             logits = penalise(logits, seen, self.repetition_penalty)
         if self.temperature == 0:
@@ -59,11 +58,8 @@ class Sampling:
     def choose(
         self, logits: Tensor, chance: Tensor, seen: Tensor | None = None
     ) -> Tensor:
-        """The next token of each row, (B,).
-
-        `chance` (B,) has a random number in [0, 1) for each row, `seen`
-        (B, V) is True at tokens that a row has had.
-        """
+        """The next token of each row, by a `chance` in [0, 1), (B,) each;
+        `seen` (B, V) is True at tokens that a row has had."""
         if self.temperature == 0:
             return self.bend(logits, seen).argmax(-1)
         # In half precision a low temperature would make all of them −∞.
@@ -71,11 +67,9 @@ class Sampling:
 
 
 def penalise(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
-    """Lower the logits of tokens that were there already.
+    """Lower the logits (..., V) of tokens that are True in `seen` (..., V).
 
     A positive one is divided by the penalty, a negative one multiplied.
-
-    Shapes: logits (..., V), seen (..., V), boolean → (..., V).
 
     Source: Keskar et al. (2019), arXiv:1909.05858, section 4.1, with the
     product for negative logits that transformers added.
@@ -87,8 +81,6 @@ def penalise(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
 def keep_top_k(logits: Tensor, k: int) -> Tensor:
     """−∞ everywhere but at the k largest (and what equals the last of them).
 
-    Shapes: logits (..., V) → (..., V).
-
     Source: Fan, Lewis and Dauphin (2018), arXiv:1805.04833, section 5.4.
     """
     least = logits.topk(min(k, logits.shape[-1])).values[..., -1:]  # (..., 1)
@@ -96,9 +88,7 @@ def keep_top_k(logits: Tensor, k: int) -> Tensor:
 
 
 def keep_top_p(logits: Tensor, p: float) -> Tensor:
-    """The smallest set of likeliest tokens whose probabilities reach p.
-
-    Shapes: logits (..., V) → (..., V), −∞ outside the set.
+    """−∞ outside the smallest set of likeliest tokens that together reach p.
 
     Source: Holtzman et al. (2020), arXiv:1904.09751, section 3.1.
     """
@@ -114,9 +104,7 @@ def keep_top_p(logits: Tensor, p: float) -> Tensor:
 
 
 def keep_min_p(logits: Tensor, p: float) -> Tensor:
-    """Out is what has less than p times the likeliest's probability.
-
-    Shapes: logits (..., V) → (..., V).
+    """−∞ where a token has less than p times the likeliest's probability.
 
     Source: Nguyen et al. (2024), arXiv:2407.01082, section 3.
     """
@@ -126,10 +114,8 @@ def keep_min_p(logits: Tensor, p: float) -> Tensor:
 
 
 def draw(probabilities: Tensor, chance: Tensor) -> Tensor:
-    """A token a row: the first at which the running sum is above `chance`.
-
-    Shapes: probabilities (B, V), chance (B,), in [0, 1) → (B,), integers.
-    """
+    """A token a row, (B,): the first at which the running sum of the
+    probabilities (B, V) is above the row's chance (B,), in [0, 1)."""
     reached = probabilities.double().cumsum(-1)  # (B, V)
     wanted = chance.double()[:, None] * reached[:, -1:]  # (B, 1)
     return torch.searchsorted(reached, wanted, right=True)[:, 0]
@@ -143,8 +129,8 @@ def pad_left(
     lengths = [len(s) for s in sequences]
     if not lengths or min(lengths) < 1:
         raise ValueError(
-            "a prompt is empty; expected at least one prompt, of at least "
-            f"one token each; got lengths {lengths}"
+            "a prompt is empty; expected one token at least in each; got "
+            f"lengths {lengths}"
         )
     T = max(lengths)
     rows = [[0] * (T - len(s)) + list(s) for s in sequences]
@@ -175,8 +161,7 @@ def generate(
     Args:
         prompts: token numbers, at least one a prompt; or a tensor (B, T).
         stop: a prompt ends after one of these tokens.
-        cached: keep keys and values; if not, everything is computed again
-            for each token, with the same result.
+        cached: keep keys and values, or compute all again, to the same end.
 
     Raises:
         ValueError: an empty prompt, a token outside the vocabulary, more
@@ -185,15 +170,13 @@ def generate(
     """
     if isinstance(prompts, Tensor):
         prompts = prompts.tolist()
-    for prompt in prompts:
-        if not isinstance(prompt, Sequence):
-            raise TypeError(
-                "a prompt is no sequence; expected a list of token numbers; "
-                f"got {prompt!r}"
-            )
     config = model.config
     named = {f"prompt {n}": prompt for n, prompt in enumerate(prompts)}
     for name, tokens in {**named, "stop": stop}.items():
+        if not isinstance(tokens, Sequence):
+            raise TypeError(
+                f"{name} is no sequence; expected token numbers; got {tokens}"
+            )
         for token in tokens:
             whole(name, token, at_least=0, below=config.vocab_size)
     pad_left(prompts)  # refuses empty ones
@@ -245,9 +228,8 @@ def steps(
     # The last token is never read, so it needs no room.
     longest = max(len(s) for s in sequences)
     most = longest + max_new_tokens - 1
-    cache = None
-    if cached:
-        cache = model.new_cache(len(sequences), min(most, longest + ROOM))
+    room = min(most, longest + ROOM)
+    cache = model.new_cache(len(sequences), room) if cached else None
     for step in range(max_new_tokens):
         if cache is not None and longest + step > cache.capacity:
             cache.grow(min(most, 2 * cache.capacity))
@@ -263,9 +245,8 @@ def steps(
                 seen = torch.zeros_like(logits, dtype=torch.bool)  # (B, V)
                 for n, text in enumerate(texts):
                     seen[n, text] = True
-            new = partial(torch.rand, (), dtype=torch.float64)
-            chance = [new(generator=chances[row]) for row in open_rows]
-            chance = torch.stack(chance).to(device)  # (B,)
+            ours = [new_chance(generator=chances[r]) for r in open_rows]
+            chance = torch.stack(ours).to(device)  # (B,)
             found = sampling.choose(logits, chance, seen)  # (B,)
             found = found.masked_fill(logits.isnan().any(-1), -1)
         chosen: list[int] = found.tolist()

@@ -158,12 +158,12 @@ class GPT(nn.Module):
         Raises:
             TypeError: tokens that are not integers; a cache of another type.
             ValueError: a token outside the vocabulary, too long a sequence,
-                a cache that does not match or is full. It is as before then.
+                a cache that does not match or is full; it is as it was.
         """
         self._check(tokens, real)
         places = part = None
         if cache is not None:
-            places = cache.place(*tokens.shape, real)
+            places = cache.place(len(tokens), tokens.shape[1], real)
         plan = self._plan(tokens, real, places)
         x = self.embed(tokens, plan["positions"])  # (B, T, d_model)
         for n, block in enumerate(self.blocks):

@@ -34,19 +34,15 @@ from attnbook.shapes import check_tokens, expect
 
 
 class Stages(NamedTuple):
-    """Every tensor on the way through one head, by name.
+    """Every tensor on the way through one head, by name."""
 
-    Shapes: `q` (..., T, d_k), `k` (..., S, d_k), `v` (..., S, d_v); `scores`,
-    `masked` and `weights` (..., T, S); `context` (..., T, d_v).
-    """
-
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    scores: Tensor
+    q: Tensor  # (..., T, d_k)
+    k: Tensor  # (..., S, d_k)
+    v: Tensor  # (..., S, d_v)
+    scores: Tensor  # (..., T, S), as the next two
     masked: Tensor
     weights: Tensor
-    context: Tensor
+    context: Tensor  # (..., T, d_v)
 
 
 class SelfAttention(nn.Module):
@@ -102,11 +98,10 @@ class SelfAttention(nn.Module):
 
 
 class WithWeights(NamedTuple):
-    """A layer's result `out` (..., T, d_model), with the `weights`
-    (..., H, T, S) that led to it."""
+    """A layer's result, with the weights that led to it."""
 
-    out: Tensor
-    weights: Tensor
+    out: Tensor  # (..., T, d_model)
+    weights: Tensor  # (..., H, T, S)
 
 
 class MultiHeadAttention(nn.Module):
@@ -116,15 +111,12 @@ class MultiHeadAttention(nn.Module):
     from x, the keys and values from the memory: cross-attention.
 
     Args:
-        d_model: width of the result, shared out among the heads.
-        n_heads: heads, each of width d_model / n_heads.
+        d_model: width of the result, shared out among the n_heads heads.
         d_in: width of the tokens x; d_model if not given.
         d_memory: width of the tokens of the memory; d_in if not given.
-        bias: whether the projections add a bias.
         dropout: probability that a weight, and then a component of the
             result, is set to zero in training.
         rotary: whether queries and keys are rotated by their positions.
-        rotary_base: of the rotation's angles.
         n_kv_heads: heads of keys and values, each shared by a group of
             n_heads / n_kv_heads queries' heads; n_heads if not given.
 
@@ -198,9 +190,8 @@ class MultiHeadAttention(nn.Module):
                 )
             if positions is None:
                 positions = torch.arange(x.shape[-2], device=x.device)
-            d_k, base = q.shape[-1], self.rotary_base
-            angles = rotary_angles(positions, d_k, base=base)
-            angles = angles[..., None, :, :]  # the same for every head
+            at = positions[..., None, :]  # the same for every head
+            angles = rotary_angles(at, q.shape[-1], base=self.rotary_base)
             q, k = rotate(q, angles), rotate(k, angles)
         return (q, k, v) if cache is None else (q, *cache.extend(k, v))
 
@@ -217,15 +208,13 @@ class MultiHeadAttention(nn.Module):
         """The fast path, by a fused kernel: (..., T, d_model).
 
         Args:
-            mask: as in `scaled_dot_product_attention`; broadcasts to
-                (..., H, T, S).
+            mask: boolean or added; broadcasts to (..., H, T, S).
             causal: forbid later keys too.
             positions: integers (..., T), for rotary; 0, 1, … if not given.
-            cache: takes in the new keys and values and gives back all of
-                them, so that S counts the earlier tokens too.
+            cache: takes in the new keys and values and gives back all.
         """
         q, k, v = self.project(x, memory, positions, cache)
-        check_scores(mask, q, k)
+        _check_scores(mask, q, k)
         dropout = self.dropout if self.training else 0.0
         context = attend(q, k, v, mask=mask, causal=causal, dropout=dropout)
         out = self.out(merge_heads(context))  # (..., T, d_model)
@@ -245,7 +234,7 @@ class MultiHeadAttention(nn.Module):
         The weights are as they are before dropout.
         """
         q, k, v = self.project(x, memory, **others)
-        check_scores(mask, q, k)
+        _check_scores(mask, q, k)
         k, v = (repeat_heads(a, self.n_heads) for a in (k, v))
         if causal:
             T, S = q.shape[-2], k.shape[-2]
@@ -372,7 +361,7 @@ class TransformerBlock(nn.Module):
         return norm(x + layer(x, **options))
 
 
-def check_scores(mask: Tensor | None, q: Tensor, k: Tensor) -> None:
+def _check_scores(mask, q, k):
     """Refuse a mask that does not fit the heads."""
     if mask is not None:
         batch = expect(q=(q, "... H T d_k"), k=(k, "... H_kv S d_k"))

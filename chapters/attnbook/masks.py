@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -89,11 +90,7 @@ def combine(*masks: Tensor) -> Tensor:
 
 
 def merge_causal(
-    mask: Tensor | None,
-    n_queries: int,
-    n_keys: int,
-    *,
-    device: torch.device | str | None = None,
+    mask: Tensor | None, n_queries: int, n_keys: int, *, device: Any = None
 ) -> Tensor:
     """A mask, boolean or additive, with later keys forbidden as well.
 

@@ -48,10 +48,7 @@ def rms_norm(
 
 
 class LayerNorm(nn.Module):
-    """`layer_norm` with a learned weight and bias, by torch's kernel.
-
-    Shapes: (..., width) → (..., width).
-    """
+    """`layer_norm` with a learned weight and bias, by torch's kernel."""
 
     def __init__(
         self, width: int, *, eps: float = 1e-5, bias: bool = True

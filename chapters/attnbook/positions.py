@@ -25,7 +25,6 @@ def sinusoidal(
     """Sines in the even components, cosines in the odd ones.
 
     Component pair i of position p is sin and cos of p / base^(2i / width).
-
     Shapes: positions (..., T), integers → (..., T, width), float64.
 
     Source: Vaswani et al. (2017), arXiv:1706.03762, section 3.5.
@@ -41,10 +40,6 @@ def rotary_angles(
 
     Shapes: positions (..., T), integers → (..., T, width / 2), radians, in
     float64 (an angle of a large position needs its digits).
-
-    Raises:
-        TypeError: positions that are not integers.
-        ValueError: a width that is not even, a base below 1.
 
     Source: Su et al. (2021), arXiv:2104.09864, equation 15.
     """
@@ -66,11 +61,11 @@ def rotate(x: Tensor, angles: Tensor, *, layout: str = "half") -> Tensor:
     Source: Su et al. (2021), arXiv:2104.09864, equation 34.
     """
     one_of("layout", layout, LAYOUTS)
-    expect("float", x=(x, "... d"))
-    pairs = x.shape[-1] // 2
-    expect(
-        x=(x, "... d"), angles=(angles, "... pairs"), d=2 * pairs, pairs=pairs
-    )
+    pairs = x.shape[-1] // 2 if isinstance(x, Tensor) and x.ndim else 0
+    shapes = dict(x=(x, "... d"), angles=(angles, "... pairs"))
+    expect(**shapes, d=2 * pairs, pairs=pairs)
+    if not x.is_floating_point():
+        expect("float", x=(x, "..."))
     cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
     if layout == "half":
         a, b = x.chunk(2, -1)  # (..., T, d/2) each
@@ -137,8 +132,7 @@ def alibi_bias(n_heads: int, queries: Tensor, keys: Tensor) -> Tensor:
 def token_positions(real: Tensor) -> Tensor:
     """The position of each real token among the real ones, from 0: (B, S).
 
-    `real` is boolean or 0/1, shape (B, S). Padding gets position 0, which
-    nothing may read.
+    `real` is boolean or 0/1, (B, S). Padding gets 0, which nothing may read.
     """
     boolean = isinstance(real, Tensor) and real.dtype == torch.bool
     expect_convention(real, "sdpa" if boolean else "transformers")

@@ -42,7 +42,8 @@ def expect(
         TypeError: what is no tensor, or one of another type.
         ValueError: shapes that do not fit.
     """
-    tensors, sizes = [], []
+    tensors: list[tuple] = []
+    sizes = []
     for name, given in named.items():
         if type(given) is not tuple:
             sizes.append((name, given))

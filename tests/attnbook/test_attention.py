@@ -5,7 +5,6 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.special import softmax as scipy_softmax
 
 from attnbook.attention import (
     attend,
@@ -32,20 +31,13 @@ BOTH = pytest.mark.parametrize("attention", [plain, fused_attention])
 
 
 @pytest.mark.parametrize("dim", [0, 1, -1])
-def test_softmax_agrees_with_torch_and_scipy(dim):
-    cases = [(randn(3, 5, seed=1),), (randn(3, 5, 2, seed=2) * 700,)]
+def test_softmax_agrees_with_torch(dim):
     agrees(
         lambda x: softmax(x, dim),
         lambda x: torch.softmax(x, dim),
         name="torch",
-        cases=cases,
+        cases=[(randn(3, 5, seed=1),), (randn(3, 5, 2, seed=2) * 700,)],
         gradients=True,
-    )
-    agrees(
-        lambda x: softmax(x, dim),
-        lambda x: scipy_softmax(x.numpy(), dim),
-        name="scipy",
-        cases=cases,
     )
 
 
@@ -77,13 +69,7 @@ def _cases():
         Case("a scale of its own", (q, k, v), {"scale": 0.3}),
         Case("a boolean mask", (q, k, v), {"mask": mask}),
         Case("a bias", (q, k, v), {"mask": bias}),
-        Case(
-            "a bias with −inf",
-            (q, k, v),
-            {
-                "mask": bias.masked_fill(~mask, -INF),
-            },
-        ),
+        Case("with −inf", (q, k, v), {"mask": bias.masked_fill(~mask, -INF)}),
         Case("a mask over keys alone", (q, k, v), {"mask": mask[:1]}),
         Case("one of a single axis", (*batch, v), {"mask": mask[0]}),
         Case("a bias of another type", (q, k, v), {"mask": bias.float()}),
@@ -106,13 +92,7 @@ def _torch(q, k, v, mask=None, scale=None):
 
 
 def test_explicit_agrees_with_torch_gradients_too():
-    agrees(
-        plain,
-        _torch,
-        name="SDPA",
-        cases=_cases(),
-        gradients=True,
-    )
+    agrees(plain, _torch, name="SDPA", cases=_cases(), gradients=True)
 
 
 def test_the_weights_are_the_context_of_one_hot_values():
@@ -190,7 +170,7 @@ def test_repeated_heads_stand_in_groups():
     agrees(repeat_heads(x, 3), x, name="x", within=0)
 
 
-def _repeated(q, k, v, mask=None, causal=False, scale=None, dropout=0.0):
+def _repeated(q, k, v, mask=None, causal=False, scale=None):
     """What `attend` stands for: heads repeated, the plain path."""
     k, v = (repeat_heads(x, q.shape[-3]) for x in (k, v))
     if causal:
@@ -206,18 +186,13 @@ def _repeated(q, k, v, mask=None, causal=False, scale=None, dropout=0.0):
         {},
         {"causal": True},
         {"scale": 0.3},
-        {"dropout": 0.0},
-        {"mask": padding_mask([5, 2])[:, None, None, :]},
-        {
-            "mask": padding_mask([5, 2], side="left")[:, None, None, :],
-            "causal": True,
-        },
+        {"mask": padding_mask([5, 2])[:, None, None, :], "causal": True},
         {"mask": randn(2, 6, 3, 5, seed=9)},
         {"mask": randn(6, 3, 5, seed=9), "causal": True},
         {"mask": (randn(2, 6, 3, 5, seed=8) > 0.5)},  # some rows have no key
     ],
 )
-@pytest.mark.parametrize("n_kv_heads", [1, 2, 3, 6])
+@pytest.mark.parametrize("n_kv_heads", [1, 2, 6])
 def test_fewer_heads_of_keys_are_repeated_gradients_too(n_kv_heads, options):
     q = randn(2, 6, 3, 4, seed=1)  # (B, H, T, d_k)
     k = randn(2, n_kv_heads, 5, 4, seed=2)  # (B, H_kv, S, d_k)
@@ -237,14 +212,7 @@ def test_fewer_heads_of_keys_are_repeated_gradients_too(n_kv_heads, options):
 @BOTH
 @pytest.mark.parametrize(
     "batches",
-    [
-        [(2,), (), ()],
-        [(2, 6), (), (6,)],
-        [(), (6,), (2, 6)],
-        [(1,), (6,), (6,)],
-        [(2, 1), (6,), (6,)],
-        [(6,), (1,), (1,)],
-    ],
+    [[(2, 6), (), (6,)], [(1,), (6,), (6,)], [(2, 1), (6,), (6,)]],
 )
 def test_leading_axes_broadcast_in_all_ways(attention, batches):
     q, k, v = (
@@ -312,7 +280,6 @@ APART = torch.tensor([1e30, -1e30])  # inf − inf in the product
         ((Q * 1e30, K * APART, V), {}, ValueError, "context"),
         ((Q, K, V), {"scale": NAN}, ValueError, "scale"),
         ((Q, K, V), {"scale": INF}, ValueError, "scale"),
-        ((Q, K, V), {"scale": "1"}, TypeError, "scale"),
         ((Q, K, V), {"mask": torch.ones(3, 4).int()}, TypeError, "mask"),
         ((Q, K, V), {"mask": torch.ones(3, 4) + 0j}, TypeError, "mask"),
         ((Q, K, V), {"mask": [[True]]}, TypeError, "mask"),
@@ -333,10 +300,8 @@ def test_what_attention_refuses(attention, args, options, error, named):
         (lambda: split_heads(torch.ones(6), 2), ValueError, "axis T"),
         (lambda: split_heads(torch.ones(2, 6), 4), ValueError, "n_heads"),
         (lambda: split_heads(torch.ones(2, 6), 0), ValueError, "n_heads"),
-        (lambda: split_heads(torch.ones(2, 6), 2.0), TypeError, "n_heads"),
         (lambda: repeat_heads(torch.ones(4, 5), 2), ValueError, "H_kv"),
         (lambda: repeat_heads(torch.ones(3, 4, 5), 4), ValueError, "n_heads"),
-        (lambda: repeat_heads(torch.ones(3, 4, 5), 0), ValueError, "n_heads"),
         (lambda: merge_heads(torch.ones(7, 2)), ValueError, "axis H"),
     ],
 )

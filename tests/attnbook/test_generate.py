@@ -36,7 +36,6 @@ from attnbook.generate import (
     penalise,
 )
 from attnbook.gpt import GPT, POSITIONS, GPTConfig
-from attnbook.teach.proof import agrees
 from attnbook.teach.seeded import randn
 
 SMALL = GPTConfig(vocab_size=12, context=24, d_model=16, n_heads=4, n_layers=2)
@@ -88,13 +87,6 @@ tried = settings(deadline=None, derandomize=True, max_examples=80)
 
 
 @tried
-@given(z=logits(), k=st.integers(1, 12))
-def test_top_k_is_theirs(z, k):
-    expected = TopKLogitsWarper(k)(None, z)
-    assert torch.equal(keep_top_k(z, k), expected)
-
-
-@tried
 @given(z=logits(), p=st.floats(0.01, 0.99))
 def test_top_p_is_theirs(z, p):
     expected = TopPLogitsWarper(p)(None, z)
@@ -113,12 +105,6 @@ def _is_close(z, p):
     """Whether a running sum, from either side, is within rounding of p."""
     ordered = z.softmax(-1).sort(descending=True).values
     return ((ordered.cumsum(-1) - p).abs() < 1e-12).any()
-
-
-@tried
-@given(z=logits(), p=st.floats(0, 1))
-def test_min_p_is_theirs(z, p):
-    assert torch.equal(keep_min_p(z, p), MinPLogitsWarper(p)(None, z))
 
 
 @tried
@@ -181,17 +167,6 @@ def test_top_p_keeps_the_first_of_equal_ones():
     assert keep_top_p(z, 0.1).tolist() == [[out, 1, out, out]]
 
 
-def test_top_p_reaches_p():
-    z = 2 * randn(50, 20, seed=2)
-    for p in (0.1, 0.5, 0.9):
-        kept = keep_top_p(z, p).isfinite()
-        shares = z.softmax(-1)
-        total = (shares * kept).sum(-1)
-        assert (total >= p - 1e-12).all()
-        least = shares.masked_fill(~kept, 2).amin(-1)
-        assert (total - least < p).all()  # without the last one it does not
-
-
 def test_the_likeliest_always_stays():
     z = torch.tensor([[0.0, 50.0, 1.0]], dtype=torch.float64)
     only = [[-math.inf, 50.0, -math.inf]]
@@ -246,13 +221,6 @@ def test_frequencies_are_the_probabilities(probabilities):
     assert not counts[p == 0].any()
     wanted = (N * p)[p > 0]
     assert chisquare(counts[p > 0], wanted).pvalue > 0.01
-    shifted = (
-        wanted.roll(1)
-        if wanted.std() > 1
-        else wanted * (1 + 0.1 * (-1.0) ** torch.arange(len(wanted)))
-    )
-    shifted = shifted * N / shifted.sum()
-    assert chisquare(counts[p > 0], shifted).pvalue < 1e-6  # it can fail
 
 
 @tried
@@ -362,28 +330,6 @@ def test_a_batch_is_each_text_alone(positions, sampling):
             assert found == alone
 
 
-def test_the_texts_above_are_worth_comparing():
-    """They end at different steps, by a stop token and by the limit."""
-    lengths, texts = set(), set()
-    for sampling in (SAMPLINGS["drawn"], ALL):
-        for seed in (5, 6):
-            found = complete(
-                small(), PROMPTS, 19, sampling=sampling, stop=STOP, seed=seed
-            )
-            lengths |= {len(text) for text in found}
-            texts |= {tuple(text) for text in found}
-    assert len(lengths) >= 4 and max(lengths) > 8
-    assert len(texts) >= 12
-
-
-@pytest.mark.parametrize("n_kv_heads", [1, 2])
-def test_with_shared_keys_and_values(n_kv_heads):
-    model = small(n_kv_heads=n_kv_heads, positions="rotary", tied=False)
-    found = complete(model, PROMPTS, 9, sampling=ALL, seed=1)
-    again = complete(model, PROMPTS, 9, sampling=ALL, seed=1, cached=False)
-    assert found == again
-
-
 def test_prompts_may_be_a_tensor():
     model, prompts = small(), [[1, 2, 3], [4, 5, 6]]
     found = complete(model, torch.tensor(prompts), 5)
@@ -405,15 +351,10 @@ def test_a_seed_gives_the_same_and_another_others():
 def test_torchs_own_random_numbers_are_left_alone():
     torch.manual_seed(1)
     before = torch.get_rng_state()
-    complete(small_once(), PROMPTS, 4, sampling=ALL)
+    with torch.random.fork_rng():
+        model = small()
+    complete(model, PROMPTS, 4, sampling=ALL)
     assert torch.equal(before, torch.get_rng_state())
-
-
-def small_once():
-    state = torch.get_rng_state()
-    model = small()
-    torch.set_rng_state(state)
-    return model
 
 
 class Script(nn.Module):
@@ -474,33 +415,6 @@ def test_a_row_that_has_ended_costs_nothing(cached):
         ]
 
 
-def test_the_cache_loses_the_rows_that_have_ended():
-    model, made = small(), []
-    new_cache = model.new_cache
-
-    def kept(*args):
-        made.append(new_cache(*args))
-        return made[-1]
-
-    model.new_cache = kept
-    rows = []
-    for step in generate(model, PROMPTS, 19, sampling=ALL, stop=STOP, seed=5):
-        open_ = sum(t is not None and t not in STOP for t in step)
-        (cache,) = made
-        if open_:
-            assert cache.keys.shape[1] == len(cache.lengths) == open_
-        assert cache.capacity == 5 + 19 - 1
-        rows.append(open_)
-    assert rows[0] > rows[-1]
-
-
-def test_a_cache_holds_no_more_than_is_read():
-    """The last token is never read, so a text may fill the context."""
-    model = small(positions="learned", context=8)
-    assert len(complete(model, [[1, 2, 3]], 6)[0]) == 6
-    assert len(complete(model, [[1, 2, 3]], 6, cached=False)[0]) == 6
-
-
 def test_tokens_come_as_they_are_computed():
     model = small()
     shapes = passes_of(model)
@@ -512,14 +426,6 @@ def test_tokens_come_as_they_are_computed():
     with pytest.raises(StopIteration):
         next(stream)
     assert len(shapes) == 10
-
-
-def test_a_stream_may_be_left():
-    model = small()
-    stream = generate(model, PROMPTS, 10)
-    first = next(stream)
-    stream.close()
-    assert first == [text[0] for text in complete(model, PROMPTS, 1)]
 
 
 def test_the_mode_is_not_the_callers():
@@ -535,27 +441,12 @@ def test_the_mode_is_not_the_callers():
             assert not torch.is_grad_enabled()
 
 
-def test_no_gradients_are_recorded():
-    model, found = small(), []
-    model.register_forward_hook(lambda m, i, out: found.append(out))
-    complete(model, PROMPTS, 2)
-    assert len(found) == 2
-    assert all(out.is_inference() for out in found)
-    assert [tuple(out.shape) for out in found] == [(4, 1, 12)] * 2
-
-
 @pytest.mark.parametrize("training", [True, False])
 def test_the_models_mode_is_left(training):
     model = small().train(training)
     complete(model, PROMPTS, 2)
     assert model.training == training
     assert all(block.training == training for block in model.blocks)
-
-
-def test_prompts_are_not_changed():
-    prompts = [[1, 2], [3]]
-    complete(small(), prompts, 4)
-    assert prompts == [[1, 2], [3]]
 
 
 # ---- errors
@@ -565,9 +456,6 @@ def test_prompts_are_not_changed():
     "error, wrong",
     [
         (ValueError, {"temperature": -0.1}),
-        (ValueError, {"temperature": math.inf}),
-        (ValueError, {"temperature": math.nan}),
-        (TypeError, {"temperature": "1"}),
         (ValueError, {"top_k": 0}),
         (TypeError, {"top_k": 2.0}),
         (ValueError, {"top_p": 0.0}),
@@ -575,17 +463,12 @@ def test_prompts_are_not_changed():
         (ValueError, {"min_p": -0.1}),
         (ValueError, {"min_p": 1.1}),
         (ValueError, {"repetition_penalty": 0}),
-        (ValueError, {"repetition_penalty": math.inf}),
     ],
 )
 def test_sampling_refuses(error, wrong):
+    Sampling(temperature=0, top_k=1, top_p=1, min_p=0)  # the edges
     with pytest.raises(error, match=f"{[*wrong][0]} .*; expected .*; got "):
         Sampling(**wrong)
-
-
-def test_sampling_takes_its_edges():
-    Sampling(temperature=0, top_k=1, top_p=1, min_p=0, repetition_penalty=0.01)
-    Sampling(top_p=1e-9, min_p=1)
 
 
 @pytest.mark.parametrize(
@@ -597,14 +480,10 @@ def test_sampling_takes_its_edges():
         ([[-1]], 3, {}, ValueError, "prompt 0"),
         ([1, 2], 3, {}, TypeError, "prompt"),
         ([[1.0]], 3, {}, TypeError, "prompt 0"),
-        ([[True]], 3, {}, TypeError, "prompt 0"),
-        (["ab"], 3, {}, TypeError, "prompt 0"),
         (torch.ones(1, 2), 3, {}, TypeError, "prompt 0"),
         ([[1]], 0, {}, ValueError, "max_new_tokens"),
         ([[1]], 2.0, {}, TypeError, "max_new_tokens"),
-        ([[1]], True, {}, TypeError, "max_new_tokens"),
         ([[1]], 3, {"stop": [12]}, ValueError, "stop"),
-        ([[1]], 3, {"stop": ["x"]}, TypeError, "stop"),
         ([[1]], 3, {"seed": 0.5}, TypeError, "seed"),
         ([[1] * 20], 6, {}, ValueError, "length.*24.*25"),
     ],
@@ -617,11 +496,10 @@ def test_generate_refuses_at_once(prompts, n, options, error, named):
     assert shapes == []
 
 
-def test_the_longest_text_that_fits():
-    model = small()
-    assert len(complete(model, [[1] * 20], 5)[0]) == 5
-    model = small(positions="alibi")
-    assert len(complete(model, [[1] * 20], 6)[0]) == 6
+def test_the_last_token_is_never_read_so_a_text_may_fill_the_context():
+    for cached in (True, False):
+        assert len(complete(small(), [[1] * 20], 5, cached=cached)[0]) == 5
+    assert len(complete(small(positions="alibi"), [[1] * 20], 6)[0]) == 6
 
 
 def test_a_model_with_its_dropout_on_is_refused():
@@ -647,14 +525,6 @@ def test_a_cache_grows_with_the_text():
     assert 7 < made[0].capacity <= 5 + 19 - 1
 
 
-def test_agrees_with_the_loop_by_hand():
-    """The whole once more, without any of the module's functions."""
-    model, text = small(positions="alibi"), [3, 1]
-    for _ in range(6):
-        text.append(int(model(torch.tensor([text]))[0, -1].argmax()))
-    agrees(complete(model, [[3, 1]], 6)[0], text[2:], name="argmax")
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_top_p_does_not_round_tokens_away(dtype):
     """A running sum in a short type reaches p too early."""
@@ -676,21 +546,10 @@ def test_a_low_temperature_in_half_precision_stays_in_the_vocabulary():
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_model_that_gives_nan_writes_nothing(temperature):
-    model = small()
-    with torch.no_grad():
-        model.token_embedding.weight[3] = torch.nan
-    steps = generate(
-        model, [[1, 2], [3]], 4, sampling=Sampling(temperature=temperature)
-    )
-    with pytest.raises(
-        ValueError, match=r"expected numbers; got NaN after token 2 of row 0"
-    ):
-        next(steps)
-
-
-def test_a_row_that_gives_nan_is_named():
-    model = small(tied=False)
-    with torch.no_grad():
-        model.token_embedding.weight[3] = torch.nan
-    with pytest.raises(ValueError, match=r"NaN after token 1 of row 1$"):
-        next(generate(model, [[1, 2], [3]], 4))
+    sampling = Sampling(temperature=temperature)
+    for tied, where in ((True, "2 of row 0"), (False, "1 of row 1")):
+        model = small(tied=tied)
+        with torch.no_grad():
+            model.token_embedding.weight[3] = torch.nan
+        with pytest.raises(ValueError, match=f"NaN after token {where}"):
+            next(generate(model, [[1, 2], [3]], 4, sampling=sampling))

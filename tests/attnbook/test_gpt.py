@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from transformers import (
@@ -16,10 +16,8 @@ from transformers import (
     LlamaForCausalLM,
 )
 
-from attnbook.feed_forward import SwiGLU
 from attnbook.gpt import GPT, POSITIONS, GPTConfig, last_real
 from attnbook.masks import padding_mask
-from attnbook.norms import RMSNorm
 from attnbook.teach.proof import agrees
 from attnbook.teach.seeded import randn
 
@@ -182,34 +180,6 @@ def test_logits_agree_with_llama(base, eps):
     agrees(model(tokens), expected, name="Llama", within=1e-4)
 
 
-@pytest.mark.parametrize("n_kv_heads", [1, 2])
-@pytest.mark.parametrize("positions", POSITIONS)
-def test_grouped_heads_are_a_whole_model_with_rows_repeated(
-    positions, n_kv_heads
-):
-    grouped = small(positions=positions, n_kv_heads=n_kv_heads)
-    whole = small(positions=positions)
-
-    def repeated(rows):
-        halves = rows.unflatten(0, (2, n_kv_heads, 4))
-        return halves.repeat_interleave(4 // n_kv_heads, 1).flatten(0, 2)
-
-    whole.load_state_dict(
-        {
-            name: repeated(a) if "key_value" in name else a
-            for name, a in grouped.state_dict().items()
-        }
-    )
-    tokens, real = tokens_of(2, 7), padding_mask([7, 4], side="left")
-    for options in ({}, {"real": real}):
-        agrees(
-            grouped(tokens, **options),
-            whole(tokens, **options),
-            name="rows repeated",
-            within=1e-11,
-        )
-
-
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("positions", POSITIONS)
 def test_batched_equals_alone(positions, side):
@@ -262,19 +232,6 @@ def test_positions_matter_unless_there_are_none(positions):
     norm=st.sampled_from(["layer", "rms"]),
     activation=st.sampled_from(["gelu_tanh", "relu", "swiglu"]),
 )
-@example(  # ⅔ · 4 · 4 is rounded up
-    vocab_size=5,
-    context=6,
-    heads=(2, 1),
-    d_k=2,
-    n_layers=1,
-    d_ff=None,
-    bias=True,
-    tied=True,
-    positions="rotary",
-    norm="rms",
-    activation="swiglu",
-)
 def test_parameters_of_any_model_by_formula(heads, d_k, **sizes):
     n_heads, n_kv_heads = heads
     config = GPTConfig(
@@ -291,47 +248,6 @@ def test_gpt2_small_has_124_million():
     assert GPTConfig().parameter_count() == 124_439_808
 
 
-def test_the_head_is_tied():
-    model, tokens = small(), tokens_of(2, 5)
-    stream = model.embed(tokens, torch.arange(5).expand(2, 5))
-    for block in model.blocks:
-        stream = block(stream, causal=True)
-    expected = model.norm(stream) @ model.token_embedding.weight.T
-    agrees(model(tokens), expected, name="the embeddings, transposed")
-
-
-def test_a_head_of_its_own():
-    model, tokens = small(tied=False), tokens_of(2, 5)
-    before = model(tokens)
-    stream = model.embed(tokens, torch.arange(5))
-    for block in model.blocks:
-        stream = block(stream, causal=True)
-    expected = model.norm(stream) @ model.head.weight.T
-    agrees(before, expected, name="the head's rows")
-    names = {name for name, _ in model.named_parameters()}
-    assert "head.weight" in names and "head.bias" not in names
-    assert small().head is None
-    torch.manual_seed(0)
-    new = GPT(GPTConfig(500, 8, 128, 4, 1, initial_std=0.08, tied=False))
-    assert abs(new.head.weight.std() / 0.08 - 1) < 0.05
-
-
-def test_the_options_reach_every_block():
-    model = small(**LLAMA, rotary_base=50.0, norm_eps=0.01)
-    for block in model.blocks:
-        assert block.attention.n_kv_heads == 2
-        assert block.attention.rotary_base == 50.0
-        assert isinstance(block.feed_forward, SwiGLU)
-        assert block.feed_forward.up.out_features == 20
-        for norm in (block.attention_norm, block.feed_forward_norm):
-            assert isinstance(norm, RMSNorm) and norm.eps == 0.01
-    assert isinstance(model.norm, RMSNorm) and model.norm.eps == 0.01
-    other = small(**LLAMA, rotary_base=10_000.0, norm_eps=0.01)
-    other.load_state_dict(model.state_dict())
-    tokens = tokens_of(1, 5)
-    assert not torch.allclose(model(tokens), other(tokens))
-
-
 @pytest.mark.parametrize("dtype", [torch.bool, torch.int64])
 def test_the_last_real_vector_of_each_row(dtype):
     x = randn(3, 4, 2, seed=1)
@@ -340,18 +256,6 @@ def test_the_last_real_vector_of_each_row(dtype):
     expected = torch.stack([x[0, 1:2], x[1, 3:4], x[2, 2:3]])
     found = last_real(x, real.to(dtype))
     agrees(found, expected, name="by hand", within=0)
-
-
-@pytest.mark.parametrize("positions", POSITIONS)
-def test_the_last_logits_alone(positions):
-    model, tokens = small(positions=positions), tokens_of(3, 6)
-    last = model(tokens, last=True)
-    agrees(last, model(tokens)[:, -1:], name="the last row", within=1e-12)
-    real = padding_mask([6, 2, 3])
-    whole = model(tokens, real=real)
-    expected = torch.stack([whole[0, 5:6], whole[1, 1:2], whole[2, 2:3]])
-    found = model(tokens, real=real, last=True)
-    agrees(found, expected, name="the last real row", within=1e-12)
 
 
 def test_the_loss_is_the_mean_over_what_is_asked():
@@ -374,7 +278,8 @@ def test_the_first_guess_is_nearly_uniform():
 
 def test_what_writes_to_the_stream_starts_smaller():
     torch.manual_seed(0)
-    model = GPT(GPTConfig(50, 8, 128, 4, 8, initial_std=0.08))
+    model = GPT(GPTConfig(500, 8, 128, 4, 8, initial_std=0.08, tied=False))
+    assert abs(model.head.weight.std() / 0.08 - 1) < 0.05
     block = model.blocks[3]
     assert abs(block.attention.query.weight.std() / 0.08 - 1) < 0.05
     for layer in (block.attention.out, block.feed_forward.down):
@@ -401,24 +306,17 @@ TOKENS = torch.zeros(1, 4).long()
     "call, error, named",
     [
         (lambda: GPTConfig(d_model=10, n_heads=4), ValueError, "n_heads"),
-        (lambda: GPTConfig(n_layers=0), ValueError, "n_layers"),
-        (lambda: small(n_kv_heads=0), ValueError, "n_kv_heads"),
         (lambda: small(n_kv_heads=3), ValueError, "n_kv_heads"),
         (lambda: GPTConfig(n_kv_heads=2.0), TypeError, "n_kv_heads"),
-        (lambda: GPTConfig(d_ff=True), TypeError, "d_ff"),
         (lambda: GPTConfig(d_ff=0), ValueError, "d_ff"),
         (lambda: GPTConfig(vocab_size=None), TypeError, "vocab_size"),
-        (lambda: GPTConfig(context=32.0), TypeError, "context"),
         (lambda: GPTConfig(norm="batch"), ValueError, "norm"),
         (lambda: GPTConfig(norm_eps=-5), ValueError, "norm_eps"),
-        (lambda: GPTConfig(rotary_base="x"), TypeError, "rotary_base"),
         (lambda: GPTConfig(rotary_base=0.5), ValueError, "rotary_base"),
-        (lambda: GPTConfig(tied="no"), TypeError, "tied"),
         (lambda: GPTConfig(activation="tanh"), ValueError, "activation"),
         (lambda: GPTConfig(positions="relative"), ValueError, "positions"),
         (lambda: GPTConfig(initial_std=0), ValueError, "initial_std"),
         (lambda: GPTConfig(dropout=1), ValueError, "dropout"),
-        (lambda: GPTConfig(dropout=math.nan), ValueError, "dropout"),
         (lambda: asked(TOKENS + 30), ValueError, "token"),
         (lambda: asked(TOKENS - 1), ValueError, "token"),
         (lambda: asked(torch.zeros(1, 13).long()), ValueError, "length"),

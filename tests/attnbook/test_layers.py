@@ -6,12 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from transformers import GPT2Config, LlamaConfig
-from transformers.models.gpt2.modeling_gpt2 import GPT2Block
-from transformers.models.llama.modeling_llama import LlamaAttention
 
 from attnbook import norms
-from attnbook.attention import merge_heads, split_heads
 from attnbook.feed_forward import (
     ACTIVATIONS,
     FEED_FORWARDS,
@@ -27,7 +23,6 @@ from attnbook.layers import (
 )
 from attnbook.masks import causal_mask, combine, padding_mask
 from attnbook.norms import LayerNorm, RMSNorm, make_norm
-from attnbook.positions import rotary_angles, rotate
 from attnbook.teach.proof import agrees
 from attnbook.teach.seeded import randn
 
@@ -57,14 +52,6 @@ def test_the_layer_agrees_with_torch(layer, mask):
         gradients=True,
         cases=[(randn(T, D_IN, seed=1),), (randn(B, T, D_IN, seed=2),)],
     )
-
-
-def test_the_gradients_of_the_weights_agree(layer):
-    x = randn(B, T, D_IN, seed=3)
-    weights = list(layer.parameters())
-    ours = torch.autograd.grad(layer(x).pow(2).sum(), weights)
-    theirs = torch.autograd.grad(_theirs(layer, x).pow(2).sum(), weights)
-    agrees(ours, theirs, name="SDPA")
 
 
 def test_every_stage_is_there_and_fits(layer):
@@ -160,146 +147,21 @@ def test_many_heads_agree_with_torch(path, d_memory):
     agrees(by_us, by_torch, name="torch", cases=[case], gradients=True)
 
 
-def test_the_gradients_of_many_heads_agree_with_torch():
-    ours = _many_heads(12, 3)
-    theirs = _theirs_of(ours)
-    x = randn(B, T, 12, seed=8)
-    ours(x, causal=True).pow(2).sum().backward()
-    theirs(x, x, x, attn_mask=~causal_mask(T))[0].pow(2).sum().backward()
-    agrees(
-        torch.cat([ours.query.weight.grad, ours.key_value.weight.grad]),
-        theirs.in_proj_weight.grad,
-        name="torch",
-    )
-    agrees(ours.out.weight.grad, theirs.out_proj.weight.grad, name="torch")
+LEFT = padding_mask([7, 4], side="left")[:, None, None, :]
 
 
-@pytest.mark.parametrize("n_kv_heads", [3, 1])
-@pytest.mark.parametrize("d_in", [12, 7])
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"causal": True},
-        {"mask": causal_mask(T)},
-        {"mask": padding_mask([7, 4])[:, None, None, :], "causal": True},
-        {
-            "mask": padding_mask([7, 4], side="left")[:, None, None, :],
-            "causal": True,
-        },
-        {"mask": randn(3, T, T, seed=9)},
-        {"mask": randn(3, T, T, seed=9), "causal": True},
-    ],
-)
-def test_the_fast_path_is_the_plain_one(d_in, n_kv_heads, options):
-    layer = _many_heads(12, 3, d_in=d_in, n_kv_heads=n_kv_heads)
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("mask", [None, LEFT, randn(3, T, T, seed=9)])
+def test_the_fast_path_is_the_plain_one(mask, causal):
+    layer = _many_heads(12, 3, d_in=7, n_kv_heads=1)
+    options = {"mask": mask, "causal": causal}
     agrees(
         lambda x: layer(x, **options),
         lambda x: layer.with_weights(x, **options).out,
         name="the plain path",
-        cases=[(randn(B, T, d_in, seed=10),)],
+        cases=[(randn(B, T, 7, seed=10),)],
         gradients=True,
     )
-
-
-def test_a_head_is_an_attention_of_its_own():
-    layer = _many_heads(12, 3, d_in=5)
-    x, memory = randn(B, 4, 5, seed=11), randn(B, 6, 5, seed=12)
-    parts = []
-    for h in range(3):
-        rows = slice(4 * h, 4 * h + 4)
-        q = F.linear(x, layer.query.weight[rows], layer.query.bias[rows])
-        k, v = (
-            F.linear(memory, w[rows], b[rows])
-            for w, b in zip(
-                layer.key_value.weight.chunk(2), layer.key_value.bias.chunk(2)
-            )
-        )
-        parts.append(F.scaled_dot_product_attention(q, k, v))
-    theirs = layer.out(torch.cat(parts, -1))
-    agrees(layer(x, memory), theirs, name="head by head")
-
-
-def test_as_many_heads_of_keys_change_nothing():
-    plain = _many_heads(12, 3)
-    grouped = _many_heads(12, 3, n_kv_heads=3)
-    shapes = {name: tuple(p.shape) for name, p in grouped.named_parameters()}
-    assert shapes == {
-        "query.weight": (12, 12),
-        "query.bias": (12,),
-        "key_value.weight": (24, 12),
-        "key_value.bias": (24,),
-        "out.weight": (12, 12),
-        "out.bias": (12,),
-    }
-    grouped.load_state_dict(plain.state_dict())
-    x = randn(B, T, 12, seed=50)
-    for path in ("forward", "with_weights"):
-        found = getattr(grouped, path)(x, causal=True)
-        expected = getattr(plain, path)(x, causal=True)
-        agrees(found, expected, name="without the option", within=0)
-
-
-def _repeat_rows(grouped, n_heads):
-    """The rows of W_K and W_V (or their biases) of a grouped layer, each
-    head's as often as it is read."""
-    n = n_heads // grouped.n_kv_heads
-
-    def repeated(rows):
-        halves = rows.unflatten(0, (2, grouped.n_kv_heads, -1))
-        return halves.repeat_interleave(n, 1).flatten(0, 2)
-
-    state = grouped.state_dict()
-    return {
-        name: repeated(a) if name.startswith("key_value") else a
-        for name, a in state.items()
-    }
-
-
-@pytest.mark.parametrize("path", ["forward", "with_weights"])
-@pytest.mark.parametrize("n_kv_heads", [1, 2])
-@pytest.mark.parametrize(
-    "given",
-    [
-        {},
-        {"rotary": True, "rotary_base": 50.0},
-        {"d_memory": 5},
-        {"bias": False},
-    ],
-)
-def test_grouped_heads_are_a_whole_layer_with_rows_repeated(
-    path, n_kv_heads, given
-):
-    grouped = _many_heads(16, 4, n_kv_heads=n_kv_heads, **given)
-    whole = _many_heads(16, 4, **given)
-    whole.load_state_dict(_repeat_rows(grouped, 4))
-    assert len(grouped.key_value.weight) == 2 * n_kv_heads * 4
-    args = (randn(B, T, 16, seed=51),)
-    if "d_memory" in given:
-        args += (randn(B, 9, 5, seed=52),)
-    S = args[-1].shape[1]
-    for options in (
-        {},
-        {"mask": randn(B, 4, T, S, seed=53) > -1},
-        {"mask": padding_mask([S, 3])[:, None, None, :]},
-        {"causal": True},
-    ):
-        ours, theirs = (
-            partial(getattr(layer, path), **options)
-            for layer in (grouped, whole)
-        )
-        if path == "forward":
-            agrees(
-                ours,
-                theirs,
-                name="rows repeated",
-                cases=[args],
-                gradients=True,
-            )
-            continue
-        found, expected = ours(*args), theirs(*args)
-        agrees(tuple(found), tuple(expected), name="rows repeated")
-        assert found.weights.shape == (B, 4, T, S)
 
 
 def test_grouped_heads_without_a_batch():
@@ -307,27 +169,6 @@ def test_grouped_heads_without_a_batch():
     x = randn(B, T, 16, seed=54)
     for path in (layer, lambda x: layer.with_weights(x).out):
         agrees(path(x)[1], path(x[1]), name="the row alone")
-
-
-def test_the_gradients_of_shared_keys_are_summed_over_their_readers():
-    grouped = _many_heads(16, 4, n_kv_heads=2)
-    whole = _many_heads(16, 4)
-    whole.load_state_dict(_repeat_rows(grouped, 4))
-    x = randn(B, T, 16, seed=55)
-    for layer in (grouped, whole):
-        layer(x, causal=True).pow(2).sum().backward()
-    theirs = whole.key_value.weight.grad.unflatten(0, (2, 2, 2, 4)).sum(2)
-    agrees(
-        grouped.key_value.weight.grad,
-        theirs.flatten(0, 2),
-        name="the sum",
-        within=1e-11,
-    )
-
-
-def test_heads_split_and_merge():
-    x = randn(B, T, 12, seed=13)
-    agrees(merge_heads(split_heads(x, 3)), x, name="x", within=0)
 
 
 def test_fewer_queries_than_keys_are_the_last_ones():
@@ -388,129 +229,6 @@ def test_attention_weights_of_a_model():
     assert not block.attention._forward_pre_hooks
 
 
-@pytest.mark.parametrize("n_kv_heads, base", [(3, 10_000), (1, 300.0)])
-def test_rotary_attention_agrees_with_transformers(n_kv_heads, base):
-    config = LlamaConfig(
-        hidden_size=24,
-        num_attention_heads=3,
-        num_key_value_heads=n_kv_heads,
-        attn_implementation="sdpa",  # the eager one softens in float32
-    )
-    theirs = LlamaAttention(config, layer_idx=0).double()
-    ours = MultiHeadAttention(
-        24,
-        3,
-        bias=False,
-        rotary=True,
-        rotary_base=base,
-        n_kv_heads=n_kv_heads,
-    ).double()
-    with torch.no_grad():
-        ours.query.weight.copy_(theirs.q_proj.weight)
-        ours.key_value.weight.copy_(
-            torch.cat([theirs.k_proj.weight, theirs.v_proj.weight])
-        )
-        ours.out.weight.copy_(theirs.o_proj.weight)
-    positions = torch.tensor([[0, 1, 2, 3, 4], [7, 8, 9, 20, 21]])
-    angles = positions[..., None] * base ** (
-        -torch.arange(0, 8, 2, dtype=torch.float64) / 8
-    )
-    angles = torch.cat([angles, angles], -1)  # (B, T, d_k)
-    x = randn(2, 5, 24, seed=17)
-    expected, _ = theirs(
-        x,
-        position_embeddings=(angles.cos(), angles.sin()),
-        attention_mask=None,
-    )
-    found = ours(x, positions=positions, causal=True)
-    agrees(found, expected, name="transformers")
-    agrees(ours(x[:1], causal=True), expected[:1], name="transformers")
-
-
-def test_a_block_hands_positions_to_its_attention():
-    block = TransformerBlock(12, 3, rotary=True).double()
-    x, positions = randn(B, 4, 12, seed=34), torch.tensor([0, 1, 5, 6])
-    stream = x + block.attention(block.attention_norm(x), positions=positions)
-    expected = stream + block.feed_forward(block.feed_forward_norm(stream))
-    agrees(block(x, positions=positions), expected, name="by hand")
-    assert not torch.allclose(block(x), expected)
-
-
-def test_a_block_hands_the_base_to_its_attention():
-    block = TransformerBlock(12, 3, rotary=True, rotary_base=30.0).double()
-    plain = TransformerBlock(12, 3).double()
-    plain.load_state_dict(block.state_dict())
-    x = randn(B, 4, 12, seed=56)
-    angles = rotary_angles(torch.arange(4), 4, base=30.0)
-    q, k, v = plain.attention.project(x)
-    agrees(
-        block.attention.project(x),
-        (rotate(q, angles), rotate(k, angles), v),
-        name="by hand",
-    )
-    assert not torch.allclose(block(x), plain(x))
-
-
-def _swish(x):
-    return x / (1 + (-x).exp())
-
-
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("norm_first", [True, False])
-@pytest.mark.parametrize("cross", [False, True])
-def test_a_block_of_the_newer_kind_is_its_formula(cross, norm_first, bias):
-    """RMS norms, a gate, grouped heads, written out."""
-    torch.manual_seed(3)
-    block = TransformerBlock(
-        12,
-        6,
-        d_ff=10,
-        norm="rms",
-        norm_eps=0.3,
-        activation="swiglu",
-        n_kv_heads=2,
-        norm_first=norm_first,
-        cross=cross,
-        bias=bias,
-    ).double()
-    for parameter in block.parameters():
-        nn.init.normal_(parameter, std=0.5)
-    names = {name for name, _ in block.named_parameters()}
-    assert ("feed_forward.gate.bias" in names) == bias
-    assert not any("norm.bias" in name for name in names)
-
-    def norm(layer, x):
-        mean = x.pow(2).mean(-1, keepdim=True)
-        return x / (mean + 0.3).sqrt() * layer.weight
-
-    def gated(x):
-        f = block.feed_forward
-        return f.down(_swish(f.gate(x)) * f.up(x))
-
-    def attended(x):
-        return block.attention.with_weights(x, causal=True).out
-
-    parts = [(block.attention_norm, attended)]
-    x, memory = randn(B, T, 12, seed=57), randn(B, 4, 12, seed=58)
-    if cross:
-        parts.append(
-            (
-                block.cross_norm,
-                lambda x: block.cross_attention.with_weights(x, memory).out,
-            )
-        )
-    parts.append((block.feed_forward_norm, gated))
-    expected = x
-    for layer, part in parts:
-        expected = (
-            expected + part(norm(layer, expected))
-            if norm_first
-            else norm(layer, expected + part(expected))
-        )
-    found = block(x, memory if cross else None, causal=True)
-    agrees(found, expected, name="the formula", within=1e-11)
-
-
 def test_norms_by_name():
     layer = make_norm("layer", 5, eps=0.2)
     assert isinstance(layer, LayerNorm) and layer.eps == 0.2
@@ -565,7 +283,7 @@ def test_rms_norm_agrees_with_torch():
 )
 def test_feed_forward_agrees_with_torch(name, module):
     assert name in ACTIVATIONS
-    ours = FeedForward(4, activation=name).double()
+    ours = FEED_FORWARDS[name](4).double()
     theirs = nn.Sequential(nn.Linear(4, 16), module, nn.Linear(16, 4))
     theirs = theirs.double()
     theirs[0].load_state_dict(ours.up.state_dict())
@@ -615,74 +333,20 @@ def test_a_block_agrees_with_torch(norm_first, cross):
     theirs.linear2.load_state_dict(ours.feed_forward.down.state_dict())
     x, memory = randn(B, T, 12, seed=28), randn(B, 4, 12, seed=29)
     later = ~causal_mask(T)
+    options, their_options, case = {}, {"src_mask": later}, (x,)
     if cross:
         theirs.multihead_attn = _theirs_of(ours.cross_attention)
-        real = padding_mask([4, 2])
-        agrees(
-            lambda x, m: ours(
-                x, m, causal=True, memory_mask=real[:, None, None, :]
-            ),
-            lambda x, m: theirs(
-                x, m, tgt_mask=later, memory_key_padding_mask=~real
-            ),
-            name="torch",
-            cases=[(x, memory)],
-            gradients=True,
-            within=1e-11,
-        )
-    else:
-        agrees(
-            lambda x: ours(x, causal=True),
-            lambda x: theirs(x, later),
-            name="torch",
-            cases=[(x,)],
-            gradients=True,
-            within=1e-11,
-        )
-
-
-def test_a_block_agrees_with_gpt2():
-    config = GPT2Config(
-        n_embd=12,
-        n_head=3,
-        vocab_size=9,
-        bos_token_id=0,
-        eos_token_id=0,
-        attn_implementation="eager",
-    )
-    theirs = GPT2Block(config, layer_idx=0).double().eval()
-    ours = TransformerBlock(12, 3).double()
-    c_attn = theirs.attn.c_attn
-    with torch.no_grad():
-        q, k, v = c_attn.weight.T.chunk(3)  # stored as (d_in, d_out)
-        b_q, b_k, b_v = nn.init.normal_(c_attn.bias).chunk(3)
-        ours.attention.query.weight.copy_(q)
-        ours.attention.query.bias.copy_(b_q)
-        ours.attention.key_value.weight.copy_(torch.cat([k, v]))
-        ours.attention.key_value.bias.copy_(torch.cat([b_k, b_v]))
-        for mine, their in (
-            (ours.attention.out, theirs.attn.c_proj),
-            (ours.feed_forward.up, theirs.mlp.c_fc),
-            (ours.feed_forward.down, theirs.mlp.c_proj),
-        ):
-            mine.weight.copy_(their.weight.T)
-            mine.bias.copy_(their.bias)
-    x = randn(B, T, 12, seed=33)
-    later = torch.zeros(T, T, dtype=torch.float64).masked_fill(
-        ~causal_mask(T), -torch.inf
-    )
+        real, case = padding_mask([4, 2]), (x, memory)
+        options = {"memory_mask": real[:, None, None, :]}
+        their_options = {"tgt_mask": later, "memory_key_padding_mask": ~real}
     agrees(
-        lambda x: ours(x, causal=True),
-        lambda x: theirs(x, attention_mask=later[None, None]),
-        name="GPT-2's block",
-        cases=[(x,)],
+        lambda *case: ours(*case, causal=True, **options),
+        lambda *case: theirs(*case, **their_options),
+        name="torch",
+        cases=[case],
         gradients=True,
         within=1e-11,
     )
-
-
-def test_values_are_as_wide_as_keys_unless_told():
-    assert SelfAttention(D_IN, D_K)(torch.ones(2, D_IN)).shape == (2, D_K)
 
 
 def heads(*args, **options):
@@ -692,7 +356,8 @@ def heads(*args, **options):
     return MultiHeadAttention(12, 6, **options)(*tokens, mask=mask)
 
 
-X = torch.ones(3, 4)
+grouped = partial(heads, n_kv_heads=2)
+X, MASK = torch.ones(3, 4), torch.ones(2, 2, 4, 4) > 0
 
 
 @pytest.mark.parametrize(
@@ -700,43 +365,28 @@ X = torch.ones(3, 4)
     [
         (lambda: SelfAttention(0, 3), ValueError, "d_in"),
         (lambda: SelfAttention(4, 3, 0), ValueError, "d_v"),
-        (lambda: SelfAttention(4, 2.5), TypeError, "d_k"),
         (lambda: SelfAttention(5, 3)(X), ValueError, "d_in of x"),
         (lambda: SelfAttention(4, 3)(X[0]), ValueError, "axis T"),
         (lambda: SelfAttention(4, 3)(X[:0]), ValueError, "T of x"),
         (lambda: SelfAttention(4, 3)(X * torch.nan), ValueError, "q contains"),
-        (lambda: SelfAttention(4, 3)(X * torch.inf), ValueError, "q contains"),
         (lambda: SelfAttention(4, 3)(X, X[:, :2] > 0), ValueError, "mask"),
         (lambda: SelfAttention(4, 3)(X, X[:, :3]), TypeError, "mask"),
         (lambda: SelfAttention(4, 3)(X.double()), TypeError, "x is"),
         (lambda: SelfAttention(4, 3)([[1.0] * 4]), TypeError, "x is"),
         (lambda: MultiHeadAttention(12, 5), ValueError, "n_heads"),
-        (lambda: MultiHeadAttention(12, 6.0), TypeError, "n_heads"),
         (lambda: MultiHeadAttention(12, 6, d_in=0), ValueError, "d_in"),
         (lambda: MultiHeadAttention(12, 6, d_memory=0), ValueError, "d_mem"),
         (lambda: MultiHeadAttention(12, 6, dropout=1.5), ValueError, "drop"),
         (lambda: MultiHeadAttention(12, 6, n_kv_heads=4), ValueError, "n_kv"),
-        (lambda: MultiHeadAttention(12, 6, n_kv_heads=0), ValueError, "n_kv"),
         (lambda: heads((4, 12), mask=causal_mask(3)), ValueError, "mask"),
-        (
-            lambda: heads((2, 4, 12), mask=torch.ones(2, 4, 4) > 0),
-            ValueError,
-            "mask",
-        ),
-        (
-            lambda: heads(
-                (2, 4, 12), mask=torch.ones(2, 2, 4, 4) > 0, n_kv_heads=2
-            ),
-            ValueError,
-            "mask",
-        ),
+        (lambda: heads((2, 4, 12), mask=MASK[:, 0]), ValueError, "mask"),
+        (lambda: grouped((2, 4, 12), mask=MASK), ValueError, "mask"),
         (lambda: heads((4, 12), (4, 11)), ValueError, "d_memory of memory"),
         (lambda: heads((4, 12), (0, 12)), ValueError, "S of memory"),
         (lambda: heads((2, 4, 12), (3, 5, 12)), ValueError, "leading axes"),
         (lambda: heads((4, 12), (4, 12), rotary=True), ValueError, "memory"),
         (lambda: make_norm("batch", 4), ValueError, "norm"),
         (lambda: make_norm("rms", 0), ValueError, "width"),
-        (lambda: LayerNorm(0), ValueError, "width"),
         (lambda: LayerNorm(4, eps=-1), ValueError, "eps"),
         (lambda: LayerNorm(3)(X), ValueError, "width of x"),
         (lambda: LayerNorm(4)(X.double()), TypeError, "x is"),
@@ -745,7 +395,6 @@ X = torch.ones(3, 4)
         (lambda: FeedForward(4, 0), ValueError, "d_ff"),
         (lambda: FeedForward(4, dropout=1.0), ValueError, "dropout"),
         (lambda: FeedForward(5)(X), ValueError, "d_model of x"),
-        (lambda: SwiGLU(5)(X), ValueError, "d_model of x"),
         (lambda: SwiGLU(4, dropout=-1), ValueError, "dropout"),
         (lambda: TransformerBlock(12, 3, norm="batch"), ValueError, "norm"),
         (lambda: TransformerBlock(4, 2, activation="x"), ValueError, "activ"),
@@ -777,16 +426,3 @@ def test_every_layer_has_biases_unless_told():
         assert linear and all(m.bias is not None for m in linear)
         without = new(bias=False).modules()
         assert all(getattr(m, "bias", None) is None for m in without)
-
-
-def test_feed_forwards_by_name():
-    assert set(FEED_FORWARDS) == {*ACTIVATIONS, "swiglu"}
-    for name, new in FEED_FORWARDS.items():
-        layer, x = new(4, 6), randn(2, 4, seed=1).float()
-        bent = getattr(layer, "activation", "silu")
-        assert bent == ("silu" if name == "swiglu" else name)
-        inner = ACTIVATIONS[bent](
-            (layer.gate if name == "swiglu" else layer.up)(x)
-        )
-        inner = inner * layer.up(x) if name == "swiglu" else inner
-        agrees(layer(x), layer.down(inner), name=name, within=1e-6)

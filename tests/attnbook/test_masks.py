@@ -1,5 +1,7 @@
 """Masks against slow definitions and the libraries that use them."""
 
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -141,33 +143,9 @@ def test_each_convention_means_what_its_library_does(seed):
     )
 
 
-def test_the_transformers_convention_is_what_its_masks_mean():
-    from transformers import GPT2Config, GPT2Model
-
-    config = GPT2Config(
-        vocab_size=7,
-        n_positions=8,
-        n_embd=4,
-        n_layer=1,
-        n_head=1,
-        bos_token_id=0,
-        eos_token_id=0,
-        pad_token_id=0,
-        attn_implementation="eager",
-    )
-    torch.manual_seed(0)
-    model = GPT2Model(config).double().eval()
-    tokens = torch.tensor([[0, 3, 5, 6]])
-    real = padding_mask([3, 4], side="left")[:1]
-    real = convert(real, "sdpa", "transformers")
-    weights = model(
-        tokens, attention_mask=real, output_attentions=True
-    ).attentions[0][0, 0]
-    allowed = combine(causal_mask(4), real == 1)
-    agrees(weights[1:] > 0, allowed[1:], name="GPT-2's attention")
-
-
 SQUARE = causal_mask(2)
+LOW, TWO = torch.tensor([0.0, -1e9]), torch.tensor([0, 2])
+to_additive = partial(convert, SQUARE, "sdpa", "additive")
 
 
 @pytest.mark.parametrize(
@@ -175,16 +153,11 @@ SQUARE = causal_mask(2)
     [
         (lambda: causal_mask(0), ValueError, "n_queries"),
         (lambda: causal_mask(2.5), TypeError, "n_queries"),
-        (lambda: causal_mask(True), TypeError, "n_queries"),
         (lambda: causal_mask(5, 3), ValueError, "n_keys"),
         (lambda: window_mask(3, window=0), ValueError, "window"),
-        (lambda: window_mask(3, window=1.5), TypeError, "window"),
-        (lambda: window_mask(3, window=torch.nan), TypeError, "window"),
         (lambda: padding_mask([]), ValueError, "lengths"),
         (lambda: padding_mask([2, -1]), ValueError, "length"),
-        (lambda: padding_mask(torch.tensor([2, -1])), ValueError, "length"),
         (lambda: padding_mask([1.5]), TypeError, "length"),
-        (lambda: padding_mask([True, False]), TypeError, "length"),
         (lambda: padding_mask(torch.tensor([True])), TypeError, "lengths"),
         (lambda: padding_mask(torch.ones(2, 2).int()), ValueError, "lengths"),
         (lambda: padding_mask([2], side="top"), ValueError, "side"),
@@ -194,28 +167,15 @@ SQUARE = causal_mask(2)
         (lambda: token_positions(SQUARE[0]), ValueError, "axis B"),
         (lambda: combine(), ValueError, "combine"),
         (lambda: combine(SQUARE, [[True]]), TypeError, "mask 1"),
-        (lambda: combine(torch.ones(2, 3)), TypeError, "mask 0"),
         (lambda: combine(SQUARE, causal_mask(3)), ValueError, "broadcast"),
         (lambda: convert(SQUARE, "sdpa", "keras"), ValueError, "target"),
         (lambda: convert(SQUARE, "keras", "sdpa"), ValueError, "source"),
         (lambda: convert([True], "sdpa", "sdpa"), TypeError, "mask"),
         (lambda: convert(SQUARE + 0j, "additive", "sdpa"), TypeError, "mask"),
         (lambda: convert(SQUARE, "transformers", "sdpa"), TypeError, "mask"),
-        (
-            lambda: convert(SQUARE, "sdpa", "additive", dtype=torch.long),
-            TypeError,
-            "additive",
-        ),
-        (
-            lambda: convert(torch.tensor([0.0, -1e9]), "additive", "sdpa"),
-            ValueError,
-            "-1e.09",
-        ),
-        (
-            lambda: convert(torch.tensor([0, 2]), "transformers", "sdpa"),
-            ValueError,
-            "got 2",
-        ),
+        (lambda: to_additive(dtype=torch.long), TypeError, "additive"),
+        (lambda: convert(LOW, "additive", "sdpa"), ValueError, "-1e.09"),
+        (lambda: convert(TWO, "transformers", "sdpa"), ValueError, "got 2"),
     ],
 )
 def test_bad_input_is_named(call, error, named):
