@@ -65,7 +65,7 @@ FAMILIES = {
         sizes={"d_ff": "n_inner"},
         norm_eps=("layer_norm_epsilon", 1e-5),
         activation=("activation_function", "gelu_new"),
-        activations={"gelu_new": "gelu_tanh", "gelu": "gelu"},
+        activations={"gelu_new": "gelu_tanh", "gelu": "gelu", "relu": "relu"},
         tied=True,
     ),
     "llama": Family(
