@@ -1,9 +1,8 @@
 """The book's own language: short stories of one town.
 
-It is defined by its next-word distribution. A grammar is a generator: it
-yields a distribution, {word: probability}, and is sent the word that was
-chosen. No choice is hidden, so the same grammar draws stories and knows
-the exact probability of every word of a story. Three facts reach far:
+A grammar is a generator: it yields a distribution, {word: probability}, and
+is sent the word that was chosen. So the same grammar draws stories and knows
+the probability of each of their words. Three facts reach far:
 
 - *returning*: "mira went to the library . … mira is going back to the";
 - *bank*: "the boat left the river bank at dawn and", or "the city bank";
@@ -15,14 +14,15 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
 import torch
 from torch import Tensor, nn
 
-from attnbook.config import check_fields, one_of, option
+from attnbook.config import check_fields, one_of, option, whole
+from attnbook.files import shown
 from attnbook.gpt import GPTConfig
 from attnbook.text import Vocabulary
 from attnbook.training import Recipe, evaluating
@@ -43,14 +43,9 @@ NOUNS = ("boat", "bridge", "house", "cart", "gate", "tree", "lamp", "wall")
 NEAR = ("near", "behind", "beside", "below")
 SIZES = ("old", "new", "small", "big")
 #: Who leaves a bank, and which: a boat never leaves the city's.
-LEAVERS = {
-    "boat": ("river",),
-    "robbers": ("city",),
-    "fisher": ("river", "city"),
-    "children": ("river", "city"),
-    "baker": ("river", "city"),
-    "miller": ("river", "city"),
-}
+LEAVERS = {"boat": ("river",), "robbers": ("city",)} | dict.fromkeys(
+    ("fisher", "children", "baker", "miller"), ("river", "city")
+)
 #: How one goes on from each of the two banks.
 LEFT = {
     "river": ("drifted", "sailed", "floated"),
@@ -66,11 +61,8 @@ WORDS = (
     *LEFT, *itertools.chain(*LEFT.values()), *TIMES,
 )  # fmt: skip
 
-#: The kinds of questions.
-KINDS = ("returning", "bank", "agreement")
-
 Distribution = dict[str, float]
-Grammar = Iterator[Distribution]
+Grammar = Generator[Distribution, str, None]
 
 
 @cache
@@ -81,25 +73,18 @@ def vocabulary() -> Vocabulary:
 
 @dataclass(frozen=True)
 class Question:
-    """The beginning of a story, to go on with one word.
-
-    The answer hangs on one far word, `prompt[antecedent]`. Who does not see
-    that word can do no better than guess: right one time in
-    `len(candidates)`.
-    """
+    """The beginning of a story, to go on with one word."""
 
     kind: str  # one of KINDS
     prompt: list[str]
     answer: str
     candidates: tuple[str, ...]  # the answer is one of them
-    antecedent: int
+    antecedent: int  # where the one word stands on which the answer hangs
 
 
 @dataclass(frozen=True)
 class Town:
-    """A language of stories: some people go somewhere, some of them go back
-    there, and other sentences stand in between.
-    """
+    """Stories: people go somewhere, some go back there; asides in between."""
 
     people: tuple[int, int] = option(  # at least and at most
         (2, 4), "how many go somewhere", at_least=2, at_most=8
@@ -110,16 +95,12 @@ class Town:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        for least, most in (self.people, self.returns):
-            if least > most:
-                raise ValueError(
-                    "there are no such stories; expected least ≤ most; got "
-                    f"{least} and {most}"
-                )
+        whole("most people", self.people[1], at_least=self.people[0])
+        whole("most returns", self.returns[1], at_least=self.returns[0])
 
     def grammar(self) -> Grammar:
         """The language itself: yields distributions, is sent words."""
-        went = {}  # person → place
+        went: dict[str, str] = {}  # person → place
         returned = asides = 0
         yield _uniform((START,))
         while True:
@@ -137,8 +118,7 @@ class Town:
                 returned += 1
                 yield from _words("is")
                 yield _uniform(WALKING)
-                yield from _words("back to the")
-                yield _uniform((went[word],))
+                yield from _words(f"back to the {went[word]}")
             else:
                 yield _uniform(WALKED)
                 yield from _words("to the")
@@ -169,18 +149,15 @@ class Town:
         for n, word in enumerate(words):
             if word not in following:
                 raise ValueError(
-                    "a word is impossible where it stands; expected "
-                    f"{_some(following)}; got {word!r} as word {n} "
-                    "(counted from 0)"
+                    f"word {n} (counted from 0) is impossible; expected one "
+                    f"of {shown(list(following))}; got {word!r}"
                 )
             logs.append(math.log(following[word]))
             following = _send(grammar, word)
         return logs, following
 
     def next_words(self, prefix: Sequence[str]) -> Distribution:
-        """The exact distribution of the word after a story's beginning.
-
-        After the end of a story nothing follows, and it is empty.
+        """The exact distribution of the next word; empty after the end.
 
         Raises:
             ValueError: no beginning of a story; its first wrong word.
@@ -192,9 +169,7 @@ class Town:
         return self._read(story)[0]
 
     def entropy(self, stories: Iterable[Sequence[str]]) -> float:
-        """The smallest possible cross-entropy on these stories: the mean of
-        −log p over all their words but the first, which is given.
-        """
+        """The smallest cross-entropy: the mean −log p of all but `<s>`."""
         logs = [log for s in stories for log in self.log_probabilities(s)[1:]]
         return -math.fsum(logs) / len(logs)
 
@@ -222,37 +197,28 @@ class Town:
 
     @property
     def longest(self) -> int:
-        """The tokens of the longest story, the last word not counted, as
-        nothing is asked about what follows it: the context a model needs.
-        """
+        """The tokens of the longest story without its last word."""
         # The words of a walk, of a return, and of the longest aside.
         return 1 + 7 * self.people[1] + 9 * self.returns[1] + 12 * self.asides
 
     def questions(self, kind: str, n: int, *, seed: int) -> list[Question]:
         """n questions of a kind, at most one from a story.
 
-        Those about returning come from stories in which nobody goes where
-        somebody in them usually goes, so that habits do not help: all the
-        candidates are equally probable until one looks back. Those about a
-        bank offer a word for each bank; who left it might have left either.
-        In half of those about agreement the nearest noun is of the other
-        number.
+        In stories for those about returning nobody goes where somebody in
+        them usually goes: all candidates are equally probable until one looks
+        back. Who left a bank in those about banks might have left either. In
+        half of those about agreement the nearest noun is of the other number.
         """
-        one_of("kind", kind, KINDS)
-        most = self.people[1]
-        if kind == "returning" and 2 * most > len(PLACES):
-            raise ValueError(
-                "some people have to be where they usually are; expected at "
-                f"most {len(PLACES) // 2} people; got {most}"
-            )
-        rng, ask = random.Random(seed), _ASK[kind]
-        found = []
+        ask = _ASK[one_of("kind", kind, KINDS)]
+        rng, most, without = random.Random(seed), self.people[1], set[str]()
+        if kind == "returning":  # as many places are left for them
+            whole("most people", most, at_most=len(PLACES) // 2)
+        found: list[Question] = []
         while len(found) < n:
-            without = set()
             if kind == "returning":
                 here = rng.sample(PEOPLE, most)
+                without = {USUAL_PLACE[p] for p in here}
                 without.update(p for p in PEOPLE if p not in here)
-                without.update(USUAL_PLACE[p] for p in here)
             question = ask(self._story(rng, without), rng)
             if question:
                 found.append(question)
@@ -278,12 +244,6 @@ def _choose(following, rng, without):
         if left < 0:
             return word
     return word  # the sum was a rounding error short
-
-
-def _some(words):
-    """A few words, for a message."""
-    words = [repr(w) for w in words] or ["nothing more"]
-    return ", ".join(words[:8]) + (", …" if len(words) > 8 else "")
 
 
 def _mixed(*parts):
@@ -317,8 +277,7 @@ _ENDINGS = {
     name: _mixed((0.2, _STOP), (0.8, _usually(USUAL_WHEN[name], WHEN)))
     for name in PEOPLE
 }
-#: How a sentence may begin after "the": half are about a bank, half about
-#: what stands near what.
+#: What stands after "the": half for a bank, half for what is near what.
 _LEAVES = {leaver: 0.5 / len(LEAVERS) for leaver in LEAVERS}
 _STANDS = {
     noun: 0.25 / len(NOUNS) for one in NOUNS for noun in (one, one + "s")
@@ -337,8 +296,8 @@ def _aside():
     if left < 1:
         after |= {near: (1 - left) / len(NEAR) for near in NEAR}
     verb = yield after
+    yield from _words("the")
     if verb == "left":
-        yield from _words("the")
         bank = yield _uniform(LEAVERS[subject])
         yield from _words("bank at")
         yield _uniform(TIMES)
@@ -346,7 +305,6 @@ def _aside():
         yield _uniform(LEFT[bank])
         yield _uniform(("home", "away"))
     else:
-        yield from _words("the")
         others = _others(subject.removesuffix("s"))
         word = yield _sized(others)
         if word in SIZES:
@@ -365,9 +323,7 @@ def _others(noun):
 @cache
 def _sized(nouns):
     """A noun, or half of the time its size first."""
-    return {n: 0.5 / len(nouns) for n in nouns} | {
-        s: 0.5 / len(SIZES) for s in SIZES
-    }
+    return _mixed((0.5, _uniform(nouns)), (0.5, _uniform(SIZES)))
 
 
 def _returning(story, rng):
@@ -412,41 +368,31 @@ def _agreement(story, rng):
 
 
 _ASK = {"returning": _returning, "bank": _bank, "agreement": _agreement}
+KINDS = tuple(_ASK)
 
 
 def encode(stories: Sequence[Sequence[str]]) -> tuple[Tensor, Tensor]:
     """Tokens and, one place later, their targets; padded on the right.
 
-    Shapes: B stories → tokens (B, T) and targets (B, T), int64, T one less
-    than the longest story. Padding is `<pad>` among the tokens, and −100,
-    which no loss counts, among the targets.
+    Shapes: B stories → tokens and targets (B, T), int64, T one less than the
+    longest story; padded with `<pad>` and −100, which no loss counts.
 
     Raises:
-        ValueError: no stories, a story of less than two words, a word that
-            is not in the language.
+        ValueError: no stories, one of less than two words, an unknown word.
     """
-    if min((len(story) for story in stories), default=0) < 2:
-        raise ValueError(
-            "there is nothing to guess; expected stories of at least two "
-            f"words; got {[len(story) for story in stories][:5]} words"
-        )
-    words = vocabulary()
-    T = max(len(story) for story in stories) - 1
-    tokens = torch.full((len(stories), T), WORDS.index(PAD))  # (B, T)
-    targets = torch.full((len(stories), T), -100)  # (B, T)
-    for b, story in enumerate(stories):
-        numbers = torch.tensor(words.encode(" ".join(story)))
-        tokens[b, : len(story) - 1] = numbers[:-1]
-        targets[b, : len(story) - 1] = numbers[1:]
+    least = min((len(story) for story in stories), default=0)
+    whole("length of a story", least, at_least=2)
+    texts = [" ".join(story) for story in stories]
+    numbers = [torch.tensor(vocabulary().encode(text)) for text in texts]
+    pad, pad_number = nn.utils.rnn.pad_sequence, WORDS.index(PAD)
+    tokens = pad([n[:-1] for n in numbers], True, pad_number)  # (B, T)
+    targets = pad([n[1:] for n in numbers], True, -100)  # (B, T)
     return tokens, targets
 
 
 def bigram(stories: Iterable[Sequence[str]]) -> Tensor:
-    """log p of each next word given the previous word alone: (V, V).
-
-    Counted in the stories, with one hundredth added to every count, so that
-    no pair is impossible.
-    """
+    """log p of each next word given the previous one, as counted: (V, V)."""
+    # With a hundredth more, no pair is impossible.
     counts = torch.full((len(WORDS), len(WORDS)), 0.01, dtype=torch.float64)
     for story in stories:
         numbers = vocabulary().encode(" ".join(story))
@@ -456,18 +402,7 @@ def bigram(stories: Iterable[Sequence[str]]) -> Tensor:
 
 
 def accuracy(model: nn.Module, questions: Sequence[Question]) -> float:
-    """How often the answer to a question of the town beats its candidates.
-
-    The model's answer is the candidate with the highest logit after the
-    prompt, without dropout.
-
-    Raises:
-        ValueError: no questions.
-    """
-    if not questions:
-        raise ValueError(
-            "there is nothing to ask; expected at least one question; got none"
-        )
+    """How often the answer has the highest logit of all candidates."""
     words, device = vocabulary(), next(model.parameters()).device
     tokens, _ = encode([[*q.prompt, q.answer] for q in questions])
     with evaluating(model):

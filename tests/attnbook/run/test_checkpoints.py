@@ -1,6 +1,5 @@
 """Runs that are killed, resumed and shared end as if nothing had been."""
 
-import dataclasses
 import math
 import os
 import signal
@@ -23,7 +22,6 @@ from killed import (
 
 from attnbook import files
 from attnbook.pretrained import load_model
-from attnbook.text import Vocabulary
 from attnbook.training import train
 
 
@@ -32,10 +30,6 @@ def server():
     path = {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     with mock.patch.dict(os.environ, path):
         forkserver.ensure_running()
-
-
-def weights(model):
-    return {name: p.detach().clone() for name, p in model.named_parameters()}
 
 
 def same(one, other):
@@ -57,7 +51,7 @@ def test_a_run_makes_the_steps_of_the_plain_loop(unbroken):
     losses = train(model, padded, RECIPE)
     torch.set_num_threads(threads)
     assert files.read(unbroken)[0]["losses"].tolist() == losses
-    assert same(weights(model), weights(load_model(unbroken).model))
+    assert same(model.state_dict(), load_model(unbroken).model.state_dict())
 
 
 PLACES = {
@@ -82,29 +76,14 @@ def test_killed_anywhere_and_resumed_it_is_the_same_to_the_bit(
         assert path.read_bytes() == unbroken.read_bytes()
 
 
-def test_killed_again_and_again(tmp_path, unbroken):
-    path = tmp_path / "run.safetensors"
-    for at in (4, 3, 2):  # counted from the resumption
-        in_processes(
-            killed.killed_run, path, "before a step", at, path.exists()
-        )
-    assert in_processes(killed.killed_run, path, "", 0, True) == [0]
-    assert path.read_bytes() == unbroken.read_bytes()
-
-
 def test_a_finished_run_resumed_changes_nothing(tmp_path, unbroken):
     path = tmp_path / "run.safetensors"
     path.write_bytes(unbroken.read_bytes())
     run = finish(small_run(), path, resume=True)
     assert path.read_bytes() == unbroken.read_bytes()
-    assert same(weights(run.model), weights(load_model(path).model))
+    stored = load_model(path).model.state_dict()
+    assert same(run.model.state_dict(), stored)
     assert len(run.losses) == RECIPE.steps and not run.model.training
-
-
-def test_the_callers_random_numbers_stay(tmp_path):
-    model, state = small(), torch.get_rng_state()
-    finish(small_run(model), tmp_path / "run.safetensors")
-    assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_a_run_that_breaks_down_keeps_the_last_good_checkpoint(tmp_path):
@@ -115,7 +94,7 @@ def test_a_run_that_breaks_down_keeps_the_last_good_checkpoint(tmp_path):
             with torch.no_grad():
                 run.model.token_embedding.weight[0, 0] = math.nan
 
-    with pytest.raises(ValueError, match="broke down at step 4"):
+    with pytest.raises(ValueError, match="step 4"):
         finish(run, path, report=spoil)
     found = load_model(path)
     assert torch.isfinite(found.model.token_embedding.weight).all()
@@ -123,18 +102,11 @@ def test_a_run_that_breaks_down_keeps_the_last_good_checkpoint(tmp_path):
     assert len(files.read(path)[0]["losses"]) == 4
 
 
-def renamed(old, new):
-    return lambda tensors, about: tensors.update({new: tensors.pop(old)})
+def given(name, tensor):
+    return lambda tensors, about: tensors.update({name: tensor})
 
 
-def given(**tensors):
-    names = {"norm": "model.norm.weight"}
-    return lambda t, a: t.update(
-        {names.get(name, name): value for name, value in tensors.items()}
-    )
-
-
-AVERAGE = "optimizer.norm.weight.exp_avg"
+NORM, AVERAGE = "model.norm.weight", "optimizer.norm.weight.exp_avg"
 STATE = torch.get_rng_state()
 
 
@@ -142,15 +114,13 @@ STATE = torch.get_rng_state()
     "change, names",
     [
         (lambda t, a: t.pop(AVERAGE), AVERAGE),
-        (given(more=torch.ones(1)), "more"),
-        (renamed("model.norm.weight", "model.norm.gain"), "model.norm.weight"),
-        (given(norm=torch.ones(7)), "model.norm.weight"),
-        (given(norm=torch.ones(8).double()), "model.norm.weight"),
-        (given(losses=torch.ones(8).double()), "losses"),  # of 7 steps
-        (given(losses=torch.ones(0).double()), "losses"),
-        (given(losses=torch.ones(2, 2).double()), "losses"),
+        (given("more", torch.ones(1)), "more"),
+        (given(NORM, torch.ones(7)), NORM),
+        (given(NORM, torch.ones(8).double()), NORM),
+        (given("losses", torch.ones(8).double()), "losses"),  # of 7 steps
+        (given("losses", torch.ones(2, 2).double()), "losses"),
         (lambda t, a: t.pop("losses"), "losses"),  # a finished model
-        (given(**{"random.cpu": STATE.expand(2, -1)}), "random.cpu"),
+        (given("random.cpu", STATE.expand(2, -1)), "random.cpu"),
         (lambda t, a: t["random.batches"].zero_(), "random"),
         (lambda t, a: t["random.cpu"].zero_(), "random"),
         (lambda t, a: a["config"].update(n_heads=4), "config"),
@@ -158,7 +128,6 @@ STATE = torch.get_rng_state()
         (lambda t, a: a["vocabulary"].__setitem__(3, "new"), "vocabulary"),
         (lambda t, a: a.update(data="letters"), "data"),
         (lambda t, a: a.update(processes=2), "processes"),
-        (lambda t, a: a.update(device="cuda"), "device"),
         (lambda t, a: a.pop("config"), "config"),
     ],
 )
@@ -170,32 +139,16 @@ def test_a_checkpoint_is_judged_whole_before_anything_changes(
     change(tensors, about)
     files.write(path, tensors, about)
     run = small_run()
-    before, state = weights(run.model), torch.get_rng_state()
-    batches = run.generator.get_state()
+
+    def everything():
+        states = {n: one.get_state() for n, one in run.randoms.items()}
+        return {n: t.clone() for n, t in (run.tensors | states).items()}
+
+    before = everything()
     with pytest.raises(ValueError, match=names) as error:
         run.resume(path)
     assert str(path) in str(error.value)
-    assert same(weights(run.model), before)
-    assert torch.equal(torch.get_rng_state(), state)
-    assert torch.equal(run.generator.get_state(), batches)
-    assert not run.optimizer.state and not run.losses
-
-
-def test_a_run_does_not_take_another_runs_checkpoint(unbroken):
-    other = dataclasses.replace(RECIPE, seed=4)
-    for run, name in (
-        (small_run(recipe=other), "seed"),
-        (small_run(d_model=4), "d_model"),
-        (small_run(data="letters"), "letters"),
-    ):
-        with pytest.raises(ValueError, match=f"is of another run.*{name}"):
-            run.resume(unbroken)
-    run = small_run()
-    run.about["vocabulary"] = list(Vocabulary("lmnopqrstuv"))
-    with pytest.raises(ValueError, match="expected vocabulary"):
-        run.resume(unbroken)
-    with pytest.raises(FileNotFoundError):
-        run.resume(unbroken.parent / "none.safetensors")
+    assert same(everything(), before) and not run.losses
 
 
 # Several processes
@@ -233,12 +186,9 @@ def test_two_processes_are_resumed_to_the_bit(tmp_path):
     assert one.read_bytes() == two.read_bytes()
     states = files.read(one)[0]["random.cpu"]
     assert not torch.equal(*states)  # each drops other numbers
-    with pytest.raises(ValueError, match="expected processes 1; got 2"):
-        small_run(small(dropout=0.3, dtype=torch.float64)).resume(one)
 
 
 def test_processes_that_do_not_divide_the_batch_are_refused(tmp_path):
     assert in_processes(killed.shared_run, tmp_path, n=3) == [0] * 3
-    said = (tmp_path / "error").read_text()
-    assert "multiple of 3; got 4" in said
+    assert "multiple of 3" in (tmp_path / "error").read_text()
     assert not (tmp_path / "run.safetensors").exists()
