@@ -151,8 +151,6 @@ def test_what_an_answer_does_inside_its_arguments_is_seen(spoil):
 
     verdict = judge(mine, how_many)
     assert "the argument things was changed in place" in verdict.message
-    wrong = judge(lambda things: (spoil(things), 0)[1], how_many)
-    assert wrong.kind == "wrong"
     assert judge(len, how_many).kind == "right"
 
 
