@@ -25,9 +25,9 @@ class Int8Linear(nn.Module):
         super().__init__()
         self.out_features, self.in_features = weight.shape
         self.bias = bias
-        rounded, self.weight = _round(
-            weight, 127
-        )  # (out, in), scales (out, 1)
+        # What the model asks for its type and shape; it holds nothing.
+        self.weight = torch.empty_like(weight, device="meta")
+        rounded, self.scales = _round(weight, 127)  # (out, in), (out, 1)
         self.zero = torch.zeros(self.out_features, dtype=torch.int64)
         self.packed = torch.ops.onednn.qlinear_prepack(
             rounded.to(torch.int8), None
@@ -43,7 +43,7 @@ class Int8Linear(nn.Module):
             1.0,
             64,
             self.packed,
-            self.weight[:, 0],
+            self.scales[:, 0],
             self.zero,
             None,
             1.0,
