@@ -2,13 +2,14 @@
 
 Each room imports from rooms further down only::
 
-    generate   fast   pretrained   training      what uses a model
-    gpt                                          the model
-    layers                                       its blocks
-    feed_forward   norms   attention   cache     what they are made of
-    positions
-    masks   town   text   files                  data, and who sees whom
-    shapes   config                              what is refused, and how
+    pretrained   town                         weights of others, our language
+    families     generate   fast              what uses a model
+    gpt                                       the model
+    layers                                    its blocks
+    feed_forward   norms   attention   cache  what they are made of
+    positions   training                      where a token stands; the loop
+    masks   text                              who sees whom; texts as numbers
+    files   shapes   config                   what is refused, and how
 
 `run` keeps a long training safe; `teach` is the machinery behind the pages.
 Both import the library, never the other way, nor each other.
