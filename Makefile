@@ -83,7 +83,7 @@ quick: $(INSTALLED)
 	$(RUFF) check .
 	$(BIN)/python -m mypy
 
-test: book ## prove everything, but for the browser
+test: book ## check everything, but for the browser
 	$(call beside,$(OTHER_CPU) $(PYTEST) $(NBVAL) chapters,\
 		$(PYTEST) --ignore=tests/browser tests)
 
