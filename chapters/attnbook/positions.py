@@ -61,11 +61,11 @@ def rotate(x: Tensor, angles: Tensor, *, layout: str = "half") -> Tensor:
     Source: Su et al. (2021), arXiv:2104.09864, equation 34.
     """
     one_of("layout", layout, LAYOUTS)
-    pairs = x.shape[-1] // 2 if isinstance(x, Tensor) and x.ndim else 0
+    if not isinstance(x, Tensor) or not x.is_floating_point() or not x.ndim:
+        expect("float", x=(x, "... d"))
+    pairs = x.shape[-1] // 2
     shapes = dict(x=(x, "... d"), angles=(angles, "... pairs"))
     expect(**shapes, d=2 * pairs, pairs=pairs)
-    if not x.is_floating_point():
-        expect("float", x=(x, "..."))
     cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
     if layout == "half":
         a, b = x.chunk(2, -1)  # (..., T, d/2) each
