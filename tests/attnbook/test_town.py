@@ -18,7 +18,6 @@ from attnbook.teach.proof import agrees
 from attnbook.town import (
     END,
     KINDS,
-    LEFT,
     NEAR,
     PAD,
     PEOPLE,
@@ -54,11 +53,6 @@ def _beginning(town, seed):
     return story[: random.Random(seed).randrange(len(story) + 1)]
 
 
-def test_about_a_hundred_words_each_once():
-    assert 80 <= len(WORDS) == len(set(WORDS)) <= 120
-    assert list(vocabulary()) == list(WORDS)
-
-
 def test_the_examples_of_the_book_are_possible():
     """What the chapters quote, word for word."""
     for said in [
@@ -90,19 +84,6 @@ def test_every_story_is_possible_and_whole(town, seed):
     assert story[0] == START and story[-1] == END
     assert story.count(START) == story.count(END) == 1
     assert town.next_words(story) == {}
-
-
-def test_the_probability_of_a_story_is_the_product_of_next_words():
-    story = TOWN.stories(1, seed=3)[0]
-    agrees(
-        torch.tensor(TOWN.log_probabilities(story)),
-        torch.tensor(
-            [TOWN.next_words(story[:n])[word] for n, word in enumerate(story)],
-            dtype=torch.float64,
-        ).log(),
-        name="one word at a time",
-        within=1e-6,
-    )
 
 
 def test_stories_are_drawn_with_the_probabilities_that_are_told(stories):
@@ -236,17 +217,6 @@ def test_the_nearest_noun_answers_agreement_half_of_the_time():
     assert all(q.prompt[q.antecedent + 1] in NEAR for q in questions)
 
 
-def test_the_bank_decides_and_nothing_else():
-    questions = TOWN.questions("bank", 500, seed=6)
-    for q in questions:
-        bank = q.prompt[q.antecedent]
-        assert q.answer in LEFT[bank]
-        assert q.prompt[q.antecedent + 1] == "bank"
-        assert len(q.prompt) - q.antecedent == 5
-        who = q.prompt[q.antecedent - 3]
-        assert who not in ("boat", "robbers")  # they would give it away
-
-
 def test_encoded_stories_hold_all_their_words(stories):
     tokens, targets = encode(stories[:50])
     assert tokens.dtype == targets.dtype == torch.int64
@@ -345,11 +315,6 @@ def test_accuracy_leaves_the_model_as_it_was(training):
     assert model.training == training
 
 
-def test_accuracy_of_no_questions_is_an_error():
-    with pytest.raises(ValueError, match="got none"):
-        accuracy(Biased({}), [])
-
-
 def test_the_towns_recipe_trains_as_it_did():
     """The stored model and chapter 11 come from these very numbers."""
     torch.manual_seed(TOWN_RECIPE.seed)
@@ -367,69 +332,39 @@ def test_the_towns_recipe_trains_as_it_did():
 
 
 @pytest.mark.parametrize(
-    "prefix, message",
+    "prefix, n, possible",
     [
-        ([], None),
-        (["mira"], "got 'mira' as word 0"),
-        ([START, "mira", "is"], "got 'is' as word 2"),
-        (
-            [
-                START,
-                *"mira went to the library . omar went to the".split(),
-                "library",
-            ],
-            "got 'library' as word 11",
-        ),
-        (
-            [START, *"the boats near the bridge is".split()],
-            "expected 'are'; got 'is' as word 6",
-        ),
-        ([START, "dog"], "got 'dog' as word 1"),
-        (
-            [
-                START,
-                *"mira ran to the mill . omar ran to the tower . lena ran "
-                "to the market . omar is going back to the mill".split(),
-            ],
-            "expected 'tower'; got 'mill' as word 25",
-        ),
+        ("mira", 0, START),
+        ("<s> mira is going", 2, "went"),
+        ("<s> mira went to the mill . omar went to the mill .", 11, "tower"),
+        ("<s> the boats near the bridge is", 6, "are"),
+        ("<s> the dog", 2, "boat"),
+        (" ".join(TOWN.stories(1, seed=0)[0]) + " .", None, ""),
     ],
 )
 def test_an_impossible_beginning_is_refused_at_its_first_wrong_word(
-    prefix, message
+    prefix, n, possible
 ):
-    if message is None:
-        assert TOWN.next_words(prefix) == {START: 1.0}
-        return
+    words = prefix.split()
+    n = len(words) - 1 if n is None else n  # nothing follows the end
     for ask in (TOWN.next_words, TOWN.log_probabilities):
-        with pytest.raises(ValueError, match="impossible") as error:
-            ask(prefix)
-        assert message in str(error.value)
-
-
-def test_nothing_follows_the_end():
-    story = TOWN.stories(1, seed=0)[0]
-    with pytest.raises(ValueError, match="expected nothing more; got '.'"):
-        TOWN.next_words([*story, "."])
+        with pytest.raises(ValueError, match=f"word {n} .*{words[n]!r}"):
+            ask(words)
+    assert possible in TOWN.next_words(words[:n]) or not possible
 
 
 @pytest.mark.parametrize(
     "call, message",
     [
         (lambda: Town(people=(1, 3)), "people"),
-        (lambda: Town(people=(4, 3)), "got 4 and 3"),
+        (lambda: Town(people=(4, 3)), "people"),
         (lambda: Town(people=(3, 9)), "people"),
-        (lambda: Town(returns=(0, 1)), "returns"),
-        (lambda: Town(returns=(3, 2)), "got 3 and 2"),
-        (lambda: Town(asides=-1), "asides"),
+        (lambda: Town(returns=(3, 2)), "returns"),
         (lambda: Town(aside=1.0), "aside"),
-        (
-            lambda: Town(people=(2, 5)).questions("returning", 1, seed=0),
-            "got 5",
-        ),
+        (lambda: Town((2, 5)).questions("returning", 1, seed=0), "people"),
         (lambda: TOWN.questions("riddle", 1, seed=0), "riddle"),
-        (lambda: encode([]), "nothing to guess"),
-        (lambda: encode([[START]]), "nothing to guess"),
+        (lambda: accuracy(Biased({}), []), "story"),
+        (lambda: encode([[START]]), "story"),
         (lambda: encode([[START, "dog"]]), "'dog'"),
     ],
 )
