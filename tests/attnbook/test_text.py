@@ -179,7 +179,6 @@ def dripping():
     "answer",
     [
         WHOLE % (len(TEXT) + 1, TEXT + b"\n"),
-        WHOLE % (len(TEXT) - 1, TEXT[:-1]),
         WHOLE % (len(TEXT) + 9, TEXT[:9]),
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
         b"HTTP/1.1 404 Not Found\r\n\r\n",

