@@ -1,7 +1,6 @@
 """The book's own language: what it says about itself must be true."""
 
 import collections
-import dataclasses
 import itertools
 import math
 import random
@@ -18,7 +17,6 @@ from attnbook.teach.proof import agrees
 from attnbook.town import (
     END,
     KINDS,
-    LEFT,
     NEAR,
     PAD,
     PEOPLE,
@@ -54,11 +52,6 @@ def _beginning(town, seed):
     return story[: random.Random(seed).randrange(len(story) + 1)]
 
 
-def test_about_a_hundred_words_each_once():
-    assert 80 <= len(WORDS) == len(set(WORDS)) <= 120
-    assert list(vocabulary()) == list(WORDS)
-
-
 def test_the_examples_of_the_book_are_possible():
     """What the chapters quote, word for word."""
     for said in [
@@ -92,19 +85,6 @@ def test_every_story_is_possible_and_whole(town, seed):
     assert town.next_words(story) == {}
 
 
-def test_the_probability_of_a_story_is_the_product_of_next_words():
-    story = TOWN.stories(1, seed=3)[0]
-    agrees(
-        torch.tensor(TOWN.log_probabilities(story)),
-        torch.tensor(
-            [TOWN.next_words(story[:n])[word] for n, word in enumerate(story)],
-            dtype=torch.float64,
-        ).log(),
-        name="one word at a time",
-        within=1e-6,
-    )
-
-
 def test_stories_are_drawn_with_the_probabilities_that_are_told(stories):
     """Chi-squared over every place with a choice, gathered by what may
     follow there. Seen from outside: only words and what was told."""
@@ -120,13 +100,9 @@ def test_stories_are_drawn_with_the_probabilities_that_are_told(stories):
     for key, following in told.items():
         n = counts[key].total()
         if n * min(following.values()) >= 5:
-            words = list(following)
-            p_values.append(
-                stats.chisquare(
-                    [counts[key][w] for w in words],
-                    [n * following[w] for w in words],
-                ).pvalue
-            )
+            found = [counts[key][word] for word in following]
+            expected = [n * p for p in following.values()]
+            p_values.append(stats.chisquare(found, expected).pvalue)
     assert len(p_values) > 20
     assert min(p_values) > 0.01 / len(p_values)
     # Neither too far off nor too good: the p-values are uniform.
@@ -143,14 +119,11 @@ def test_the_entropy_is_that_of_the_whole_distribution():
             following = TOWN.next_words(story[:n])
             expected.append(-sum(p * math.log(p) for p in following.values()))
             words += 1
-    assert TOWN.entropy(sample) == pytest.approx(
-        math.fsum(expected) / words, abs=0.01
-    )
-    assert 0.7 < TOWN.entropy(sample) < 1.5
+    mean = math.fsum(expected) / words
+    assert TOWN.entropy(sample) == pytest.approx(mean, abs=0.01)
 
 
 def test_stories_are_the_same_for_a_seed_on_every_machine():
-    assert TOWN.stories(3, seed=7) == TOWN.stories(3, seed=7)
     assert TOWN.stories(1, seed=7) != TOWN.stories(1, seed=8)
     assert " ".join(TOWN.stories(1, seed=7)[0]) == (
         "<s> tomas went to the mill . emil walked to the library late . "
@@ -166,10 +139,8 @@ def test_questions_are_answered_by_the_language(town, kind):
     word at the antecedent, the answer would be another."""
     for question in town.questions(kind, 100, seed=2):
         following = town.next_words(question.prompt)
-        assert question.kind == kind
-        assert [c for c in question.candidates if c in following] == [
-            question.answer
-        ]
+        possible = [c for c in question.candidates if c in following]
+        assert question.kind == kind and possible == [question.answer]
         assert len(set(question.candidates)) == len(question.candidates) > 1
         changed = list(question.prompt)
         changed[question.antecedent] = _another(question)
@@ -185,7 +156,7 @@ def _another(question):
     return word.removesuffix("s") if word.endswith("s") else word + "s"
 
 
-def test_no_short_cut_answers_returning(stories):
+def test_no_short_cut_answers_returning():
     """A bag of the words before cannot tell the places apart, and neither
     the first, the last, nor the nearest one is right more than by chance."""
     questions = TOWN.questions("returning", 4000, seed=4)
@@ -196,35 +167,16 @@ def test_no_short_cut_answers_returning(stories):
     for q in questions:  # each candidate is said once, and only the names
         said = collections.Counter(q.prompt)
         assert {said[c] for c in q.candidates} == {1}
-        walkers = [p for p in PEOPLE if said[p] == 1]
-        assert len(walkers) == len(q.candidates) - 1
-    # The place that goes best with each name, as counted in other stories.
-    habits = collections.Counter()
-    for story in stories:
-        for n, word in enumerate(story):
-            if word == "back":
-                habits[story[n - 3], story[n + 3]] += 1
-    asked = [q.prompt[-6] for q in questions]
-    right = sum(
-        max(q.candidates, key=lambda c: habits[name, c]) == q.answer
-        for name, q in zip(asked, questions, strict=True)
-    )
-    assert right / len(questions) == pytest.approx(chance, abs=0.03)
+        walkers = [p for p in PEOPLE if said[p]]
+        assert len(walkers) == len(q.candidates)
+        assert not {USUAL_PLACE[name] for name in walkers} & set(q.candidates)
 
 
 def test_habits_alone_answer_returning_only_in_ordinary_stories(stories):
     """So that the questions must be chosen as they are."""
-    asked = [
-        (story[n - 3], story[n + 3])
-        for story in stories
-        for n, word in enumerate(story)
-        if word == "back"
-    ]
-    usual = sum(USUAL_PLACE[name] == place for name, place in asked)
-    assert usual / len(asked) > 0.5
-    for q in TOWN.questions("returning", 200, seed=3):
-        here = [name for name in PEOPLE if name in q.prompt]
-        assert not {USUAL_PLACE[name] for name in here} & set(q.candidates)
+    backs = [(s, n) for s in stories for n, w in enumerate(s) if w == "back"]
+    usual = sum(USUAL_PLACE[s[n - 3]] == s[n + 3] for s, n in backs)
+    assert usual / len(backs) > 0.5
 
 
 def test_the_nearest_noun_answers_agreement_half_of_the_time():
@@ -234,17 +186,6 @@ def test_the_nearest_noun_answers_agreement_half_of_the_time():
     )
     assert right / len(questions) == pytest.approx(0.5, abs=0.03)
     assert all(q.prompt[q.antecedent + 1] in NEAR for q in questions)
-
-
-def test_the_bank_decides_and_nothing_else():
-    questions = TOWN.questions("bank", 500, seed=6)
-    for q in questions:
-        bank = q.prompt[q.antecedent]
-        assert q.answer in LEFT[bank]
-        assert q.prompt[q.antecedent + 1] == "bank"
-        assert len(q.prompt) - q.antecedent == 5
-        who = q.prompt[q.antecedent - 3]
-        assert who not in ("boat", "robbers")  # they would give it away
 
 
 def test_encoded_stories_hold_all_their_words(stories):
@@ -267,27 +208,20 @@ def test_batches_hang_on_the_generator_alone():
 
     (one, two), again, other = draw(0), draw(0), draw(1)
     agrees([one, two], again, name="the same seed")
-    assert one[0].shape != two[0].shape or not one[0].equal(two[0])
-    assert one[0].shape != other[0][0].shape or not one[0].equal(other[0][0])
+    assert not torch.equal(one[0], two[0])
+    assert not torch.equal(one[0], other[0][0])
     assert one[0].shape[0] == 4 and one[0].shape[1] <= TOWN.longest
 
 
 def test_bigram_probabilities_are_counted(stories):
-    table = bigram(stories)
-    agrees(
-        table.exp().sum(-1),
-        torch.ones(len(WORDS), dtype=torch.float64),
-        name="one",
-    )
-    counts = collections.Counter(
-        pair for s in stories for pair in itertools.pairwise(s)
-    )
-    after_to = sum(n for (one, _), n in counts.items() if one == "is")
-    going = table[WORDS.index("is"), WORDS.index("going")].exp().item()
-    assert going == pytest.approx(counts["is", "going"] / after_to, rel=0.01)
-    tokens, targets = encode(stories)
-    loss = -table[tokens, targets.clamp(min=0)][targets >= 0].mean()
-    assert TOWN.entropy(stories) * 1.2 < loss < math.log(len(WORDS))
+    p = bigram(stories).exp()
+    assert p.sum(-1).tolist() == pytest.approx([1] * len(WORDS))
+    after_is = [
+        b for s in stories for a, b in itertools.pairwise(s) if a == "is"
+    ]
+    going = p[WORDS.index("is"), WORDS.index("going")].item()
+    share = after_is.count("going") / len(after_is)
+    assert going == pytest.approx(share, rel=0.01)
 
 
 class Biased(nn.Module):
@@ -331,10 +265,6 @@ def test_accuracy_looks_at_the_word_after_the_prompt():
             return logits
 
     assert accuracy(Oracle({}), questions) == 1
-    one_longer = [
-        dataclasses.replace(q, prompt=[*q.prompt, q.answer]) for q in questions
-    ]
-    assert accuracy(Oracle({}), one_longer) == 0
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -343,11 +273,6 @@ def test_accuracy_leaves_the_model_as_it_was(training):
     model = Biased({"are": 2}).train(training)
     accuracy(model, questions)
     assert model.training == training
-
-
-def test_accuracy_of_no_questions_is_an_error():
-    with pytest.raises(ValueError, match="got none"):
-        accuracy(Biased({}), [])
 
 
 def test_the_towns_recipe_trains_as_it_did():
@@ -367,69 +292,39 @@ def test_the_towns_recipe_trains_as_it_did():
 
 
 @pytest.mark.parametrize(
-    "prefix, message",
+    "prefix, n, possible",
     [
-        ([], None),
-        (["mira"], "got 'mira' as word 0"),
-        ([START, "mira", "is"], "got 'is' as word 2"),
-        (
-            [
-                START,
-                *"mira went to the library . omar went to the".split(),
-                "library",
-            ],
-            "got 'library' as word 11",
-        ),
-        (
-            [START, *"the boats near the bridge is".split()],
-            "expected 'are'; got 'is' as word 6",
-        ),
-        ([START, "dog"], "got 'dog' as word 1"),
-        (
-            [
-                START,
-                *"mira ran to the mill . omar ran to the tower . lena ran "
-                "to the market . omar is going back to the mill".split(),
-            ],
-            "expected 'tower'; got 'mill' as word 25",
-        ),
+        ("mira", 0, START),
+        ("<s> mira is going", 2, "went"),
+        ("<s> mira went to the mill . omar went to the mill .", 11, "tower"),
+        ("<s> the boats near the bridge is", 6, "are"),
+        ("<s> the dog", 2, "boat"),
+        (" ".join(TOWN.stories(1, seed=0)[0]) + " .", None, ""),
     ],
 )
 def test_an_impossible_beginning_is_refused_at_its_first_wrong_word(
-    prefix, message
+    prefix, n, possible
 ):
-    if message is None:
-        assert TOWN.next_words(prefix) == {START: 1.0}
-        return
+    words = prefix.split()
+    n = len(words) - 1 if n is None else n  # nothing follows the end
     for ask in (TOWN.next_words, TOWN.log_probabilities):
-        with pytest.raises(ValueError, match="impossible") as error:
-            ask(prefix)
-        assert message in str(error.value)
-
-
-def test_nothing_follows_the_end():
-    story = TOWN.stories(1, seed=0)[0]
-    with pytest.raises(ValueError, match="expected nothing more; got '.'"):
-        TOWN.next_words([*story, "."])
+        with pytest.raises(ValueError, match=f"word {n} .*{words[n]!r}"):
+            ask(words)
+    assert possible in TOWN.next_words(words[:n]) or not possible
 
 
 @pytest.mark.parametrize(
     "call, message",
     [
         (lambda: Town(people=(1, 3)), "people"),
-        (lambda: Town(people=(4, 3)), "got 4 and 3"),
+        (lambda: Town(people=(4, 3)), "people"),
         (lambda: Town(people=(3, 9)), "people"),
-        (lambda: Town(returns=(0, 1)), "returns"),
-        (lambda: Town(returns=(3, 2)), "got 3 and 2"),
-        (lambda: Town(asides=-1), "asides"),
+        (lambda: Town(returns=(3, 2)), "returns"),
         (lambda: Town(aside=1.0), "aside"),
-        (
-            lambda: Town(people=(2, 5)).questions("returning", 1, seed=0),
-            "got 5",
-        ),
+        (lambda: Town((2, 5)).questions("returning", 1, seed=0), "people"),
         (lambda: TOWN.questions("riddle", 1, seed=0), "riddle"),
-        (lambda: encode([]), "nothing to guess"),
-        (lambda: encode([[START]]), "nothing to guess"),
+        (lambda: accuracy(Biased({}), []), "story"),
+        (lambda: encode([[START]]), "story"),
         (lambda: encode([[START, "dog"]]), "'dog'"),
     ],
 )
