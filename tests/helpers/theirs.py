@@ -1,0 +1,51 @@
+"""Small random models of transformers, which ours are compared with."""
+
+import torch
+from torch import nn
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+)
+
+VOCABULARY = 37
+#: Sizes, under the names that a file has.
+SMALL = {
+    "gpt2": dict(n_positions=24, n_embd=24, n_head=4, n_layer=2),
+    "llama": {
+        "hidden_size": 24,
+        "intermediate_size": 41,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 64,
+    },
+}
+KINDS = {
+    "gpt2": (GPT2Config, GPT2LMHeadModel),
+    "llama": (LlamaConfig, LlamaForCausalLM),
+}
+
+
+def their_config(family, **changes):
+    """A small configuration of theirs, with what is changed in it."""
+    own = {"vocab_size": VOCABULARY, "bos_token_id": 0, "eos_token_id": 0}
+    return KINDS[family][0](**own | SMALL[family] | changes)
+
+
+def their_model(family, *, std=0.3, **changes):
+    """A random model of theirs, in which nothing is 0 or 1."""
+    torch.manual_seed(len(changes))
+    theirs = KINDS[family][1](their_config(family, **changes))
+    for name, parameter in theirs.named_parameters():
+        # About 1 is what a norm multiplies by.
+        scale = parameter.ndim == 1 and name.endswith("weight")
+        nn.init.normal_(parameter, mean=float(scale), std=std)
+    theirs.generation_config.eos_token_id = None  # never stop
+    return theirs.eval()
+
+
+def tokens_of(*size, seed=1):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(VOCABULARY, size, generator=generator)
