@@ -45,7 +45,7 @@ class Places(NamedTuple):
 class LayerCache(NamedTuple):
     """One layer's part of a cache, with the places of new tokens."""
 
-    cache: KVCache | GrowingCache
+    cache: KVCache
     number: int
     places: Places
 
@@ -235,47 +235,3 @@ class KVCache:
                     f"{name} record gradients; expected a call under "
                     "torch.inference_mode(); got requires_grad=True"
                 )
-
-
-class GrowingCache:
-    """The plain way, to compare with: one tensor a layer that grows by
-    concatenation, so that every step copies all. For rows of one length."""
-
-    def __init__(self, n_layers: int) -> None:
-        self.layers: list[tuple[Tensor, Tensor] | None] = [None] * n_layers
-        self.length = 0
-        self.bytes_copied = 0
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the keys and values that are kept."""
-        return sum(k.nbytes + v.nbytes for k, v in filter(None, self.layers))
-
-    def place(
-        self, batch: int, n_tokens: int, real: Tensor | None = None
-    ) -> Places:
-        """Where the next tokens go: behind the others."""
-        if real is not None and not real.all():
-            raise ValueError(
-                "this cache knows no padding; expected real tokens alone; "
-                f"got {real.tolist()}"
-            )
-        end = self.length + n_tokens
-        positions = torch.arange(self.length, end)  # moved by the model
-        return Places(positions, [end] * batch, self.length)
-
-    def write(
-        self, index: int, k: Tensor, v: Tensor, places: Places
-    ) -> tuple[Tensor, Tensor]:
-        """New keys and values behind the old ones: (B, H_kv, S, d_k)."""
-        old = self.layers[index]
-        if old is not None:
-            k = torch.cat([old[0][:, :, : self.length], k], -2)
-            v = torch.cat([old[1][:, :, : self.length], v], -2)
-        self.layers[index] = k, v
-        self.bytes_copied += k.nbytes + v.nbytes
-        return k, v
-
-    def commit(self, places: Places) -> None:
-        """Count the tokens in."""
-        self.length = places.lengths[0]

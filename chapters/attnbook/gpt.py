@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attnbook.attention import check_heads
-from attnbook.cache import GrowingCache, KVCache, LayerCache
+from attnbook.cache import KVCache, LayerCache
 from attnbook.config import check_fields, option, whole
 from attnbook.feed_forward import FEED_FORWARDS
 from attnbook.layers import TransformerBlock
@@ -143,7 +143,7 @@ class GPT(nn.Module):
         tokens: Tensor,
         *,
         real: Tensor | None = None,
-        cache: KVCache | GrowingCache | None = None,
+        cache: KVCache | None = None,
         last: bool = False,
     ) -> Tensor:
         """Logits of the token after each: (B, T, vocab_size).

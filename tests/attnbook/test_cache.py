@@ -17,7 +17,7 @@ from hypothesis.stateful import (
 )
 from torch import nn
 
-from attnbook.cache import GrowingCache, KVCache, LayerCache
+from attnbook.cache import KVCache, LayerCache
 from attnbook.gpt import GPT, POSITIONS, GPTConfig
 from attnbook.layers import MultiHeadAttention, attention_weights
 from attnbook.masks import padding_mask
@@ -275,18 +275,12 @@ TestRequests = Requests.TestCase
 
 def test_the_weights_are_seen_without_writing_twice():
     model, tokens = model_of(), tokens_of(2, 5)
-    cache, growing = model.new_cache(2), GrowingCache(2)
-    whole = attention_weights(model, tokens)
-    for kept in (cache, growing):
-        attention_weights(model, tokens[:, :3], cache=kept)
-        found = attention_weights(model, tokens[:, 3:], cache=kept)
-        agrees(
-            found,
-            [w[:, :, 3:] for w in whole],
-            name="the whole",
-            within=1e-11,
-        )
-    assert cache.lengths == [5, 5] and growing.length == 5
+    cache, whole = model.new_cache(2), attention_weights(model, tokens)
+    attention_weights(model, tokens[:, :3], cache=cache)
+    found = attention_weights(model, tokens[:, 3:], cache=cache)
+    rows = [w[:, :, 3:] for w in whole]
+    agrees(found, rows, name="the whole", within=1e-11)
+    assert cache.lengths == [5, 5]
 
 
 def test_a_mask_of_zeros_and_ones_is_a_mask():
@@ -370,34 +364,14 @@ def bytes_a_token(cache):
     return 2 * L * B * H * d_k * cache.keys.element_size()
 
 
-@pytest.mark.parametrize("positions", POSITIONS)
-def test_the_growing_cache_gives_the_same_and_copies_more(positions):
-    model, n = model_of(positions=positions), 7
-    cache, growing = model.new_cache(2), GrowingCache(2)
-    tokens = tokens_of(2, n)
-    whole = model(tokens)
-    for t in range(n):
-        one = tokens[:, [t]]
-        found = model(one, cache=cache), model(one, cache=growing)
-        agrees(found, 2 * (whole[:, [t]],), name="the whole", within=1e-10)
+def test_the_bytes_of_keys_and_values_are_counted():
+    model, n = model_of(), 7
+    cache = model.new_cache(2)
+    for one in tokens_of(2, n).split(1, dim=1):
+        model(one, cache=cache)
     b = bytes_a_token(cache)
     assert b == 2 * 2 * 2 * 2 * 4 * 8  # K and V, L, B, H_kv, d_k, float64
     assert cache.bytes_copied == n * b
-    assert growing.bytes_copied == n * (n + 1) // 2 * b
-    assert growing.nbytes == n * b and growing.length == n
-
-
-def test_the_growing_cache_refuses_padding_and_survives_a_failure():
-    model, growing, tokens = model_of(), GrowingCache(2), tokens_of(2, 5)
-    model(tokens[:, :3], cache=growing)
-    with pytest.raises(ValueError, match="padding; expected .*; got "):
-        model(tokens[:, 3:], real=padding_mask([1, 2]), cache=growing)
-    for late in (False, True):
-        with breaking(model, late), pytest.raises(InterruptedError):
-            model(tokens[:, 3:], cache=growing)
-        assert growing.length == 3
-    found = model(tokens[:, 3:], cache=growing)
-    agrees(found, model(tokens)[:, 3:], name="the whole", within=1e-10)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,6 @@ from theirs import their_config, their_model, tokens_of
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from attnbook import files
-from attnbook.cache import GrowingCache
 from attnbook.families import FAMILIES, SIZES, config_of
 from attnbook.gpt import GPT, GPTConfig
 from attnbook.masks import padding_mask
