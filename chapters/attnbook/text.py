@@ -1,4 +1,4 @@
-"""Text for the book: vocabularies, batches of a text, a tokenizer."""
+"""Text for the book: vocabularies, and batches of a text."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ import http.client
 import os
 import time
 import urllib.request
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -172,34 +170,3 @@ def book_text() -> list[str]:
     """The short town stories that the book brings along, one a line."""
     file = resources.files("attnbook") / "data" / "town_stories.txt"
     return file.read_text(encoding="utf-8").splitlines()
-
-
-def train_tokenizer(texts: list[str]) -> Any:
-    """A byte-pair tokenizer trained on `texts`, in transformers' form.
-
-    Source: Sennrich, Haddow and Birch (2016), arXiv:1508.07909.
-    """
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-    from tokenizers.trainers import BpeTrainer
-
-    with warnings.catch_warnings():  # of a Jupyter without widgets
-        warnings.filterwarnings("ignore", message="IProgress not found")
-        from transformers import PreTrainedTokenizerFast
-
-    byte_pairs = Tokenizer(models.BPE())
-    byte_pairs.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
-    byte_pairs.decoder = decoders.ByteLevel()
-    trainer = BpeTrainer(
-        vocab_size=400,
-        special_tokens=["<pad>", "<s>", "</s>"],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    byte_pairs.train_from_iterator(texts, trainer)
-    return PreTrainedTokenizerFast(
-        tokenizer_object=byte_pairs,
-        bos_token="<s>",
-        eos_token="</s>",
-        pad_token="<pad>",
-        padding_side="left",
-    )

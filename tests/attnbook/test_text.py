@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from attnbook import text
 from attnbook.teach.proof import agrees
+from attnbook.teach.tokenizer import train_tokenizer
 from attnbook.text import (
     Vocabulary,
     book_text,
     tiny_shakespeare,
-    train_tokenizer,
     windows,
 )
 
