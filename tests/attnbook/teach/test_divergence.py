@@ -16,8 +16,7 @@ from attnbook.teach.divergence import compare, pairs_of, record
 
 
 class Twins(nn.Module):
-    """Modules that give a pair, a dictionary, nothing; one that runs twice,
-    one that never does."""
+    """Gives a pair, a dictionary, nothing; runs twice, and never."""
 
     def __init__(self):
         super().__init__()
@@ -94,7 +93,7 @@ def test_no_gradients_are_recorded_on_the_way():
 )
 def test_names_that_give_nothing(twins, name):
     """Neither these nor an error leave a hook."""
-    words = "a name such as twice .*" if name == "twise" else ""
+    words = {"twise": "a name such as twice .*"}.get(name, "")
     with pytest.raises(ValueError, match=f"{words}'{name}'"):
         record(twins, ["first", name], torch.randn(2, 3))
     with pytest.raises(RuntimeError, match="^on purpose$"):
@@ -155,8 +154,8 @@ The first that differs: tensor 2"""
 def test_the_bound():
     text = str(rows_of((ONE, ONE), (ONE, ONE), bound=0.00025))
     assert text.endswith("tensor 1  2×3    ≤ 2.5e-4\nAll 2 agree.")
-    found = rows_of((ONE, ONE - 0.25), bound=0.25)
-    assert found.first is None and found.rows[0].difference == 0.25
+    quarter = rows_of((ONE, ONE - 0.25), bound=0.25)
+    assert quarter.first is None and quarter.rows[0].difference == 0.25
     assert rows_of((ONE, ONE - 0.25), bound=0.2499).first == "tensor 0"
     assert rows_of((ONE, ONE), bound=0).first is None
 
@@ -203,9 +202,6 @@ def test_bad_input_is_named(options, words):
         rows_of((ONE, ONE), **options)
     with pytest.raises(ValueError, match="at least one pair"):
         rows_of()
-
-
-# Two models, and a bug in one of them.
 
 
 N_LAYERS = 2
@@ -289,8 +285,7 @@ BUGS = [
 @pytest.mark.parametrize("place", [0, N_LAYERS - 1])
 @pytest.mark.parametrize("plant, first", BUGS)
 def test_a_bug_is_found(models, plant, first, place):
-    family, ours, theirs = models
-    ours = copy.deepcopy(ours)
+    family, ours, theirs = copy.deepcopy(models)
     plant(ours, ours.blocks[place])
     found = diverge(family, ours, theirs, tokens_of(2, 9))
     assert found.first == first.format(place), found
