@@ -3,30 +3,15 @@
 import math
 
 import pytest
-from transformers import GPT2Config, LlamaConfig
+import theirs
+from transformers import GPT2Config
 
 from attnbook.families import SIZES, config_of
 from attnbook.gpt import GPTConfig
 
 SMALL = {
-    "gpt2": {
-        "model_type": "gpt2",
-        "vocab_size": 37,
-        "n_positions": 24,
-        "n_embd": 24,
-        "n_head": 4,
-        "n_layer": 2,
-    },
-    "llama": {
-        "model_type": "llama",
-        "vocab_size": 37,
-        "hidden_size": 24,
-        "intermediate_size": 41,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "max_position_embeddings": 64,
-    },
+    name: {"model_type": name, "vocab_size": theirs.VOCABULARY} | sizes
+    for name, sizes in theirs.SMALL.items()
 }
 DEFAULT = {"type": "default"}
 LINEAR = {"rope_theta": 5e5, "rope_type": "linear", "factor": 2.0}
@@ -72,8 +57,8 @@ REFUSED = [
     ("llama", {"rope_parameters": {"rope_theta": 0.5}}, "rotary_base"),
     (
         "llama",
-        {"rope_parameters": {"rope_theta": 50.0}, "rope_scaling": DEFAULT},
-        "rope_parameters and rope_scaling",
+        {"rope_parameters": LINEAR, "rope_scaling": DEFAULT},
+        "two name",
     ),
 ]
 
@@ -103,26 +88,18 @@ def test_the_base_wherever_it_stands(changes, base):
     assert config_of(SMALL["llama"] | changes).rotary_base == base
 
 
-def test_null_is_no():
+def test_null_is_no_and_two_names_that_agree_are_one():
     names = ("add_cross_attention", "pruned_heads", "n_inner", "layer_types")
-    nulls = dict.fromkeys(names)
-    assert config_of(SMALL["gpt2"] | nulls) == config_of(SMALL["gpt2"])
-
-
-def test_two_names_that_agree_are_one():
-    config = SMALL["gpt2"] | {"hidden_size": 24, "num_hidden_layers": 2}
+    twice = {"hidden_size": 24, "num_hidden_layers": 2}
+    config = SMALL["gpt2"] | dict.fromkeys(names) | twice
     before = dict(config)
     assert config_of(config) == config_of(SMALL["gpt2"])
     assert config == before
 
 
-@pytest.mark.parametrize(
-    "name, theirs", [("gpt2", GPT2Config), ("llama", LlamaConfig)]
-)
-def test_what_a_file_does_not_say_is_their_default(name, theirs):
-    sizes = {k: v for k, v in SMALL[name].items() if k != "model_type"}
-    ids = {"bos_token_id": 0, "eos_token_id": 0}
-    full = theirs(**sizes, **ids).to_dict()
+@pytest.mark.parametrize("name", SMALL)
+def test_what_a_file_does_not_say_is_their_default(name):
+    full = theirs.their_config(name).to_dict()
     assert config_of(SMALL[name]) == config_of(full)
     assert full.keys() > SMALL[name].keys()
 
