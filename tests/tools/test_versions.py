@@ -3,7 +3,6 @@ settings of pip that uv is told."""
 
 import re
 import tomllib
-from urllib.parse import urlsplit
 
 import install
 import pytest
@@ -24,11 +23,10 @@ def plain(name):
 
 
 def pins():
-    found = (re.match(r"([\w.-]+)==([^;\s]+)", p) for p in lines(PINS))
+    found = (
+        re.match(r"([\w.-]+)==([^;\s]+)", p) for p in lines("constraints.txt")
+    )
     return {plain(m[1]): m[2] for m in found}
-
-
-PINS = "constraints.txt"
 
 
 def test_uv_and_pip_are_asked_for_the_same():
@@ -36,10 +34,8 @@ def test_uv_and_pip_are_asked_for_the_same():
 
 
 def test_every_requirement_is_pinned():
-    asked = {
-        plain(re.match(r"[\w-]+", r)[0]) for r in lines("requirements.txt")
-    }
-    assert asked <= set(pins())
+    asked = (re.match(r"[\w-]+", r)[0] for r in lines("requirements.txt"))
+    assert set(map(plain, asked)) <= set(pins())
 
 
 def test_the_lock_has_the_pinned_versions():
@@ -47,7 +43,7 @@ def test_the_lock_has_the_pinned_versions():
     locked = {}
     for package in LOCK["package"]:
         locked.setdefault(package["name"], []).append(package.get("version"))
-    assert {n: v for n, v in pins().items() if v not in locked[n]} == {}
+    assert all(version in locked[name] for name, version in pins().items())
     assert {n for n, v in locked.items() if len(v) > 1} == {"soupsieve"}
 
 
@@ -70,17 +66,15 @@ def plain_line(requirement):
 
 
 def test_the_lock_names_public_hosts_alone():
-    addresses = re.findall(
-        r'"([a-z]+://[^"]+)"', (ROOT / "uv.lock").read_text()
-    )
-    hosts = {urlsplit(address).hostname for address in addresses}
+    text = (ROOT / "uv.lock").read_text()
+    hosts = set(re.findall(r'"[a-z]+://([^/"]+)', text))
     assert hosts == {"pypi.org", "files.pythonhosted.org"}
 
 
 def test_a_pin_names_the_python_it_needs():
     assert line("torch", "2.13.0+cpu", ">=3.11") == "torch==2.13.0"
-    assert line("a", "4", ">=3.11.5") == (
-        'a==4; python_full_version >= "3.11.5"'
+    assert 'a==4; python_full_version >= "3.11.5"' == line(
+        "a", "4", ">=3.11.5"
     )
 
 
@@ -146,12 +140,9 @@ def test_uv_installs_and_else_pip(calls, broken, way):
     assert ("--find-links /wheels" in made[-1]) == ("uv pip" in made[-1])
 
 
-def test_what_cannot_be_installed_fails(calls):
+def test_what_cannot_be_installed_fails(calls, monkeypatch):
     calls[1].add("install")
     assert install.main([]) == 1
-
-
-def test_an_old_python_is_refused(calls, monkeypatch, capsys):
+    calls[0].clear()
     monkeypatch.setattr(install.sys, "version_info", (3, 10, 4))
     assert install.main([]) == 2 and calls[0] == []
-    assert "3.11 or newer; got 3.10" in capsys.readouterr().err
