@@ -13,7 +13,9 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 from unittest import mock
 
 import matplotlib.pyplot as plt
@@ -47,9 +49,8 @@ def without_make() -> dict[str, str]:
 
 def by_notebook(paths: list[Path] | None = None) -> pytest.MarkDecorator:
     """A decorator: the test runs once for every notebook."""
-    return pytest.mark.parametrize(
-        "path", notebooks() if paths is None else paths, ids=lambda p: p.stem
-    )
+    paths = notebooks() if paths is None else paths
+    return pytest.mark.parametrize("path", paths, ids=lambda p: p.stem)
 
 
 def tags(cell: nbformat.NotebookNode) -> list[str]:
@@ -69,10 +70,7 @@ def lesson(path: Path) -> str:
     return "\n".join(c.source for c in code_cells(path) if not is_stub(c))
 
 
-@dataclass(frozen=True)
-class Exercise:
-    """An exercise of a chapter: its stub cell, its solution's code."""
-
+class Exercise(NamedTuple):
     task: str
     stub: str
     solution: str
@@ -86,12 +84,9 @@ def exercises(path: Path) -> list[Exercise]:
             assert not stub, f"{path.name}: an exercise has no solution"
             stub = cell.source
         elif "solution" in tags(cell):
-            assert stub, f"{path.name}: a solution follows no exercise"
             (task,) = re.findall(r"^check\.(\w+)\(", stub, re.M)
-            code = "\n".join(
-                re.findall(r"```python\n(.*?)```", cell.source, re.S)
-            )
-            found.append(Exercise(task, stub, code))
+            parts = re.findall(r"```python\n(.*?)```", cell.source, re.S)
+            found.append(Exercise(task, stub, "\n".join(parts)))
             stub = ""
     assert not stub, f"{path.name}: the last exercise has no solution"
     return found
@@ -106,9 +101,8 @@ def defined(source: str) -> set[str]:
 def used(source: str) -> set[str]:
     """The names and attributes that code uses."""
     nodes = list(ast.walk(ast.parse(source)))
-    return {n.id for n in nodes if isinstance(n, ast.Name)} | {
-        n.attr for n in nodes if isinstance(n, ast.Attribute)
-    }
+    names = {n.id for n in nodes if isinstance(n, ast.Name)}
+    return names | {n.attr for n in nodes if isinstance(n, ast.Attribute)}
 
 
 class Page:
@@ -139,11 +133,10 @@ class Page:
         tree = ast.parse(cell.source)
         if self.wrong:
             name, self.names["__wrong__"] = self.wrong
-            tree.body = [
-                s
-                for statement in tree.body
-                for s in (statement, *_rebound(statement, name))
-            ]
+            rebound = ast.parse(f"{name} = __wrong__").body
+            for n, statement in reversed([*enumerate(tree.body, start=1)]):
+                if getattr(statement, "name", None) == name:
+                    tree.body[n:n] = rebound
         place = f"{self.path.name}, code cell {number}"
         before = dict(self.names) if is_stub(cell) else {}
         code = compile(tree, place, "exec", optimize=int(not self.asserts))
@@ -155,13 +148,6 @@ class Page:
             plt.close("all")
         self.taken += [n for n, v in before.items() if self.names[n] is not v]
         return None
-
-
-def _rebound(statement: ast.stmt, name: str) -> list[ast.stmt]:
-    """After ``def name`` comes ``name = __wrong__``."""
-    if getattr(statement, "name", None) != name:
-        return []
-    return ast.parse(f"{name} = __wrong__").body
 
 
 @contextlib.contextmanager
@@ -178,18 +164,11 @@ def as_a_page() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Wrong:
-    """A wrong function that takes the place of a right one.
+    """A wrong function that takes the place of a right one."""
 
-    Attributes:
-        name: of the mistake.
-        task: the name of the right function on the page.
-        ours: the package's own, if it has one.
-        fn: the wrong function.
-    """
-
-    name: str
-    task: str
-    ours: Callable | None
+    name: str  # of the mistake
+    task: str  # the name of the right function on the page
+    ours: Callable | None  # the package's own, if it has one
     fn: Callable
 
 
@@ -200,12 +179,12 @@ class Noticed:
     kinds: tuple[str, ...]
     message: str
 
-    @staticmethod
-    def of(error: Exception | None) -> Noticed | None:
-        if error is None:
-            return None
-        kinds = tuple(kind.__name__ for kind in type(error).__mro__)
-        return Noticed(kinds, f"{kinds[0]}: {error}")
+
+def noticed(error: Exception | None) -> Noticed | None:
+    if error is None:
+        return None
+    kinds = tuple(kind.__name__ for kind in type(error).__mro__)
+    return Noticed(kinds, f"{kinds[0]}: {error}")
 
 
 def branches(path: Path, wrongs: list[Wrong]) -> dict[str, Noticed | None]:
@@ -213,9 +192,8 @@ def branches(path: Path, wrongs: list[Wrong]) -> dict[str, Noticed | None]:
 
     The page is run once, as far as there is a mistake to come; with each, it
     goes on from the cell in which the function is first defined, named or
-    called. Until there, the page with the mistake is the page without it.
-    What the page itself raises is under the empty name. The state before
-    each cell is kept by a process that waits there.
+    called. What the page itself raises is under the empty name. The state
+    before each cell is kept by a process that waits there.
     """
     return _in_a_process(lambda: _run_and_branch(path, wrongs))
 
@@ -223,29 +201,30 @@ def branches(path: Path, wrongs: list[Wrong]) -> dict[str, Noticed | None]:
 def _run_and_branch(path: Path, wrongs: list[Wrong]):
     torch.set_num_threads(1)  # a forked process has one
     page, waiting = Page(path), {wrong.name: wrong for wrong in wrongs}
-    noticed: dict[str, Noticed | None] = {"": None}
+    found: dict[str, Noticed | None] = {"": None}
     with as_a_page():
         for number, cell in enumerate(page.cells):
-            if not waiting or noticed[""]:
+            if not waiting or found[""]:
                 break
             here = defined(cell.source)
             possible = any(w.ours or w.task in here for w in waiting.values())
             kept = _Kept(page, number, waiting) if possible else None
             with _calls(waiting.values()) as called:
-                noticed[""] = Noticed.of(page.run_cell(number))
+                found[""] = noticed(page.run_cell(number))
             begun = [
                 name
                 for name, wrong in waiting.items()
                 if wrong.task in here
                 or (wrong.ours and wrong.task in used(cell.source))
-                or not called.isdisjoint(_codes(wrong.ours))
+                or called & _codes(wrong.ours)
             ]
-            noticed |= kept.go_on(begun) if kept else {}
+            found |= kept.go_on(begun) if kept else {}
             for name in begun:
                 del waiting[name]
-    return dict.fromkeys(waiting) | noticed
+    return dict.fromkeys(waiting) | found
 
 
+OURS = re.compile(r"attnbook(\.|$)")
 FORK = multiprocessing.get_context("fork")
 
 
@@ -274,7 +253,6 @@ class _Kept:
         self.theirs.close()
 
     def go_on(self, names: list[str]) -> dict[str, Noticed | None]:
-        """The errors of the rest of the page with each of these mistakes."""
         self.mine.send(names)
         found = self.mine.recv()
         self.process.join()
@@ -282,30 +260,20 @@ class _Kept:
 
     def _wait(self) -> None:
         self.mine.close()  # so that the end of the other process is seen
-        self.theirs.send(
-            {
-                name: _in_a_process(lambda name=name: self._with(name))
-                for name in self.theirs.recv()
-            }
-        )
+        found = {
+            name: _in_a_process(partial(self._with, self.wrongs[name]))
+            for name in self.theirs.recv()
+        }
+        self.theirs.send(found)
 
-    def _with(self, name: str) -> Noticed | None:
-        wrong = self.wrongs[name]
-        for module in [m for n, m in sys.modules.items() if _of_package(n)]:
-            _replace(vars(module), wrong)
-        _replace(self.page.names, wrong)
+    def _with(self, wrong: Wrong) -> Noticed | None:
+        modules = [m for n, m in sys.modules.items() if OURS.match(n)]
+        for names in (*map(vars, modules), self.page.names):
+            for name, value in list(names.items()):
+                if value is wrong.ours and value is not None:
+                    names[name] = wrong.fn
         self.page.wrong = wrong.task, wrong.fn
-        return Noticed.of(self.page.run(self.number))
-
-
-def _of_package(module: str) -> bool:
-    return module.partition(".")[0] == "attnbook"
-
-
-def _replace(names: dict, wrong: Wrong) -> None:
-    for name, value in list(names.items()):
-        if value is wrong.ours and value is not None:
-            names[name] = wrong.fn
+        return noticed(self.page.run(self.number))
 
 
 def _codes(fn: Callable | None) -> set[int]:

@@ -9,21 +9,6 @@ import pytest
 from browser import NAMES, find_chromium, serve
 
 
-@pytest.fixture
-def playwright(tmp_path):
-    """A stand-in whose own browser is not installed yet."""
-    own = tmp_path / "own" / "chrome"
-    return SimpleNamespace(chromium=SimpleNamespace(executable_path=str(own)))
-
-
-@pytest.fixture
-def no_system_browser(monkeypatch, tmp_path):
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    monkeypatch.setenv("PATH", str(folder))
-    return folder
-
-
 def install(path):
     path.parent.mkdir(exist_ok=True)
     path.write_text("#!/bin/sh\n")
@@ -31,20 +16,17 @@ def install(path):
 
 
 def test_the_systems_browser_comes_before_playwrights_own(
-    no_system_browser, playwright
+    tmp_path, monkeypatch
 ):
-    install(no_system_browser.parent / "own" / "chrome")
-    assert find_chromium(playwright).endswith("own/chrome")
-    for name in reversed(NAMES):
-        install(no_system_browser / name)
-        assert find_chromium(playwright) == str(no_system_browser / name)
-
-
-def test_without_a_browser_one_is_told_how_to_get_one(
-    no_system_browser, playwright
-):
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    own = tmp_path / "own" / "chrome"
+    chromium = SimpleNamespace(executable_path=str(own))
+    playwright = SimpleNamespace(chromium=chromium)
     with pytest.raises(RuntimeError, match="install"):
         find_chromium(playwright)
+    for path in (own, *(tmp_path / "bin" / n for n in reversed(NAMES))):
+        install(path)
+        assert find_chromium(playwright) == str(path)
 
 
 @pytest.fixture
@@ -61,14 +43,14 @@ def site(tmp_path):
 def get(address):
     """Status, headers and text of an answer."""
     try:
-        with urlopen(Request(address)) as answer:
-            status, headers = answer.status, answer.headers
-            body = answer.read()
+        answer = urlopen(Request(address))
     except HTTPError as error:
-        status, headers, body = error.code, error.headers, error.read()
-    if headers["Content-Encoding"] == "gzip":
+        answer = error
+    with answer:
+        body = answer.read()
+    if answer.headers["Content-Encoding"] == "gzip":
         body = gzip.decompress(body)
-    return status, headers, body
+    return answer.status, answer.headers, body
 
 
 @pytest.mark.parametrize("prefix", ["/", "/book/"])

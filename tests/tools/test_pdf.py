@@ -5,13 +5,11 @@ import pdf
 import pytest
 from pikepdf import Pdf
 
+URL = "https://github.com/OWNER/a-book"
 CONFIG = {
     "title": "A book & more",
     "author": "its authors",
-    "repository": {
-        "url": "https://github.com/OWNER/a-book",
-        "branch": "v1.2.0",
-    },
+    "repository": {"url": URL, "branch": "v1.2.0"},
     "html": {"extra_footer": "CC BY 4.0"},
 }
 TOC = {
@@ -67,13 +65,11 @@ def test_the_chapters_stand_in_the_order_of_the_book(document):
 
 
 def test_links_lead_into_the_document(document):
-    links = {
-        link.get_text(): link["href"] for link in document.select(".chapter a")
-    }
-    assert links["a"] == "#a--top"
-    assert links["b"] == "#b"
-    assert links["near"] == "#b--wings"
-    assert links["far"] == "https://example.org/a.html"
+    links = document.select(".chapter a")
+    found = {link.get_text(): link["href"] for link in links}
+    far = "https://example.org/a.html"
+    wanted = {"a": "#a--top", "b": "#b", "near": "#b--wings", "far": far}
+    assert found.items() >= wanted.items()
     assert pdf.lost_links(document) == []
 
 
@@ -98,15 +94,15 @@ def test_what_paper_cannot_use_is_left_out(document):
 @pytest.mark.parametrize(
     "old, new, lost",
     [
-        ('href="#wings"', 'href="#feet"', ["b--feet"]),
-        ('href="a.html#top"', 'href="a.html#end"', ["a--end"]),
-        ('id="try"', 'id="wings"', ["b--wings"]),
+        ('href="#wings"', 'href="#feet"', "b--feet"),
+        ('href="a.html#top"', 'href="a.html#end"', "a--end"),
+        ('id="try"', 'id="wings"', "b--wings"),
     ],
 )
 def test_lost_links_and_doubled_ids_are_found(site, old, new, lost):
     for page in site.glob("*.html"):
         page.write_text(page.read_text("utf-8").replace(old, new), "utf-8")
-    assert pdf.lost_links(pdf.assemble(site, CONFIG, TOC)) == lost
+    assert pdf.lost_links(pdf.assemble(site, CONFIG, TOC)) == [lost]
 
 
 def test_it_is_written_whole_without_the_hour(tmp_path):
