@@ -147,9 +147,8 @@ def _another(question):
     word = question.prompt[question.antecedent]
     if question.kind == "returning":
         return next(p for p in language.PLACES if p not in question.prompt)
-    if question.kind == "bank":
-        return "city" if word == "river" else "river"
-    return word.removesuffix("s") if word.endswith("s") else word + "s"
+    other = word.removesuffix("s") if word.endswith("s") else word + "s"
+    return {"river": "city", "city": "river"}.get(word, other)
 
 
 def test_no_short_cut_answers_returning(stories):
@@ -290,10 +289,9 @@ def test_the_towns_recipe_trains_as_it_did():
 
     def note(done, losses):
         found[:] = losses
-        if done == 20:
-            raise KeyboardInterrupt
+        assert done < 20
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(AssertionError):
         train(model, TOWN.batches, language.TOWN_RECIPE, on_step=note)
     assert found[0] == pytest.approx(4.908512, abs=1e-5)
     assert found[-1] == pytest.approx(3.127989, abs=1e-4)

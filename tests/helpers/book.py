@@ -12,7 +12,6 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -162,8 +161,7 @@ def as_a_page() -> Iterator[None]:
         yield
 
 
-@dataclass(frozen=True)
-class Wrong:
+class Wrong(NamedTuple):
     """A wrong function that takes the place of a right one."""
 
     name: str  # of the mistake
@@ -172,8 +170,7 @@ class Wrong:
     fn: Callable
 
 
-@dataclass(frozen=True)
-class Noticed:
+class Noticed(NamedTuple):
     """An error of a page, as it comes from another process."""
 
     kinds: tuple[str, ...]
@@ -195,7 +192,7 @@ def branches(path: Path, wrongs: list[Wrong]) -> dict[str, Noticed | None]:
     called. What the page itself raises is under the empty name. The state
     before each cell is kept by a process that waits there.
     """
-    return _in_a_process(lambda: _run_and_branch(path, wrongs))
+    return _kept(_run_and_branch)(path, wrongs)
 
 
 def _run_and_branch(path: Path, wrongs: list[Wrong]):
@@ -208,7 +205,8 @@ def _run_and_branch(path: Path, wrongs: list[Wrong]):
                 break
             here = defined(cell.source)
             possible = any(w.ours or w.task in here for w in waiting.values())
-            kept = _Kept(page, number, waiting) if possible else None
+            each = partial(_each, page, number, waiting)
+            kept = _kept(each) if possible else None
             with _calls(waiting.values()) as called:
                 found[""] = noticed(page.run_cell(number))
             begun = [
@@ -218,62 +216,55 @@ def _run_and_branch(path: Path, wrongs: list[Wrong]):
                 or (wrong.ours and wrong.task in used(cell.source))
                 or called & _codes(wrong.ours)
             ]
-            found |= kept.go_on(begun) if kept else {}
+            found |= kept(begun) if kept else {}
             for name in begun:
                 del waiting[name]
     return dict.fromkeys(waiting) | found
 
 
-OURS = re.compile(r"attnbook(\.|$)")
 FORK = multiprocessing.get_context("fork")
 
 
-def _in_a_process(work: Callable):
-    """What `work()` gives, done by a copy of this process."""
+def _kept(work: Callable) -> Callable:
+    """This process as it is now, kept by a copy that waits to be asked: what
+    comes back calls `work` there."""
     mine, theirs = FORK.Pipe()
-    process = FORK.Process(target=lambda: theirs.send(work()))
+
+    def wait():
+        mine.close()  # so that the end of the other process is seen
+        theirs.send(work(*theirs.recv()))
+
+    process = FORK.Process(target=wait)
     process.start()
     theirs.close()
-    try:
-        return mine.recv()
-    except EOFError:
-        raise RuntimeError("the copy of the process has died") from None
-    finally:
-        process.join()
+
+    def ask(*arguments):
+        try:
+            mine.send(arguments)
+            return mine.recv()
+        except EOFError:
+            raise RuntimeError("the copy of the process has died") from None
+        finally:
+            process.join()
+
+    return ask
 
 
-class _Kept:
-    """A page before one of its cells, kept by a process that waits."""
+def _each(page: Page, number: int, wrongs: dict, names: list[str]):
+    go_on = partial(_go_on, page, number)
+    return {name: _kept(go_on)(wrongs[name]) for name in names}
 
-    def __init__(self, page: Page, number: int, wrongs: dict) -> None:
-        self.page, self.number, self.wrongs = page, number, wrongs
-        self.mine, self.theirs = FORK.Pipe()
-        self.process = FORK.Process(target=self._wait)
-        self.process.start()
-        self.theirs.close()
 
-    def go_on(self, names: list[str]) -> dict[str, Noticed | None]:
-        self.mine.send(names)
-        found = self.mine.recv()
-        self.process.join()
-        return found
-
-    def _wait(self) -> None:
-        self.mine.close()  # so that the end of the other process is seen
-        found = {
-            name: _in_a_process(partial(self._with, self.wrongs[name]))
-            for name in self.theirs.recv()
-        }
-        self.theirs.send(found)
-
-    def _with(self, wrong: Wrong) -> Noticed | None:
-        modules = [m for n, m in sys.modules.items() if OURS.match(n)]
-        for names in (*map(vars, modules), self.page.names):
-            for name, value in list(names.items()):
-                if value is wrong.ours and value is not None:
-                    names[name] = wrong.fn
-        self.page.wrong = wrong.task, wrong.fn
-        return noticed(self.page.run(self.number))
+def _go_on(page: Page, number: int, wrong: Wrong) -> Noticed | None:
+    """The error of the rest of the page with a mistake."""
+    package = re.compile(r"attnbook(\.|$)")
+    modules = [m for n, m in sys.modules.items() if package.match(n)]
+    for names in (*map(vars, modules), page.names):
+        for name, value in list(names.items()):
+            if value is wrong.ours and value is not None:
+                names[name] = wrong.fn
+    page.wrong = wrong.task, wrong.fn
+    return noticed(page.run(number))
 
 
 def _codes(fn: Callable | None) -> set[int]:

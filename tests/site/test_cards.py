@@ -36,6 +36,11 @@ def said(name):
     return found
 
 
+def test_the_address_follows_from_the_repository(cards):
+    url = "https://github.com/Some-One/a-book"
+    assert cards.site_address(url) == "https://some-one.github.io/a-book/"
+
+
 @pytest.mark.parametrize("name", dict.fromkeys(NAMES))
 def test_a_page_names_its_address_and_its_card(cards, name):
     site = cards.site_address(repository()[0])

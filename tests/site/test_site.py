@@ -32,10 +32,6 @@ by_page = pytest.mark.parametrize(
 )
 
 
-def test_there_is_a_book():
-    assert len(pages()) > 15
-
-
 @by_page
 def test_nothing_is_fetched_from_another_host(page):
     urls = urls_of(page, LOADED)
@@ -75,18 +71,15 @@ def test_images_say_what_they_show(page):
 def test_a_notebook_opens_in_colab_and_binder():
     url, branch = repository()
     name = urlsplit(url).path.strip("/")
-    colab, binder = (
-        "https://colab.research.google.com/",
-        "https://mybinder.org/",
-    )
     starts = {
-        colab: f"{colab}github/{name}/blob/{branch}/chapters/",
-        binder: f"{binder}v2/gh/{name}/{branch}?urlpath=lab/tree/chapters/",
+        "https://colab.research.google.com/": f"github/{name}/blob/{branch}",
+        "https://mybinder.org/": f"v2/gh/{name}/{branch}?urlpath=lab/tree",
     }
     for page in pages():
         own = f"{page.stem}.ipynb"
         for host, start in starts.items():
             links = {u for u in urls_of(page, "a[href]") if u.startswith(host)}
+            start = f"{host}{start}/chapters/"
             opened = {link.removeprefix(start) for link in links}
             assert all((CHAPTERS / n).is_file() for n in opened), page.name
             assert own in opened or not (CHAPTERS / own).is_file(), page.name
@@ -94,11 +87,14 @@ def test_a_notebook_opens_in_colab_and_binder():
 
 def weight(files):
     """Bytes on the wire: text as gzip sends it, the rest as it is."""
-    packed = {".html", ".css", ".js"}
-    texts = [file.read_bytes() for file in files]
+    texts = {".html", ".css", ".js"}
     return sum(
-        len(gzip.compress(text, 6) if file.suffix in packed else text)
-        for file, text in zip(files, texts, strict=True)
+        len(
+            gzip.compress(f.read_bytes(), 6)
+            if f.suffix in texts
+            else f.read_bytes()
+        )
+        for f in files
     )
 
 
@@ -192,10 +188,10 @@ def test_a_notebook_can_set_the_formulas(page):
             assert re.search(r"\\begin|\\substack", latex), latex
 
 
-def test_katex_is_of_one_version():
+def test_katex_is_of_one_version_and_there_is_a_book():
     css = (ROOT / "site/vendor/katex/katex.min.css").read_text("utf-8")
-    [version] = re.findall(r'content:"(\d+\.\d+\.\d+)"', css)
-    assert version == sphinx_katex.katex_version
+    assert f'content:"{sphinx_katex.katex_version}"' in css
+    assert len(pages()) > 15
 
 
 def plain(formula):
@@ -240,8 +236,6 @@ def test_where_a_work_is_cited_the_text_names_author_and_year(page):
             text += part
             if link in part.parents:
                 break
-        text = re.sub(r"\s+", " ", text)[-160:]
-        assert any(
-            author in entry.get_text() and year in entry.get_text()
-            for author, year in AUTHOR_YEAR.findall(text)
-        ), text
+        text, work = re.sub(r"\s+", " ", text)[-160:], entry.get_text()
+        named = AUTHOR_YEAR.findall(text)
+        assert any(who in work and year in work for who, year in named), text

@@ -31,15 +31,14 @@ esac
 def folder(tmp_path, monkeypatch):
     for name in ("Makefile", "requirements.txt", "constraints.txt"):
         shutil.copy(ROOT / name, tmp_path)
-    for name in ("_config.yml", "_toc.yml", "references.bib"):
+    for name in (
+        *("_config.yml", "_toc.yml", "references.bib", "tools/build.py"),
+        *("site/page.py", "images/a.svg", "chapters/index.md"),
+        "chapters/04_scaled.ipynb",
+        "chapters/attnbook/teach/catalogue/c04_scaling.py",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    catalogue = "chapters/attnbook/teach/catalogue"
-    for name in ("site", "images", "tools", catalogue):
-        (tmp_path / name).mkdir(parents=True)
-    (tmp_path / catalogue / "c04_scaling.py").touch()
-    (tmp_path / "chapters" / "04_scaled.ipynb").touch()
-    (tmp_path / "tools" / "build.py").touch()
-    (tmp_path / "chapters" / "index.md").touch()
     python = tmp_path / "fake-python"
     python.write_text(PYTHON)
     python.chmod(0o755)
@@ -89,7 +88,6 @@ def newer(path):
     ],
 )
 def test_what_has_changed_is_done_again_and_no_more(folder, name, step):
-    (folder / name).touch()
     goal = "install" if step == INSTALL else "book"
     make(folder, "book")
     assert steps(folder, goal) == (True, [])
