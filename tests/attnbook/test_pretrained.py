@@ -103,7 +103,7 @@ def test_logits_agree_with_the_cache(pair, chunks, kept):
     tokens = tokens_of(3, 12)
     real = torch.arange(12) >= 12 - torch.tensor(kept)[:, None]
     expected = their_logits(theirs, tokens, real)
-    caches = [ours.new_cache(3), GrowingCache(ours.config.n_layers)]
+    caches = [ours.new_cache(3)]
     for cache in caches if real.all() else caches[:1]:
         parts = [
             ours(t, real=r, cache=cache)
