@@ -48,11 +48,7 @@ class Stages(NamedTuple):
 class SelfAttention(nn.Module):
     """One head of self-attention: each stage a method, in the order used.
 
-    Args:
-        d_v: width of a value, and so of the result; d_k if not given.
-        bias: whether the three projections add a bias.
-
-    Shapes: x (..., T, d_in) → context (..., T, d_v).
+    Shapes: x (..., T, d_in) → context (..., T, d_v); d_v is d_k if not given.
     """
 
     def __init__(
@@ -87,9 +83,9 @@ class SelfAttention(nn.Module):
             expect("bool", mask=(mask, "..."))
         q, k, v = self.project(x)
         check_inputs(q, k, v, mask)
-        scores = self.score(q, k)  # (..., T, T)
+        scores = self.score(q, k)
         masked = self.apply_mask(scores, mask)
-        weights = softmax(masked)  # (..., T, T)
+        weights = softmax(masked)
         return Stages(q, k, v, scores, masked, weights, weights @ v)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -112,13 +108,11 @@ class MultiHeadAttention(nn.Module):
 
     Args:
         d_model: width of the result, shared out among the n_heads heads.
-        d_in: width of the tokens x; d_model if not given.
-        d_memory: width of the tokens of the memory; d_in if not given.
-        dropout: probability that a weight, and then a component of the
-            result, is set to zero in training.
+        d_in, d_memory: widths of x (d_model) and of the memory (d_in).
+        dropout: of the weights, and then of the result, in training.
         rotary: whether queries and keys are rotated by their positions.
-        n_kv_heads: heads of keys and values, each shared by a group of
-            n_heads / n_kv_heads queries' heads; n_heads if not given.
+        n_kv_heads: heads of keys and values, each for a group of queries'
+            heads; n_heads if not given.
 
     Shapes: x (..., T, d_in), memory (..., S, d_memory) → (..., T, d_model).
 
@@ -148,9 +142,9 @@ class MultiHeadAttention(nn.Module):
         self.n_heads, self.n_kv_heads = n_heads, n_kv_heads
         self.dropout = number("dropout", dropout, at_least=0, below=1)
         self.rotary, self.rotary_base = rotary, rotary_base
-        d_shared = n_kv_heads * (d_model // n_heads)  # of all keys: H_kv·d_k
+        d_keys = n_kv_heads * (d_model // n_heads)  # H_kv·d_k
         self.query = nn.Linear(d_in, d_model, bias=bias)
-        self.key_value = nn.Linear(d_memory, 2 * d_shared, bias=bias)
+        self.key_value = nn.Linear(d_memory, 2 * d_keys, bias=bias)
         self.out = nn.Linear(d_model, d_model, bias=bias)  # W_O
 
     def project(
@@ -168,25 +162,20 @@ class MultiHeadAttention(nn.Module):
         if memory is None:
             memory = x
         elif self.rotary or cache is not None:
-            raise ValueError(
-                "a memory does not go with rotary positions or a cache; "
-                "expected none; got one"
-            )
+            wrong = "a memory is not for rotary or cached keys"
+            raise ValueError(f"{wrong}; expected none; got one")
         else:
-            check_tokens(
-                self.key_value.weight, "... S d_memory", memory, "memory"
-            )
+            weight = self.key_value.weight
+            check_tokens(weight, "... S d_memory", memory, "memory")
             expect(x=(x, "... T d_in"), memory=(memory, "... S d_memory"))
         q = split_heads(self.query(x), self.n_heads)
-        k, v = (
-            split_heads(a, self.n_kv_heads)
-            for a in self.key_value(memory).chunk(2, -1)
-        )
+        keys_values = self.key_value(memory).chunk(2, -1)
+        k, v = (split_heads(a, self.n_kv_heads) for a in keys_values)
         if self.rotary:
             if positions is None and cache is not None:
+                wrong = "rotary keys in a cache do not start at 0"
                 raise ValueError(
-                    "with a cache, rotary positions do not start at 0; "
-                    "expected positions (..., T); got none"
+                    f"{wrong}; expected positions (..., T); got none"
                 )
             if positions is None:
                 positions = torch.arange(x.shape[-2], device=x.device)
@@ -229,16 +218,13 @@ class MultiHeadAttention(nn.Module):
         causal: bool = False,
         **others: Any,
     ) -> WithWeights:
-        """The plain path, every step in the open; arguments of `forward`.
-
-        The weights are as they are before dropout.
-        """
+        """The plain path, as `forward`; the weights are before dropout."""
         q, k, v = self.project(x, memory, **others)
         _check_scores(mask, q, k)
         k, v = (repeat_heads(a, self.n_heads) for a in (k, v))
         if causal:
-            T, S = q.shape[-2], k.shape[-2]
-            mask = merge_causal(mask, T, S, device=q.device)
+            size = q.shape[-2], k.shape[-2]
+            mask = merge_causal(mask, *size, device=q.device)
         weights = weigh(q, k, mask=mask)  # (..., H, T, S)
         kept = F.dropout(weights, self.dropout, self.training)
         out = self.out(merge_heads(kept @ v))  # (..., T, d_model)
@@ -277,19 +263,14 @@ class TransformerBlock(nn.Module):
     Post-norm: norm(x + attention(x)), then norm(x + feed_forward(x)).
 
     Args:
-        d_ff: width inside the feed-forward layer, which has a default.
         norm_first: pre-norm (GPT-2) or post-norm (the first transformer).
-        cross: whether a cross-attention to a memory of width d_model stands
-            between the two, as in the decoder of a translator.
-        activation: of the feed-forward layer, one of `FEED_FORWARDS`.
-        norm, norm_eps: one of `NORMS`, and what is added inside its root.
-        bias: whether projections and norms have a bias.
-        dropout: in attention and feed-forward.
+        cross: whether a cross-attention to a memory stands between the two.
+        activation: one of `FEED_FORWARDS`, which is the feed-forward layer.
+        norm: one of `NORMS`.
         self_attention: `rotary`, `rotary_base` and `n_kv_heads`, which
             cross-attention does not have; see `MultiHeadAttention`.
 
-    Shapes: x (..., T, d_model), memory (..., S, d_model) →
-    (..., T, d_model).
+    Shapes: x (..., T, d_model), memory (..., S, d_model) → as x.
 
     Source: Vaswani et al. (2017), arXiv:1706.03762, figure 1; Xiong et al.
     (2020), arXiv:2002.04745, figure 1, for the two places of the norm.
@@ -341,11 +322,9 @@ class TransformerBlock(nn.Module):
         """
         cross, cross_norm = self.cross_attention, self.cross_norm
         if (memory is None) != (cross is None):
-            raise ValueError(
-                "memory and cross-attention do not fit; expected both or "
-                f"neither; got {'no' if memory is None else 'a'} memory, "
-                f"cross={cross is not None}"
-            )
+            got = "the memory" if cross is None else "cross-attention"
+            wrong = "memory and cross-attention go together; expected both"
+            raise ValueError(f"{wrong}; got {got} alone")
         x = self.add(x, self.attention, self.attention_norm, **self_attention)
         if cross is not None and cross_norm is not None:
             options = dict(memory=memory, mask=memory_mask)
