@@ -23,8 +23,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 class FeedForward(nn.Module):
     """Two matrices and an activation between them, for each token alone.
 
-    The width inside, d_ff, is 4 · d_model if not given. `activation` is one
-    of `ACTIVATIONS`; `dropout` falls on the result.
+    d_ff, the width inside, is 4 · d_model if not given.
 
     Source: Vaswani et al. (2017), arXiv:1706.03762, section 3.3.
     """

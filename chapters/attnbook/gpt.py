@@ -151,7 +151,11 @@ class GPT(nn.Module):
             ValueError: a token outside the vocabulary, too long a sequence,
                 a cache that does not match or is full; it is as it was.
         """
-        self._check(tokens, real)
+        expect("integer", tokens=(tokens, "B T"))
+        if real is not None:
+            expect(real=(real, "B T"), B=len(tokens), T=tokens.shape[1])
+        for token in torch.stack(tokens.aminmax()).tolist():
+            whole("a token", token, at_least=0, below=self.config.vocab_size)
         places = part = None
         if cache is not None:
             places = cache.place(len(tokens), tokens.shape[1], real)
@@ -167,14 +171,6 @@ class GPT(nn.Module):
         if cache is not None and places is not None:
             cache.commit(places)
         return logits
-
-    def _check(self, tokens, real):
-        expect("integer", tokens=(tokens, "B T"))
-        if real is not None:
-            B, T = tokens.shape
-            expect(real=(real, "B T"), B=B, T=T)
-        for token in torch.stack(tokens.aminmax()).tolist():
-            whole("a token", token, at_least=0, below=self.config.vocab_size)
 
     def _plan(self, tokens, real, places):
         """Who stands where, and who may look at whom, for the blocks."""

@@ -1,7 +1,6 @@
 """Layers: the blocks that hold weights, on the functions of `attention`.
 
-`bias=True`, torch's and GPT-2's choice, is the default wherever a layer may
-have a bias.
+`bias=True`, torch's and GPT-2's choice, is the default everywhere.
 """
 
 from __future__ import annotations
@@ -73,9 +72,7 @@ class SelfAttention(nn.Module):
 
     def apply_mask(self, scores: Tensor, mask: Tensor | None) -> Tensor:
         """Scores with −∞ wherever the boolean mask is False; a new tensor."""
-        if mask is None:
-            return scores
-        return scores.masked_fill(~mask, -torch.inf)
+        return scores if mask is None else scores.masked_fill(~mask, -math.inf)
 
     def stages(self, x: Tensor, mask: Tensor | None = None) -> Stages:
         """Every tensor on the way; `mask` is boolean, True = may attend."""
@@ -103,8 +100,7 @@ class WithWeights(NamedTuple):
 class MultiHeadAttention(nn.Module):
     """Several heads side by side, and the matrix W_O that mixes them.
 
-    With one input it is self-attention; with a `memory` the queries come
-    from x, the keys and values from the memory: cross-attention.
+    With a `memory`, which gives keys and values, it is cross-attention.
 
     Args:
         d_model: width of the result, shared out among the n_heads heads.
@@ -115,7 +111,6 @@ class MultiHeadAttention(nn.Module):
             heads; n_heads if not given.
 
     Shapes: x (..., T, d_in), memory (..., S, d_memory) → (..., T, d_model).
-
     Source: Vaswani et al. (2017), arXiv:1706.03762, section 3.2.2; Ainslie
     et al. (2023), arXiv:2305.13245, for the shared keys and values.
     """
@@ -154,10 +149,7 @@ class MultiHeadAttention(nn.Module):
         positions: Tensor | None = None,
         cache: LayerCache | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """q (..., H, T, d_k), k and v (..., H_kv, S, d_k), rotated if asked.
-
-        With a cache, k and v are those of the earlier tokens too.
-        """
+        """q (..., H, T, d_k); k, v (..., H_kv, S, d_k), also of the cache."""
         check_tokens(self.query.weight, "... T d_in", x)
         if memory is None:
             memory = x
@@ -196,11 +188,9 @@ class MultiHeadAttention(nn.Module):
     ) -> Tensor:
         """The fast path, by a fused kernel: (..., T, d_model).
 
-        Args:
-            mask: boolean or added; broadcasts to (..., H, T, S).
-            causal: forbid later keys too.
-            positions: integers (..., T), for rotary; 0, 1, … if not given.
-            cache: takes in the new keys and values and gives back all.
+        `mask`, boolean or added, broadcasts to (..., H, T, S); `causal`
+        forbids later keys too; `positions` (..., T) are for rotary, 0, 1, …
+        if not given; `cache` holds the earlier keys and values.
         """
         q, k, v = self.project(x, memory, positions, cache)
         _check_scores(mask, q, k)
@@ -265,13 +255,10 @@ class TransformerBlock(nn.Module):
     Args:
         norm_first: pre-norm (GPT-2) or post-norm (the first transformer).
         cross: whether a cross-attention to a memory stands between the two.
-        activation: one of `FEED_FORWARDS`, which is the feed-forward layer.
-        norm: one of `NORMS`.
-        self_attention: `rotary`, `rotary_base` and `n_kv_heads`, which
-            cross-attention does not have; see `MultiHeadAttention`.
+        activation, norm: names in `FEED_FORWARDS` and `NORMS`.
+        self_attention: `rotary`, `rotary_base`, `n_kv_heads` for it alone.
 
     Shapes: x (..., T, d_model), memory (..., S, d_model) → as x.
-
     Source: Vaswani et al. (2017), arXiv:1706.03762, figure 1; Xiong et al.
     (2020), arXiv:2002.04745, figure 1, for the two places of the norm.
     """
@@ -296,15 +283,13 @@ class TransformerBlock(nn.Module):
         new_attention = partial(
             MultiHeadAttention, d_model, n_heads, bias=bias, dropout=dropout
         )
-        one_of("activation", activation, FEED_FORWARDS)
+        new_ff = FEED_FORWARDS[one_of("activation", activation, FEED_FORWARDS)]
         self.norm_first = norm_first
         self.attention = new_attention(**self_attention)
         self.attention_norm = new_norm()
         self.cross_attention = new_attention() if cross else None
         self.cross_norm = new_norm() if cross else None
-        self.feed_forward = FEED_FORWARDS[activation](
-            d_model, d_ff, bias=bias, dropout=dropout
-        )
+        self.feed_forward = new_ff(d_model, d_ff, bias=bias, dropout=dropout)
         self.feed_forward_norm = new_norm()
 
     def forward(
@@ -317,8 +302,7 @@ class TransformerBlock(nn.Module):
     ) -> Tensor:
         """The stream after the block: (..., T, d_model).
 
-        `memory_mask` goes to cross-attention; `mask`, `causal`, `positions`
-        and `cache` to self-attention, see `MultiHeadAttention.forward`.
+        `memory_mask` is for cross-attention, all others for self-attention.
         """
         cross, cross_norm = self.cross_attention, self.cross_norm
         if (memory is None) != (cross is None):
@@ -327,8 +311,7 @@ class TransformerBlock(nn.Module):
             raise ValueError(f"{wrong}; got {got} alone")
         x = self.add(x, self.attention, self.attention_norm, **self_attention)
         if cross is not None and cross_norm is not None:
-            options = dict(memory=memory, mask=memory_mask)
-            x = self.add(x, cross, cross_norm, **options)
+            x = self.add(x, cross, cross_norm, memory=memory, mask=memory_mask)
         return self.add(x, self.feed_forward, self.feed_forward_norm)
 
     def add(

@@ -62,15 +62,12 @@ def padding_mask(
     """
     one_of("side", side, ("left", "right"))
     if not isinstance(lengths, Tensor):
-        lengths = [whole("a length", n) for n in lengths]
-        lengths = torch.tensor(lengths, dtype=torch.int64)
+        lengths = torch.tensor([whole("a length", n) for n in lengths]).long()
     expect("integer", lengths=(lengths, "B"))
     whole("the shortest length", int(lengths.min()), at_least=0)
-    longest = int(lengths.max())
-    place = torch.arange(longest, device=lengths.device)[None, :]  # (1, S)
-    if side == "right":
-        return place < lengths[:, None]  # (B, S)
-    return place >= longest - lengths[:, None]  # (B, S)
+    place = torch.arange(int(lengths.max()), device=lengths.device)  # (S,)
+    place = place if side == "right" else place.flip(0)
+    return place < lengths[:, None]  # (B, S)
 
 
 def combine(*masks: Tensor) -> Tensor:
@@ -110,8 +107,7 @@ def convert(
     may = {"multihead": False, "transformers": 1, "additive": 0}
     allowed = mask == may.get(source, True)
     if target == "additive":
-        dtype = torch.float32 if dtype is None else dtype
-        zeros = torch.zeros(allowed.shape, dtype=dtype, device=mask.device)
+        zeros = torch.zeros_like(mask, dtype=dtype or torch.float32)
         expect("float", additive=(zeros, "..."))
         return zeros.masked_fill(~allowed, -torch.inf)
     if target == "multihead":
@@ -138,9 +134,8 @@ def check_mask(mask: Tensor, shape: tuple[int, ...]) -> None:
     try:
         mask.expand(shape)
     except RuntimeError:
-        fit = f"expected a shape that broadcasts to {shape}"
-        got = f"got {tuple(mask.shape)}"
-        raise ValueError(f"mask does not fit; {fit}; {got}") from None
+        wrong = f"mask does not fit; expected what broadcasts to {shape}"
+        raise ValueError(f"{wrong}; got {tuple(mask.shape)}") from None
     # NaN is not below +∞ either.
     if mask.is_floating_point() and not (mask < torch.inf).all():
         got = mask[~(mask < torch.inf)][0].item()

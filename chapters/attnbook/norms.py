@@ -21,7 +21,6 @@ def layer_norm(
 
     The variance is the biased one, Σ (x − mean)² / d; `eps` is in the root.
     Shapes: x (..., d), weight and bias (d,) → (..., d).
-
     Source: Ba, Kiros and Hinton (2016), arXiv:1607.06450, equation 4.
     """
     centred = x - x.mean(-1, keepdim=True)
@@ -36,7 +35,6 @@ def rms_norm(
 ) -> Tensor:
     """Root mean square 1 over the last axis, then stretched: no mean taken.
     Shapes: x (..., d), weight (d,) → (..., d).
-
     Source: Zhang and Sennrich (2019), arXiv:1910.07467, equation 4.
     """
     normal = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)

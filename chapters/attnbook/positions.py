@@ -25,7 +25,6 @@ def sinusoidal(
 
     Component pair i of position p is sin and cos of p / base^(2i / width).
     Shapes: positions (..., T), integers → (..., T, width), float64.
-
     Source: Vaswani et al. (2017), arXiv:1706.03762, section 3.5.
     """
     angles = rotary_angles(positions, width, base=base)  # (..., T, width/2)
@@ -38,7 +37,6 @@ def rotary_angles(
     """The angle of each pair of components, p · base^(−2i / width), radians.
 
     Shapes: positions (..., T), integers → (..., T, width / 2), float64.
-
     Source: Su et al. (2021), arXiv:2104.09864, equation 15.
     """
     expect("integer", positions=(positions, "..."))
@@ -53,7 +51,6 @@ def rotate(x: Tensor, angles: Tensor, *, layout: str = "half") -> Tensor:
 
     The product of a rotated query and key knows of their distance alone.
     Shapes: x (..., T, d), angles broadcast to (..., T, d / 2) → as x.
-
     Source: Su et al. (2021), arXiv:2104.09864, equation 34.
     """
     one_of("layout", layout, LAYOUTS)
@@ -63,19 +60,17 @@ def rotate(x: Tensor, angles: Tensor, *, layout: str = "half") -> Tensor:
     shapes = dict(x=(x, "... d"), angles=(angles, "... pairs"))
     expect(**shapes, d=2 * pairs, pairs=pairs)
     cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    a, b = x.chunk(2, -1) if layout == "half" else (x[..., 0::2], x[..., 1::2])
+    turned = [a * cos - b * sin, a * sin + b * cos]  # (..., T, d/2) each
     if layout == "half":
-        a, b = x.chunk(2, -1)  # (..., T, d/2) each
-        return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
-    a, b = x[..., 0::2], x[..., 1::2]  # (..., T, d/2) each
-    turned = torch.stack([a * cos - b * sin, a * sin + b * cos], -1)
-    return turned.flatten(-2)  # (..., T, d)
+        return torch.cat(turned, -1)
+    return torch.stack(turned, -1).flatten(-2)  # (..., T, d)
 
 
 def half_order(width: int) -> Tensor:
     """The permutation from the interleaved layout to the half one.
 
-    ``x[..., half_order(d)]`` brings the even components of x to the front:
-    rotating that in the half layout is the interleaved rotation, permuted.
+    ``x[..., half_order(d)]`` brings the even components of x to the front.
     """
     _check_even(width)
     return torch.arange(width).view(-1, 2).T.flatten()
