@@ -28,10 +28,9 @@ class Attention(NamedTuple):
 def softmax(scores: Tensor, dim: int = -1) -> Tensor:
     """Positive weights that sum to one: exp(s) / Σ exp(s) along `dim`.
 
-    The largest score is subtracted first, which changes nothing in the
-    result and keeps exp from overflowing. A score of −∞ gets weight 0. Where
-    every score is −∞ there is nothing to average, and the weights are 0;
-    `torch.softmax` gives NaN there. A NaN makes all weights beside it NaN.
+    The largest score is subtracted first: exp cannot overflow, and the result
+    is the same. A score of −∞ gets weight 0, also where every score is −∞
+    (`torch.softmax` gives NaN there). A NaN makes all weights beside it NaN.
 
     Raises:
         TypeError: scores that are no floating-point tensor.
@@ -40,16 +39,10 @@ def softmax(scores: Tensor, dim: int = -1) -> Tensor:
     expect("float", scores=(scores, "..."))
     dim = whole("dim", dim, at_least=-scores.ndim, below=scores.ndim)
     if scores.shape[dim] == 0:
-        raise ValueError(
-            "the softmax of an empty sequence; expected at least one score "
-            f"along dim {dim}; got scores {tuple(scores.shape)}"
-        )
+        raise ValueError(f"dim {dim} is empty; expected scores; got none")
     peak = scores.detach().amax(dim, keepdim=True)
     if not peak.is_meta and (peak == torch.inf).any():
-        raise ValueError(
-            "scores contain +inf; expected numbers or −inf; got "
-            f"{int((scores == torch.inf).sum())} of them"
-        )
+        raise ValueError("scores have +inf; expected less than it; got +inf")
     peak = peak.masked_fill(peak == -torch.inf, 0)
     exp = (scores - peak).exp()
     total = exp.sum(dim, keepdim=True)
@@ -67,10 +60,9 @@ def scaled_dot_product_attention(
     """softmax(q kᵀ · scale + mask) v, every step in the open.
 
     Args:
-        mask: boolean, True where a query may attend, or floating-point,
-            added to the scaled scores. A query that may attend to no key
-            gets zero weights and a zero context.
-        scale: what the scores are multiplied by; 1/√d_k if not given.
+        mask: boolean, True = may attend, or floating-point, added to the
+            scores. A query that may attend to no key gets zeros.
+        scale: 1/√d_k if not given.
 
     Shapes: q (..., T, d_k), k (..., S, d_k), v (..., S, d_v); the mask
     broadcasts to (..., T, S).
@@ -78,7 +70,7 @@ def scaled_dot_product_attention(
     Raises:
         TypeError: inputs that are not floating-point tensors of one type.
         ValueError: shapes that do not fit, an empty sequence, numbers that
-            are not finite (−∞ in a mask is), scores that overflow.
+            are not finite (−∞ in a mask may be), scores that overflow.
 
     Source: Vaswani et al. (2017), arXiv:1706.03762, equation 1.
     """
@@ -103,8 +95,7 @@ def weigh(
 
 
 def fused_attention(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
-    """The same context by torch's fused kernels, which keep no weights;
-    `mask` and `scale` as above."""
+    """The same context by torch's fused kernels, which keep no weights."""
     check_inputs(q, k, v, **options)
     return check_finite("context", attend(q, k, v, **options))
 
@@ -121,18 +112,12 @@ def attend(
 ) -> Tensor:
     """`fused_attention` for inputs known to be good; layers call it.
 
-    What torch gives for a query that may attend to no key depends on its
-    version and backend: such a row is computed with every key allowed, then
-    set to zero, so that neither the value nor the gradient is ever NaN.
-
-    Args:
-        causal: forbid later keys too; the queries are the last T of the S
-            positions. Kernels know this pattern without a mask if T = S.
-        dropout: probability that a weight is set to zero.
+    A query that may attend to no key is computed with every key allowed, then
+    set to zero: neither value nor gradient is NaN in any version of torch.
+    `causal` forbids later keys too; the queries are the last T positions.
 
     Shapes: q (..., H, T, d_k), k (..., H_kv, S, d_k), v (..., H_kv, S, d_v)
-    → (..., H, T, d_v), heads of keys repeated as by `repeat_heads`; heads
-    may be missing in all three.
+    → (..., H, T, d_v); heads may be missing in all three.
     """
     T, S = q.shape[-2], k.shape[-2]
     shared = min(q.ndim, k.ndim) > 2 and 1 < k.shape[-3] < q.shape[-3]
@@ -209,8 +194,6 @@ def check_inputs(
 def check_finite(name: str, x: Tensor) -> Tensor:
     """The tensor, if there is no NaN and no infinity in it."""
     if not x.isfinite().all():
-        raise ValueError(
-            f"{name} contains NaN or infinity; expected finite numbers; got "
-            f"{int((~x.isfinite()).sum())} others in {tuple(x.shape)}"
-        )
+        wrong, got = f"{name} contains NaN or inf", x[~x.isfinite()][0].item()
+        raise ValueError(f"{wrong}; expected finite numbers; got {got}")
     return x

@@ -23,10 +23,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 class FeedForward(nn.Module):
     """Two matrices and an activation between them, for each token alone.
 
-    Args:
-        d_ff: width inside; 4 · d_model if not given.
-        activation: one of `ACTIVATIONS`; GPT-2 uses "gelu_tanh".
-        dropout: probability that a component of the result is set to zero.
+    d_ff, the width inside, is 4 · d_model if not given.
 
     Source: Vaswani et al. (2017), arXiv:1706.03762, section 3.3.
     """
@@ -51,15 +48,14 @@ class FeedForward(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(..., d_model) → (..., d_ff) → (..., d_model)."""
         check_tokens(self.up.weight, "... d_model", x)
-        inner = ACTIVATIONS[self.activation](self.up(x))  # (..., d_ff)
+        inner = ACTIVATIONS[self.activation](self.up(x))
         return F.dropout(self.down(inner), self.dropout, self.training)
 
 
 class SwiGLU(nn.Module):
     """A feed-forward layer with a gate: down(silu(gate(x)) * up(x)).
 
-    Without a `d_ff` it is ⅔ · 4 · d_model, rounded, with which three
-    matrices hold as much as two.
+    d_ff is ⅔ · 4 · d_model if not given: three matrices hold as much as two.
 
     Source: Shazeer (2020), arXiv:2002.05202, equation 6.
     """

@@ -38,9 +38,7 @@ class GPTConfig:
         "gelu_tanh", "of the feed-forward layers", choices=FEED_FORWARDS
     )
     initial_std: float = option(0.02, "deviation of a new matrix", above=0)
-    n_kv_heads: int | None = option(
-        None, "heads of keys and values; n_heads if not given", at_least=1
-    )
+    n_kv_heads: int | None = option(None, "heads of keys/values", at_least=1)
     d_ff: int | None = option(None, "inner width of blocks", at_least=1)
     norm: str = option("layer", "kind of norm", choices=NORMS)
     norm_eps: float = option(1e-5, "added inside the norms' root", at_least=0)
@@ -49,9 +47,8 @@ class GPTConfig:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        check_heads(
-            self.d_model, self.n_heads, self.n_kv_heads or self.n_heads
-        )
+        heads = self.n_heads
+        check_heads(self.d_model, heads, self.n_kv_heads or heads)
 
     def parameter_count(self) -> int:
         """How many numbers a `GPT` of these sizes learns, by formula."""
@@ -69,9 +66,7 @@ class GPTConfig:
 
 
 class GPT(nn.Module):
-    """A language model: tokens in, scores for each next token out.
-
-    Shapes: tokens (B, T), integers → logits (B, T, vocab_size).
+    """A language model: tokens (B, T) → logits (B, T, vocab_size).
 
     Source: Radford et al. (2019), "Language Models are Unsupervised
     Multitask Learners": GPT-2.
@@ -110,12 +105,9 @@ class GPT(nn.Module):
         self._initialise()
 
     def _initialise(self) -> None:
-        """Small weights, so that the first guess is nearly uniform.
-
-        What writes to the residual stream starts smaller by √(2 n_layers),
-        as that many such terms are added up.
-        """
+        """Small weights, so that the first guess is nearly uniform."""
         std = self.config.initial_std
+        # Of the 2 · n_layers terms that the residual stream adds up.
         added = std / math.sqrt(2 * self.config.n_layers)
         for name, parameter in self.named_parameters():
             if name.endswith(("out.weight", "down.weight")):
@@ -149,10 +141,9 @@ class GPT(nn.Module):
         """Logits of the token after each: (B, T, vocab_size).
 
         Args:
-            real: True at real tokens, False at padding, (B, T). Positions
-                count real tokens. What comes out at padding means nothing.
-            cache: keys and values of earlier tokens; the new ones are put
-                in, where each row of it ends.
+            real: False at padding, (B, T); positions count real tokens, and
+                what comes out at padding means nothing.
+            cache: keys and values of earlier tokens, and then of these.
             last: after each row's last real token only: (B, 1, vocab_size).
 
         Raises:
@@ -160,7 +151,11 @@ class GPT(nn.Module):
             ValueError: a token outside the vocabulary, too long a sequence,
                 a cache that does not match or is full; it is as it was.
         """
-        self._check(tokens, real)
+        expect("integer", tokens=(tokens, "B T"))
+        if real is not None:
+            expect(real=(real, "B T"), B=len(tokens), T=tokens.shape[1])
+        for token in torch.stack(tokens.aminmax()).tolist():
+            whole("a token", token, at_least=0, below=self.config.vocab_size)
         places = part = None
         if cache is not None:
             places = cache.place(len(tokens), tokens.shape[1], real)
@@ -176,14 +171,6 @@ class GPT(nn.Module):
         if cache is not None and places is not None:
             cache.commit(places)
         return logits
-
-    def _check(self, tokens, real):
-        expect("integer", tokens=(tokens, "B T"))
-        if real is not None:
-            B, T = tokens.shape
-            expect(real=(real, "B T"), B=B, T=T)
-        for token in torch.stack(tokens.aminmax()).tolist():
-            whole("a token", token, at_least=0, below=self.config.vocab_size)
 
     def _plan(self, tokens, real, places):
         """Who stands where, and who may look at whom, for the blocks."""
@@ -217,8 +204,7 @@ class GPT(nn.Module):
         return dict(positions=positions, mask=mask, causal=causal)
 
     def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
-        """The start of the residual stream: (B, T, d_model); the positions
-        are (B, T), or (T,) for all sequences."""
+        """The residual stream's start, (B, T, d_model); positions (..., T)."""
         x = self.token_embedding(tokens.long())
         if self.position_embedding is not None:
             x = x + self.position_embedding(positions)
@@ -229,22 +215,16 @@ class GPT(nn.Module):
         return F.dropout(x, self.config.dropout, self.training)
 
     def unembed(self, x: Tensor) -> Tensor:
-        """Logits: how well the stream matches each token's embedding, or
-        the head's row for it where the two are not tied.
-        """
-        x = self.norm(x)
-        if self.head is not None:
-            return self.head(x)
-        return F.linear(x, self.token_embedding.weight)
+        """Logits: how well the stream matches each token's row of the head."""
+        x, tied = self.norm(x), self.token_embedding.weight
+        return F.linear(x, tied) if self.head is None else self.head(x)
 
     def loss(
         self, tokens: Tensor, targets: Tensor, *, real: Tensor | None = None
     ) -> Tensor:
         """Mean cross-entropy in nats over the targets that are not −100."""
-        logits = self(tokens, real=real)
-        return F.cross_entropy(
-            logits.flatten(0, 1), targets.flatten(), ignore_index=-100
-        )
+        logits = self(tokens, real=real).flatten(0, 1)
+        return F.cross_entropy(logits, targets.flatten(), ignore_index=-100)
 
 
 def last_real(x: Tensor, real: Tensor | None) -> Tensor:

@@ -1,7 +1,6 @@
 """Layers: the blocks that hold weights, on the functions of `attention`.
 
-`bias=True`, torch's and GPT-2's choice, is the default wherever a layer may
-have a bias.
+`bias=True`, torch's and GPT-2's choice, is the default everywhere.
 """
 
 from __future__ import annotations
@@ -48,11 +47,7 @@ class Stages(NamedTuple):
 class SelfAttention(nn.Module):
     """One head of self-attention: each stage a method, in the order used.
 
-    Args:
-        d_v: width of a value, and so of the result; d_k if not given.
-        bias: whether the three projections add a bias.
-
-    Shapes: x (..., T, d_in) → context (..., T, d_v).
+    Shapes: x (..., T, d_in) → context (..., T, d_v); d_v is d_k if not given.
     """
 
     def __init__(
@@ -77,9 +72,7 @@ class SelfAttention(nn.Module):
 
     def apply_mask(self, scores: Tensor, mask: Tensor | None) -> Tensor:
         """Scores with −∞ wherever the boolean mask is False; a new tensor."""
-        if mask is None:
-            return scores
-        return scores.masked_fill(~mask, -torch.inf)
+        return scores if mask is None else scores.masked_fill(~mask, -math.inf)
 
     def stages(self, x: Tensor, mask: Tensor | None = None) -> Stages:
         """Every tensor on the way; `mask` is boolean, True = may attend."""
@@ -87,9 +80,9 @@ class SelfAttention(nn.Module):
             expect("bool", mask=(mask, "..."))
         q, k, v = self.project(x)
         check_inputs(q, k, v, mask)
-        scores = self.score(q, k)  # (..., T, T)
+        scores = self.score(q, k)
         masked = self.apply_mask(scores, mask)
-        weights = softmax(masked)  # (..., T, T)
+        weights = softmax(masked)
         return Stages(q, k, v, scores, masked, weights, weights @ v)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -107,21 +100,17 @@ class WithWeights(NamedTuple):
 class MultiHeadAttention(nn.Module):
     """Several heads side by side, and the matrix W_O that mixes them.
 
-    With one input it is self-attention; with a `memory` the queries come
-    from x, the keys and values from the memory: cross-attention.
+    With a `memory`, which gives keys and values, it is cross-attention.
 
     Args:
         d_model: width of the result, shared out among the n_heads heads.
-        d_in: width of the tokens x; d_model if not given.
-        d_memory: width of the tokens of the memory; d_in if not given.
-        dropout: probability that a weight, and then a component of the
-            result, is set to zero in training.
+        d_in, d_memory: widths of x (d_model) and of the memory (d_in).
+        dropout: of the weights, and then of the result, in training.
         rotary: whether queries and keys are rotated by their positions.
-        n_kv_heads: heads of keys and values, each shared by a group of
-            n_heads / n_kv_heads queries' heads; n_heads if not given.
+        n_kv_heads: heads of keys and values, each for a group of queries'
+            heads; n_heads if not given.
 
     Shapes: x (..., T, d_in), memory (..., S, d_memory) → (..., T, d_model).
-
     Source: Vaswani et al. (2017), arXiv:1706.03762, section 3.2.2; Ainslie
     et al. (2023), arXiv:2305.13245, for the shared keys and values.
     """
@@ -148,9 +137,9 @@ class MultiHeadAttention(nn.Module):
         self.n_heads, self.n_kv_heads = n_heads, n_kv_heads
         self.dropout = number("dropout", dropout, at_least=0, below=1)
         self.rotary, self.rotary_base = rotary, rotary_base
-        d_shared = n_kv_heads * (d_model // n_heads)  # of all keys: H_kv·d_k
+        d_keys = n_kv_heads * (d_model // n_heads)  # H_kv·d_k
         self.query = nn.Linear(d_in, d_model, bias=bias)
-        self.key_value = nn.Linear(d_memory, 2 * d_shared, bias=bias)
+        self.key_value = nn.Linear(d_memory, 2 * d_keys, bias=bias)
         self.out = nn.Linear(d_model, d_model, bias=bias)  # W_O
 
     def project(
@@ -160,33 +149,25 @@ class MultiHeadAttention(nn.Module):
         positions: Tensor | None = None,
         cache: LayerCache | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """q (..., H, T, d_k), k and v (..., H_kv, S, d_k), rotated if asked.
-
-        With a cache, k and v are those of the earlier tokens too.
-        """
+        """q (..., H, T, d_k); k, v (..., H_kv, S, d_k), also of the cache."""
         check_tokens(self.query.weight, "... T d_in", x)
         if memory is None:
             memory = x
         elif self.rotary or cache is not None:
-            raise ValueError(
-                "a memory does not go with rotary positions or a cache; "
-                "expected none; got one"
-            )
+            wrong = "a memory is not for rotary or cached keys"
+            raise ValueError(f"{wrong}; expected none; got one")
         else:
-            check_tokens(
-                self.key_value.weight, "... S d_memory", memory, "memory"
-            )
+            weight = self.key_value.weight
+            check_tokens(weight, "... S d_memory", memory, "memory")
             expect(x=(x, "... T d_in"), memory=(memory, "... S d_memory"))
         q = split_heads(self.query(x), self.n_heads)
-        k, v = (
-            split_heads(a, self.n_kv_heads)
-            for a in self.key_value(memory).chunk(2, -1)
-        )
+        keys_values = self.key_value(memory).chunk(2, -1)
+        k, v = (split_heads(a, self.n_kv_heads) for a in keys_values)
         if self.rotary:
             if positions is None and cache is not None:
+                wrong = "rotary keys in a cache do not start at 0"
                 raise ValueError(
-                    "with a cache, rotary positions do not start at 0; "
-                    "expected positions (..., T); got none"
+                    f"{wrong}; expected positions (..., T); got none"
                 )
             if positions is None:
                 positions = torch.arange(x.shape[-2], device=x.device)
@@ -207,11 +188,9 @@ class MultiHeadAttention(nn.Module):
     ) -> Tensor:
         """The fast path, by a fused kernel: (..., T, d_model).
 
-        Args:
-            mask: boolean or added; broadcasts to (..., H, T, S).
-            causal: forbid later keys too.
-            positions: integers (..., T), for rotary; 0, 1, … if not given.
-            cache: takes in the new keys and values and gives back all.
+        `mask`, boolean or added, broadcasts to (..., H, T, S); `causal`
+        forbids later keys too; `positions` (..., T) are for rotary, 0, 1, …
+        if not given; `cache` holds the earlier keys and values.
         """
         q, k, v = self.project(x, memory, positions, cache)
         _check_scores(mask, q, k)
@@ -229,16 +208,13 @@ class MultiHeadAttention(nn.Module):
         causal: bool = False,
         **others: Any,
     ) -> WithWeights:
-        """The plain path, every step in the open; arguments of `forward`.
-
-        The weights are as they are before dropout.
-        """
+        """The plain path, as `forward`; the weights are before dropout."""
         q, k, v = self.project(x, memory, **others)
         _check_scores(mask, q, k)
         k, v = (repeat_heads(a, self.n_heads) for a in (k, v))
         if causal:
-            T, S = q.shape[-2], k.shape[-2]
-            mask = merge_causal(mask, T, S, device=q.device)
+            size = q.shape[-2], k.shape[-2]
+            mask = merge_causal(mask, *size, device=q.device)
         weights = weigh(q, k, mask=mask)  # (..., H, T, S)
         kept = F.dropout(weights, self.dropout, self.training)
         out = self.out(merge_heads(kept @ v))  # (..., T, d_model)
@@ -277,20 +253,12 @@ class TransformerBlock(nn.Module):
     Post-norm: norm(x + attention(x)), then norm(x + feed_forward(x)).
 
     Args:
-        d_ff: width inside the feed-forward layer, which has a default.
         norm_first: pre-norm (GPT-2) or post-norm (the first transformer).
-        cross: whether a cross-attention to a memory of width d_model stands
-            between the two, as in the decoder of a translator.
-        activation: of the feed-forward layer, one of `FEED_FORWARDS`.
-        norm, norm_eps: one of `NORMS`, and what is added inside its root.
-        bias: whether projections and norms have a bias.
-        dropout: in attention and feed-forward.
-        self_attention: `rotary`, `rotary_base` and `n_kv_heads`, which
-            cross-attention does not have; see `MultiHeadAttention`.
+        cross: whether a cross-attention to a memory stands between the two.
+        activation, norm: names in `FEED_FORWARDS` and `NORMS`.
+        self_attention: `rotary`, `rotary_base`, `n_kv_heads` for it alone.
 
-    Shapes: x (..., T, d_model), memory (..., S, d_model) →
-    (..., T, d_model).
-
+    Shapes: x (..., T, d_model), memory (..., S, d_model) → as x.
     Source: Vaswani et al. (2017), arXiv:1706.03762, figure 1; Xiong et al.
     (2020), arXiv:2002.04745, figure 1, for the two places of the norm.
     """
@@ -315,15 +283,13 @@ class TransformerBlock(nn.Module):
         new_attention = partial(
             MultiHeadAttention, d_model, n_heads, bias=bias, dropout=dropout
         )
-        one_of("activation", activation, FEED_FORWARDS)
+        new_ff = FEED_FORWARDS[one_of("activation", activation, FEED_FORWARDS)]
         self.norm_first = norm_first
         self.attention = new_attention(**self_attention)
         self.attention_norm = new_norm()
         self.cross_attention = new_attention() if cross else None
         self.cross_norm = new_norm() if cross else None
-        self.feed_forward = FEED_FORWARDS[activation](
-            d_model, d_ff, bias=bias, dropout=dropout
-        )
+        self.feed_forward = new_ff(d_model, d_ff, bias=bias, dropout=dropout)
         self.feed_forward_norm = new_norm()
 
     def forward(
@@ -336,20 +302,16 @@ class TransformerBlock(nn.Module):
     ) -> Tensor:
         """The stream after the block: (..., T, d_model).
 
-        `memory_mask` goes to cross-attention; `mask`, `causal`, `positions`
-        and `cache` to self-attention, see `MultiHeadAttention.forward`.
+        `memory_mask` is for cross-attention, all others for self-attention.
         """
         cross, cross_norm = self.cross_attention, self.cross_norm
         if (memory is None) != (cross is None):
-            raise ValueError(
-                "memory and cross-attention do not fit; expected both or "
-                f"neither; got {'no' if memory is None else 'a'} memory, "
-                f"cross={cross is not None}"
-            )
+            got = "the memory" if cross is None else "cross-attention"
+            wrong = "memory and cross-attention go together; expected both"
+            raise ValueError(f"{wrong}; got {got} alone")
         x = self.add(x, self.attention, self.attention_norm, **self_attention)
         if cross is not None and cross_norm is not None:
-            options = dict(memory=memory, mask=memory_mask)
-            x = self.add(x, cross, cross_norm, **options)
+            x = self.add(x, cross, cross_norm, memory=memory, mask=memory_mask)
         return self.add(x, self.feed_forward, self.feed_forward_norm)
 
     def add(

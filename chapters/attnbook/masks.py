@@ -1,8 +1,7 @@
 """Masks: who may attend to whom, in one convention, and the way to others.
 
 The book's convention is torch SDPA's: a boolean tensor, True = may attend,
-that broadcasts to the scores (..., T, S). Masks of this kind are combined
-with `combine` (a logical and).
+that broadcasts to the scores (..., T, S): T queries, S keys.
 """
 
 from __future__ import annotations
@@ -30,9 +29,7 @@ def causal_mask(n_queries: int, n_keys: int | None = None) -> Tensor:
     """True where a key is not later than the query: shape (T, S).
 
     The queries are the *last* `n_queries` of the `n_keys` positions, so that
-    the last query sees every key. (`F.scaled_dot_product_attention(...,
-    is_causal=True)` takes them for the first ones.) There is at least one
-    query, and no fewer keys than queries.
+    the last query sees every key (torch's `is_causal` takes the first ones).
     """
     query, key = _positions(n_queries, n_keys)
     return key <= query
@@ -43,8 +40,7 @@ def window_mask(
 ) -> Tensor:
     """True where a key lies less than `window` positions back: (T, S).
 
-    A window of 1 leaves each query its own key. Keys that are later than the
-    query stay allowed: combine with `causal_mask`.
+    Later keys stay allowed: combine with `causal_mask`.
     """
     query, key = _positions(n_queries, n_keys)
     return query - key < whole("window", window, at_least=1)
@@ -62,28 +58,21 @@ def padding_mask(
 ) -> Tensor:
     """True at real tokens of a padded batch: shape (B, S), S = the longest.
 
-    `side` is where the padding stands. As a mask over keys it is used as
-    ``real[:, None, :]``, shape (B, 1, S).
+    `side` is where the padding stands. Over keys: ``real[:, None, :]``.
     """
     one_of("side", side, ("left", "right"))
     if not isinstance(lengths, Tensor):
-        lengths = [whole("a length", n) for n in lengths]
-        lengths = torch.tensor(lengths, dtype=torch.int64)
+        lengths = torch.tensor([whole("a length", n) for n in lengths]).long()
     expect("integer", lengths=(lengths, "B"))
     whole("the shortest length", int(lengths.min()), at_least=0)
-    longest = int(lengths.max())
-    place = torch.arange(longest, device=lengths.device)[None, :]  # (1, S)
-    if side == "right":
-        return place < lengths[:, None]  # (B, S)
-    return place >= longest - lengths[:, None]  # (B, S)
+    place = torch.arange(int(lengths.max()), device=lengths.device)  # (S,)
+    place = place if side == "right" else place.flip(0)
+    return place < lengths[:, None]  # (B, S)
 
 
 def combine(*masks: Tensor) -> Tensor:
     """True where every (boolean) mask is True; shapes broadcast."""
-    if not masks:
-        raise ValueError(
-            "nothing to combine; expected at least one mask; got none"
-        )
+    whole("number of masks to combine", len(masks), at_least=1)
     given = {f"mask {n}": (mask, "...") for n, mask in enumerate(masks)}
     shape = expect("bool", **given)
     return functools.reduce(torch.logical_and, masks).expand(shape).clone()
@@ -92,10 +81,7 @@ def combine(*masks: Tensor) -> Tensor:
 def merge_causal(
     mask: Tensor | None, n_queries: int, n_keys: int, *, device: Any = None
 ) -> Tensor:
-    """A mask, boolean or additive, with later keys forbidden as well.
-
-    Shapes: mask broadcasts to (..., T, S); the result is (..., T, S).
-    """
+    """A mask, boolean or added, without later keys either: (..., T, S)."""
     causal = causal_mask(n_queries, n_keys).to(device)  # (T, S)
     if mask is None:
         return causal
@@ -110,20 +96,18 @@ def convert(
     """The same mask in another convention, one of `CONVENTIONS`.
 
     `dtype` is the type of an additive result; float32 if not given. The
-    shape stays as it is: a padding mask (B, S) is still one over keys.
+    shape stays: a padding mask (B, S) is still one over keys.
 
     Raises:
         TypeError: a mask of another type than `source` has.
-        ValueError: an unknown convention; a mask with other numbers in it
-            than its convention knows (a bias is more than a mask).
+        ValueError: an unknown convention, or numbers that `source` has not.
     """
     one_of("target", target, CONVENTIONS)
     expect_convention(mask, source)
     may = {"multihead": False, "transformers": 1, "additive": 0}
     allowed = mask == may.get(source, True)
     if target == "additive":
-        dtype = torch.float32 if dtype is None else dtype
-        zeros = torch.zeros(allowed.shape, dtype=dtype, device=mask.device)
+        zeros = torch.zeros_like(mask, dtype=dtype or torch.float32)
         expect("float", additive=(zeros, "..."))
         return zeros.masked_fill(~allowed, -torch.inf)
     if target == "multihead":
@@ -139,29 +123,20 @@ def expect_convention(mask: Tensor, convention: str) -> None:
     may_not = {"transformers": 1, "additive": -torch.inf}
     other = (mask != 0) & (mask != may_not.get(convention, True))
     if other.any():
-        raise ValueError(
-            f"mask holds other values; expected {convention}: {meaning}; "
-            f"got {mask[other][0].item():g}"
-        )
+        got = f"{mask[other][0].item():g}"
+        wrong = f"mask is not of convention {convention}"
+        raise ValueError(f"{wrong}; expected {meaning}; got {got}")
 
 
 def check_mask(mask: Tensor, shape: tuple[int, ...]) -> None:
-    """Refuse a mask, boolean or floating-point, that does not fit scores of
-    a shape, or has NaN or +∞ in it.
-    """
+    """Refuse a mask that does not fit scores of a shape, or has NaN or +∞."""
     expect("bool or float", mask=(mask, "..."))
     try:
-        fits = torch.broadcast_shapes(mask.shape, shape) == shape
+        mask.expand(shape)
     except RuntimeError:
-        fits = False
-    if not fits:
-        raise ValueError(
-            "mask does not fit the scores; expected a shape that "
-            f"broadcasts to {shape}; got {tuple(mask.shape)}"
-        )
+        wrong = f"mask does not fit; expected what broadcasts to {shape}"
+        raise ValueError(f"{wrong}; got {tuple(mask.shape)}") from None
     # NaN is not below +∞ either.
     if mask.is_floating_point() and not (mask < torch.inf).all():
-        raise ValueError(
-            "mask contains NaN or +inf; expected numbers or −inf; got "
-            f"{int((~(mask < torch.inf)).sum())} of them"
-        )
+        got = mask[~(mask < torch.inf)][0].item()
+        raise ValueError(f"mask is wrong; expected less than inf; got {got}")

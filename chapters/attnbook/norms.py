@@ -19,11 +19,8 @@ def layer_norm(
 ) -> Tensor:
     """Mean 0 and variance 1 over the last axis, then stretched and shifted.
 
-    The variance is the biased one, Σ (x − mean)² / d, and `eps` stands
-    inside the root.
-
+    The variance is the biased one, Σ (x − mean)² / d; `eps` is in the root.
     Shapes: x (..., d), weight and bias (d,) → (..., d).
-
     Source: Ba, Kiros and Hinton (2016), arXiv:1607.06450, equation 4.
     """
     centred = x - x.mean(-1, keepdim=True)
@@ -37,13 +34,10 @@ def rms_norm(
     x: Tensor, weight: Tensor | None = None, *, eps: float = 1e-5
 ) -> Tensor:
     """Root mean square 1 over the last axis, then stretched: no mean taken.
-
     Shapes: x (..., d), weight (d,) → (..., d).
-
     Source: Zhang and Sennrich (2019), arXiv:1910.07467, equation 4.
     """
-    mean_square = x.square().mean(-1, keepdim=True)
-    normal = x * torch.rsqrt(mean_square + eps)
+    normal = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
     return normal if weight is None else normal * weight
 
 
@@ -61,9 +55,8 @@ class LayerNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Each vector normalised by itself: (..., width)."""
-        weight = self.weight
-        check_tokens(weight, "... width", x)
-        return F.layer_norm(x, weight.shape, weight, self.bias, self.eps)
+        check_tokens(self.weight, "... width", x)
+        return F.layer_norm(x, x.shape[-1:], self.weight, self.bias, self.eps)
 
 
 class RMSNorm(nn.Module):
@@ -77,9 +70,8 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Each vector divided by its root mean square: (..., width)."""
-        weight = self.weight
-        check_tokens(weight, "... width", x)
-        return F.rms_norm(x, weight.shape, weight, self.eps)
+        check_tokens(self.weight, "... width", x)
+        return F.rms_norm(x, x.shape[-1:], self.weight, self.eps)
 
 
 #: The two kinds of norm, by name.

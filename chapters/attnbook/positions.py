@@ -1,8 +1,7 @@
 """Positions: four ways to tell attention where a token stands.
 
-Added to the embeddings (`sinusoidal`, or a learned table, which is an
-`nn.Embedding`), turned into the queries and keys (`rotate`), or added to the
-scores (`alibi_bias`).
+Added to the embeddings (`sinusoidal`, or a learned `nn.Embedding`), turned
+into queries and keys (`rotate`), or added to the scores (`alibi_bias`).
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ def sinusoidal(
 
     Component pair i of position p is sin and cos of p / base^(2i / width).
     Shapes: positions (..., T), integers → (..., T, width), float64.
-
     Source: Vaswani et al. (2017), arXiv:1706.03762, section 3.5.
     """
     angles = rotary_angles(positions, width, base=base)  # (..., T, width/2)
@@ -36,11 +34,9 @@ def sinusoidal(
 def rotary_angles(
     positions: Tensor, width: int, *, base: float = 10_000.0
 ) -> Tensor:
-    """The angle of each pair of components, p · base^(−2i / width).
+    """The angle of each pair of components, p · base^(−2i / width), radians.
 
-    Shapes: positions (..., T), integers → (..., T, width / 2), radians, in
-    float64 (an angle of a large position needs its digits).
-
+    Shapes: positions (..., T), integers → (..., T, width / 2), float64.
     Source: Su et al. (2021), arXiv:2104.09864, equation 15.
     """
     expect("integer", positions=(positions, "..."))
@@ -53,11 +49,8 @@ def rotary_angles(
 def rotate(x: Tensor, angles: Tensor, *, layout: str = "half") -> Tensor:
     """Turn each pair of components of x by its angle (rotary positions).
 
-    The dot product of a rotated query and a rotated key depends on their
-    positions through the difference alone.
-
+    The product of a rotated query and key knows of their distance alone.
     Shapes: x (..., T, d), angles broadcast to (..., T, d / 2) → as x.
-
     Source: Su et al. (2021), arXiv:2104.09864, equation 34.
     """
     one_of("layout", layout, LAYOUTS)
@@ -67,38 +60,32 @@ def rotate(x: Tensor, angles: Tensor, *, layout: str = "half") -> Tensor:
     shapes = dict(x=(x, "... d"), angles=(angles, "... pairs"))
     expect(**shapes, d=2 * pairs, pairs=pairs)
     cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    a, b = x.chunk(2, -1) if layout == "half" else (x[..., 0::2], x[..., 1::2])
+    turned = [a * cos - b * sin, a * sin + b * cos]  # (..., T, d/2) each
     if layout == "half":
-        a, b = x.chunk(2, -1)  # (..., T, d/2) each
-        return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
-    a, b = x[..., 0::2], x[..., 1::2]  # (..., T, d/2) each
-    turned = torch.stack([a * cos - b * sin, a * sin + b * cos], -1)
-    return turned.flatten(-2)  # (..., T, d)
+        return torch.cat(turned, -1)
+    return torch.stack(turned, -1).flatten(-2)  # (..., T, d)
 
 
 def half_order(width: int) -> Tensor:
     """The permutation from the interleaved layout to the half one.
 
-    ``x[..., half_order(d)]`` brings the even components of x to the front:
-    rotating that in the half layout is the interleaved rotation, permuted.
+    ``x[..., half_order(d)]`` brings the even components of x to the front.
     """
     _check_even(width)
-    order = torch.arange(width)
-    return torch.cat([order[0::2], order[1::2]])
+    return torch.arange(width).view(-1, 2).T.flatten()
 
 
 def _check_even(width):
     if whole("width", width, at_least=2) % 2:
-        raise ValueError(
-            f"width has no pairs; expected an even number; got {width}"
-        )
+        raise ValueError(f"width is odd; expected pairs; got {width}")
 
 
 def alibi_slopes(n_heads: int) -> Tensor:
     """One slope a head, a geometric sequence: (H,), float64.
 
-    For 8 heads 1/2, 1/4, …, 1/256. Where n_heads is no power of two, the
-    slopes for the power below it are followed by every other slope of the
-    power above, as in the authors' code.
+    For 8 heads 1/2, 1/4, …, 1/256. Where n_heads is no power of two, those of
+    the power below come first, then every other one of the power above.
 
     Source: Press, Smith and Lewis (2022), arXiv:2108.12409, section 3.
     """
@@ -106,22 +93,17 @@ def alibi_slopes(n_heads: int) -> Tensor:
     below = 2 ** (n_heads.bit_length() - 1)  # a power of two
 
     def geometric(n):
-        exponents = torch.arange(1, n + 1, dtype=torch.float64)
-        return 2 ** (-8 * exponents / n)
+        return 2 ** (-8 * torch.arange(1, n + 1).double() / n)
 
     more = geometric(2 * below)[0::2][: n_heads - below]
     return torch.cat([geometric(below), more])
 
 
 def alibi_bias(n_heads: int, queries: Tensor, keys: Tensor) -> Tensor:
-    """−slope × distance, to be added to the scores.
-
-    Later keys get a positive bias: combine with a causal mask.
+    """−slope × distance, added to the scores; positive for later keys.
 
     Shapes: positions queries (..., T), keys (..., S) → (..., H, T, S),
-    float64.
-
-    Source: as for the slopes.
+    float64. Source: as for the slopes.
     """
     expect("integer", queries=(queries, "... T"), keys=(keys, "... S"))
     slopes = alibi_slopes(n_heads).to(queries.device)  # (H,)
@@ -137,5 +119,4 @@ def token_positions(real: Tensor) -> Tensor:
     boolean = isinstance(real, Tensor) and real.dtype == torch.bool
     expect_convention(real, "sdpa" if boolean else "transformers")
     expect(real=(real, "B S"))
-    real = real.long()
-    return (real.cumsum(-1) - 1) * real
+    return (real.long().cumsum(-1) - 1) * real
