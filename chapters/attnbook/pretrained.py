@@ -86,14 +86,9 @@ def rename(
     keys and values side by side, our `query` the first and `key_value` the
     other two. Llama has a matrix for each of the three.
 
-    Args:
-        tensors: with or without the prefix "transformer." or "model.".
-        config: as from `config_of`.
-        family: "gpt2" or "llama".
-        where: what messages call the place of the tensors.
-
-    Returns:
-        Views of `tensors` wherever nothing has to be stacked.
+    The prefix "transformer." or "model." may be missing; `where` is what
+    messages call the place of the tensors. Where nothing has to be stacked,
+    what comes back are views.
 
     Raises:
         ValueError: a tensor that is missing, does not belong there or has
@@ -173,11 +168,9 @@ def load(name_or_path: str | Path) -> GPT:
     The numbers are of the type that they have in the file. All is checked
     before the model is made.
 
-    Args:
-        name_or_path: a folder, as transformers' `save_pretrained` writes it
-            and `hf download` fetches it; or a name on the hub, such as
-            "gpt2" (one of `SIZES`) or "HuggingFaceTB/SmolLM2-135M", which is
-            fetched unless there is a copy on this machine.
+    The name is a folder's, as transformers' `save_pretrained` writes it and
+    `hf download` fetches it; or one on the hub, such as "gpt2" (of `SIZES`)
+    or "HuggingFaceTB/SmolLM2-135M", fetched unless there is a copy here.
 
     Raises:
         FileNotFoundError: nowhere such a model; a file of it missing.
@@ -252,11 +245,7 @@ def save_model(
 ) -> None:
     """Write a model into one file, in float32, whole or not at all.
 
-    Args:
-        about: what else the file is to say of itself, for JSON.
-
-    Raises:
-        OSError: it cannot be written.
+    `about` is what else the file is to say of itself, for JSON.
     """
     tensors = {f"model.{n}": t.float() for n, t in model.state_dict().items()}
     words = None if vocabulary is None else list(vocabulary)
