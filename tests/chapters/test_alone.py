@@ -99,24 +99,17 @@ def alone(command, folder, remote):
     )
 
 
-@pytest.fixture
-def fake_pip(tmp_path):
-    """A pip that only tells that it was called."""
-    folder = tmp_path / "fake"
-    (folder / "pip").mkdir(parents=True)
-    (folder / "pip" / "__main__.py").write_text(
+@pytest.mark.parametrize("owner", ["OWNER", "owner", "someone"])
+def test_from_a_placeholder_nothing_is_fetched(owner, python, tmp_path):
+    """Somebody may have its name, and a repository there. The pip here only
+    tells that it was called."""
+    (tmp_path / "pip").mkdir()
+    (tmp_path / "pip" / "__main__.py").write_text(
         "import sys; print('pip', *sys.argv[1:], file=sys.stderr); sys.exit(1)"
     )
-    return f"import os; os.environ['PYTHONPATH'] = {str(folder)!r}\n"
-
-
-@pytest.mark.parametrize("owner", ["OWNER", "owner", "someone"])
-def test_from_a_placeholder_nothing_is_fetched(
-    owner, python, fake_pip, tmp_path
-):
-    """Somebody may have its name, and a repository there."""
     cell = setup_source(f"https://github.com/{owner}/book", TAG)
-    done = alone([python, "-c", fake_pip + cell], tmp_path, tmp_path)
+    fake = f"import os; os.environ['PYTHONPATH'] = {str(tmp_path)!r}\n"
+    done = alone([python, "-c", fake + cell], tmp_path, tmp_path)
     assert done.returncode and "ModuleNotFoundError" in done.stderr
     assert "whole `chapters` folder" in " ".join(done.stderr.split())
     reached = f"git+https://github.com/{owner}/book@{TAG}" in done.stderr

@@ -3,24 +3,14 @@
 import functools
 
 import pytest
-from book import (
-    Wrong,
-    branches,
-    chapter_file,
-    defined,
-    lesson,
-)
+from book import Wrong, branches, chapter_file, defined, lesson
 
 from attnbook.teach.catalogue import all_mistakes, all_tasks
 
 #: Errors that have nothing to do with what a function computes.
-BESIDE_THE_POINT = {
-    "NameError",
-    "ImportError",
-    "SyntaxError",
-    "AttributeError",
-    "TypeError",
-}
+BESIDE_THE_POINT = set(
+    "NameError ImportError SyntaxError AttributeError TypeError".split()
+)
 
 
 def as_wrong(mistake):

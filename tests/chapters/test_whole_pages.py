@@ -17,8 +17,6 @@ from book import (
     lesson,
     used,
 )
-from nbformat.v4 import new_code_cell, new_notebook
-from notebooks import write
 from pretend import CARD, Pretended
 from torch import nn
 
@@ -68,27 +66,8 @@ def test_no_stub_has_a_name_of_its_chapter(path):
     assert not {name for stub in stubs for name in defined(stub)} & ours
 
 
-def test_a_stub_that_takes_a_name_is_found(page, tmp_path):
-    cells = [
-        new_code_cell("def mean(x):\n    return sum(x) / len(x)"),
-        new_code_cell("def mean(x):\n    raise NotImplementedError"),
-    ]
-    write(tmp_path / "page.ipynb", new_notebook(cells=cells))
-    done, error = page(tmp_path / "page.ipynb")
-    assert error is None and done.taken == ["mean"]
-
-
 def there(*size):
     return torch.ones(size, device=CARD)
-
-
-def _step(layer, x):
-    """A training step, after which the layer is still where it was."""
-    optimiser = torch.optim.Adam(layer.parameters())
-    optimiser.zero_grad()
-    layer(x).sum().backward()
-    optimiser.step()
-    layer(x)
 
 
 @pytest.mark.parametrize(
@@ -97,16 +76,13 @@ def _step(layer, x):
         lambda: there(3) + torch.ones(3),
         lambda: torch.ones(3)[there(3).long()],
         lambda: torch.stack([there(2), torch.ones(2)]),
-        lambda: there(2, 3) @ torch.ones(3, 2),
         lambda: torch.ones(3).to(CARD) * torch.arange(3),
         lambda: nn.Linear(3, 2)(there(3)),
         lambda: nn.Linear(3, 2).to(CARD)(torch.ones(3)),
-        lambda: nn.Linear(3, 2, device=CARD)(torch.ones(3)),
         lambda: there(3).numpy(),
         lambda: np.asarray(there(3)),
         lambda: there(3).masked_fill(torch.ones(3).bool(), 0),
         lambda: torch.where(torch.ones(3).bool(), there(3), 0.0),
-        lambda: torch.ones(3) + there(),
     ],
 )
 def test_what_a_card_refuses_is_refused(code):
@@ -124,7 +100,6 @@ def test_what_a_card_refuses_is_refused(code):
         lambda: torch.zeros_like(there(3)) + there(3),
         lambda: nn.Linear(3, 2).to(CARD)(there(3)),
         lambda: nn.Linear(3, 2, device=CARD)(there(3)),
-        lambda: _step(nn.Linear(3, 2, device=CARD), there(3)),
         lambda: there(3).tolist() + [float(there(1))],
         lambda: torch.randn(3).to(CARD) @ there(3),
         lambda: torch.ones(3).copy_(there(3)) + torch.ones(3),

@@ -12,8 +12,9 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 from unittest import mock
 
 import matplotlib.pyplot as plt
@@ -47,9 +48,8 @@ def without_make() -> dict[str, str]:
 
 def by_notebook(paths: list[Path] | None = None) -> pytest.MarkDecorator:
     """A decorator: the test runs once for every notebook."""
-    return pytest.mark.parametrize(
-        "path", notebooks() if paths is None else paths, ids=lambda p: p.stem
-    )
+    paths = notebooks() if paths is None else paths
+    return pytest.mark.parametrize("path", paths, ids=lambda p: p.stem)
 
 
 def tags(cell: nbformat.NotebookNode) -> list[str]:
@@ -69,10 +69,7 @@ def lesson(path: Path) -> str:
     return "\n".join(c.source for c in code_cells(path) if not is_stub(c))
 
 
-@dataclass(frozen=True)
-class Exercise:
-    """An exercise of a chapter: its stub cell, its solution's code."""
-
+class Exercise(NamedTuple):
     task: str
     stub: str
     solution: str
@@ -86,12 +83,9 @@ def exercises(path: Path) -> list[Exercise]:
             assert not stub, f"{path.name}: an exercise has no solution"
             stub = cell.source
         elif "solution" in tags(cell):
-            assert stub, f"{path.name}: a solution follows no exercise"
             (task,) = re.findall(r"^check\.(\w+)\(", stub, re.M)
-            code = "\n".join(
-                re.findall(r"```python\n(.*?)```", cell.source, re.S)
-            )
-            found.append(Exercise(task, stub, code))
+            parts = re.findall(r"```python\n(.*?)```", cell.source, re.S)
+            found.append(Exercise(task, stub, "\n".join(parts)))
             stub = ""
     assert not stub, f"{path.name}: the last exercise has no solution"
     return found
@@ -106,25 +100,19 @@ def defined(source: str) -> set[str]:
 def used(source: str) -> set[str]:
     """The names and attributes that code uses."""
     nodes = list(ast.walk(ast.parse(source)))
-    return {n.id for n in nodes if isinstance(n, ast.Name)} | {
-        n.attr for n in nodes if isinstance(n, ast.Attribute)
-    }
+    names = {n.id for n in nodes if isinstance(n, ast.Name)}
+    return names | {n.attr for n in nodes if isinstance(n, ast.Attribute)}
 
 
 class Page:
-    """A notebook's code, run in this process cell by cell.
-
-    Attributes:
-        names: what the cells so far have bound.
-        taken: names of the page that a stub of an exercise has bound anew.
-        asserts: whether the page's own `assert` lines are run.
-    """
+    """A notebook's code, run in this process cell by cell, with or without
+    its own `assert` lines."""
 
     def __init__(self, path: Path, *, asserts: bool = True) -> None:
         self.path, self.asserts = path, asserts
         self.cells = code_cells(path)
-        self.names: dict = {"__name__": "__page__"}
-        self.taken: list[str] = []
+        self.names: dict = {"__name__": "__page__"}  # what the cells bind
+        self.taken: list[str] = []  # what a stub has bound anew
         self.wrong: tuple[str, Callable] | None = None
 
     def run(self, start: int = 0) -> Exception | None:
@@ -139,11 +127,10 @@ class Page:
         tree = ast.parse(cell.source)
         if self.wrong:
             name, self.names["__wrong__"] = self.wrong
-            tree.body = [
-                s
-                for statement in tree.body
-                for s in (statement, *_rebound(statement, name))
-            ]
+            rebound = ast.parse(f"{name} = __wrong__").body
+            for n, statement in reversed([*enumerate(tree.body, start=1)]):
+                if getattr(statement, "name", None) == name:
+                    tree.body[n:n] = rebound
         place = f"{self.path.name}, code cell {number}"
         before = dict(self.names) if is_stub(cell) else {}
         code = compile(tree, place, "exec", optimize=int(not self.asserts))
@@ -157,16 +144,9 @@ class Page:
         return None
 
 
-def _rebound(statement: ast.stmt, name: str) -> list[ast.stmt]:
-    """After ``def name`` comes ``name = __wrong__``."""
-    if getattr(statement, "name", None) != name:
-        return []
-    return ast.parse(f"{name} = __wrong__").body
-
-
 @contextlib.contextmanager
 def as_a_page() -> Iterator[None]:
-    """The settings of a page, and nobody to look at what it prints."""
+    """The settings of a page, whose prints nobody sees."""
     plt.switch_backend("agg")
     with (
         mock.patch.dict(os.environ, SETTINGS),
@@ -176,36 +156,27 @@ def as_a_page() -> Iterator[None]:
         yield
 
 
-@dataclass(frozen=True)
-class Wrong:
-    """A wrong function that takes the place of a right one.
+class Wrong(NamedTuple):
+    """A wrong function that takes the place of a right one."""
 
-    Attributes:
-        name: of the mistake.
-        task: the name of the right function on the page.
-        ours: the package's own, if it has one.
-        fn: the wrong function.
-    """
-
-    name: str
-    task: str
-    ours: Callable | None
+    name: str  # of the mistake
+    task: str  # the name of the right function on the page
+    ours: Callable | None  # the package's own, if it has one
     fn: Callable
 
 
-@dataclass(frozen=True)
-class Noticed:
+class Noticed(NamedTuple):
     """An error of a page, as it comes from another process."""
 
     kinds: tuple[str, ...]
     message: str
 
-    @staticmethod
-    def of(error: Exception | None) -> Noticed | None:
-        if error is None:
-            return None
-        kinds = tuple(kind.__name__ for kind in type(error).__mro__)
-        return Noticed(kinds, f"{kinds[0]}: {error}")
+
+def noticed(error: Exception | None) -> Noticed | None:
+    if error is None:
+        return None
+    kinds = tuple(kind.__name__ for kind in type(error).__mro__)
+    return Noticed(kinds, f"{kinds[0]}: {error}")
 
 
 def branches(path: Path, wrongs: list[Wrong]) -> dict[str, Noticed | None]:
@@ -213,99 +184,80 @@ def branches(path: Path, wrongs: list[Wrong]) -> dict[str, Noticed | None]:
 
     The page is run once, as far as there is a mistake to come; with each, it
     goes on from the cell in which the function is first defined, named or
-    called. Until there, the page with the mistake is the page without it.
-    What the page itself raises is under the empty name. The state before
-    each cell is kept by a process that waits there.
+    called. What the page itself raises is under the empty name.
     """
-    return _in_a_process(lambda: _run_and_branch(path, wrongs))
+    return _kept(_run_and_branch)(path, wrongs)
 
 
 def _run_and_branch(path: Path, wrongs: list[Wrong]):
     torch.set_num_threads(1)  # a forked process has one
     page, waiting = Page(path), {wrong.name: wrong for wrong in wrongs}
-    noticed: dict[str, Noticed | None] = {"": None}
+    found: dict[str, Noticed | None] = {"": None}
     with as_a_page():
         for number, cell in enumerate(page.cells):
-            if not waiting or noticed[""]:
+            if not waiting or found[""]:
                 break
             here = defined(cell.source)
             possible = any(w.ours or w.task in here for w in waiting.values())
-            kept = _Kept(page, number, waiting) if possible else None
+            each = partial(_each, page, number, waiting)
+            kept = _kept(each) if possible else None
             with _calls(waiting.values()) as called:
-                noticed[""] = Noticed.of(page.run_cell(number))
+                found[""] = noticed(page.run_cell(number))
+            names = used(cell.source)
             begun = [
-                name
-                for name, wrong in waiting.items()
-                if wrong.task in here
-                or (wrong.ours and wrong.task in used(cell.source))
-                or not called.isdisjoint(_codes(wrong.ours))
+                waiting.pop(w.name).name
+                for w in list(waiting.values())
+                if w.task in here
+                or (w.ours and w.task in names)
+                or called & _codes(w.ours)
             ]
-            noticed |= kept.go_on(begun) if kept else {}
-            for name in begun:
-                del waiting[name]
-    return dict.fromkeys(waiting) | noticed
+            found |= kept(begun) if kept else {}
+    return dict.fromkeys(waiting) | found
 
 
 FORK = multiprocessing.get_context("fork")
 
 
-def _in_a_process(work: Callable):
-    """What `work()` gives, done by a copy of this process."""
+def _kept(work: Callable) -> Callable:
+    """This process as it is now, kept by a copy that waits to be asked: what
+    comes back calls `work` there."""
     mine, theirs = FORK.Pipe()
-    process = FORK.Process(target=lambda: theirs.send(work()))
+
+    def wait():
+        mine.close()  # so that the end of the other process is seen
+        theirs.send(work(*theirs.recv()))
+
+    process = FORK.Process(target=wait)
     process.start()
     theirs.close()
-    try:
-        return mine.recv()
-    except EOFError:
-        raise RuntimeError("the copy of the process has died") from None
-    finally:
-        process.join()
+
+    def ask(*arguments):
+        try:
+            mine.send(arguments)
+            return mine.recv()
+        except EOFError:
+            raise RuntimeError("the copy of the process has died") from None
+        finally:
+            process.join()
+
+    return ask
 
 
-class _Kept:
-    """A page before one of its cells, kept by a process that waits."""
-
-    def __init__(self, page: Page, number: int, wrongs: dict) -> None:
-        self.page, self.number, self.wrongs = page, number, wrongs
-        self.mine, self.theirs = FORK.Pipe()
-        self.process = FORK.Process(target=self._wait)
-        self.process.start()
-        self.theirs.close()
-
-    def go_on(self, names: list[str]) -> dict[str, Noticed | None]:
-        """The errors of the rest of the page with each of these mistakes."""
-        self.mine.send(names)
-        found = self.mine.recv()
-        self.process.join()
-        return found
-
-    def _wait(self) -> None:
-        self.mine.close()  # so that the end of the other process is seen
-        self.theirs.send(
-            {
-                name: _in_a_process(lambda name=name: self._with(name))
-                for name in self.theirs.recv()
-            }
-        )
-
-    def _with(self, name: str) -> Noticed | None:
-        wrong = self.wrongs[name]
-        for module in [m for n, m in sys.modules.items() if _of_package(n)]:
-            _replace(vars(module), wrong)
-        _replace(self.page.names, wrong)
-        self.page.wrong = wrong.task, wrong.fn
-        return Noticed.of(self.page.run(self.number))
+def _each(page: Page, number: int, wrongs: dict, names: list[str]):
+    go_on = partial(_go_on, page, number)
+    return {name: _kept(go_on)(wrongs[name]) for name in names}
 
 
-def _of_package(module: str) -> bool:
-    return module.partition(".")[0] == "attnbook"
-
-
-def _replace(names: dict, wrong: Wrong) -> None:
-    for name, value in list(names.items()):
-        if value is wrong.ours and value is not None:
-            names[name] = wrong.fn
+def _go_on(page: Page, number: int, wrong: Wrong) -> Noticed | None:
+    """The error of the rest of the page with a mistake."""
+    package = re.compile(r"attnbook(\.|$)")
+    modules = [m for n, m in sys.modules.items() if package.match(n)]
+    for names in (*map(vars, modules), page.names):
+        for name, value in list(names.items()):
+            if value is wrong.ours and value is not None:
+                names[name] = wrong.fn
+    page.wrong = wrong.task, wrong.fn
+    return noticed(page.run(number))
 
 
 def _codes(fn: Callable | None) -> set[int]:

@@ -56,25 +56,21 @@ def test_a_page_names_its_address_and_its_card(cards, name):
     assert tags["twitter:card"] == "summary_large_image"
     assert tags["og:image"].startswith(site)
     with Image.open(HTML / tags["og:image"].removeprefix(site)) as card:
-        assert card.format == "PNG"
-        assert card.size == (1200, 630)
+        assert (card.format, card.size) == ("PNG", (1200, 630))
 
 
 def test_each_title_fits_on_its_card(cards):
     """Nothing is drawn in the margins, or between title and motto."""
     for name in NAMES:
         card = cards.draw_card(said(name)["og:title"], "A book")
-        white = [(255, 255, 255)]
-        right = card.crop((1200 - 80, 0, 1200, 600))
-        below = card.crop((0, 516, 1200, 526))
-        for part in (right, below):
-            assert [c for _, c in part.getcolors()] == white, name
+        for box in ((1200 - 80, 0, 1200, 600), (0, 516, 1200, 526)):
+            colours = [c for _, c in card.crop(box).getcolors()]
+            assert colours == [(255, 255, 255)], name
 
 
 def test_the_page_for_lost_addresses_is_in_no_search_engine():
     lost = head("404")
     assert lost.select_one('meta[name=robots][content="noindex"]')
     assert not lost.select("link[rel=canonical]")
-    base = lost.base["href"]
-    site = repository()[0]
-    assert base == f"/{urlsplit(site).path.rpartition('/')[2]}/"
+    name = urlsplit(repository()[0]).path.rpartition("/")[2]
+    assert lost.base["href"] == f"/{name}/"

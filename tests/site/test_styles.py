@@ -22,18 +22,14 @@ def warnings(monkeypatch):
     """What the extensions warn of."""
     said = []
     for name in ("book_page", "styles"):
-        monkeypatch.setattr(
-            extension(name).logger,
-            "warning",
-            lambda text, *words: said.append(text % words),
-        )
+        log = extension(name).logger
+        monkeypatch.setattr(log, "warning", lambda *text: said.append(text))
     return said
 
 
 @pytest.mark.parametrize(
     "css, kept",
     [
-        (".cell > p { color: red }", ".cell > p{color: red}"),
         (".cell,.gone{a:b}", ".cell{a:b}"),
         (".cell .gone{a:b}", ""),
         ("#top{a:b} #gone{a:b}", "#top{a:b}"),
@@ -42,7 +38,6 @@ def warnings(monkeypatch):
         ("p:not(.gone, .lost){a:b}", "p:not(.gone, .lost){a:b}"),
         ("p[data-any=one]{a:b}", "p[data-any=one]{a:b}"),
         ("@media print{p{a:b} .gone{a:b}}", "@media print{p{a:b}}"),
-        ("@media print{.gone{a:b}}", ""),
         ("@keyframes go{from{a:b}}", "@keyframes go{from{a:b}}"),
         ("/*! A licence. */ /* A word. */", "/*! A licence. */"),
         (".cell--x:hover{a:b}", ""),
@@ -133,10 +128,10 @@ def test_another_script_of_the_theme_fails_the_build(
         ".forEach(e=>{e.tabIndex=e.scrollWidth>e.clientWidth"
         "||e.scrollHeight>e.clientHeight?0:-1})"
     )
-    script.write_text(f"all(){measures if known else ''};go()")
-    builder = SimpleNamespace(name="html")
+    script.write_text(f"all(){measures * known};go()")
+    html = SimpleNamespace(name="html")
     page.mend_theme_script(
-        SimpleNamespace(outdir=tmp_path, builder=builder), None
+        SimpleNamespace(outdir=tmp_path, builder=html), None
     )
     assert script.read_text() == "all();go()"
-    assert len(warnings) == (0 if known else 1)
+    assert len(warnings) == (not known)

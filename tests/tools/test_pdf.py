@@ -5,13 +5,11 @@ import pdf
 import pytest
 from pikepdf import Pdf
 
+URL = "https://github.com/OWNER/a-book"
 CONFIG = {
     "title": "A book & more",
     "author": "its authors",
-    "repository": {
-        "url": "https://github.com/OWNER/a-book",
-        "branch": "v1.2.0",
-    },
+    "repository": {"url": URL, "branch": "v1.2.0"},
     "html": {"extra_footer": "CC BY 4.0"},
 }
 TOC = {
@@ -67,24 +65,19 @@ def test_the_chapters_stand_in_the_order_of_the_book(document):
 
 
 def test_links_lead_into_the_document(document):
-    links = {
-        link.get_text(): link["href"] for link in document.select(".chapter a")
-    }
-    assert links["a"] == "#a--top"
-    assert links["b"] == "#b"
-    assert links["near"] == "#b--wings"
-    assert links["far"] == "https://example.org/a.html"
+    links = document.select(".chapter a")
+    found = {link.get_text(): link["href"] for link in links}
+    far = "https://example.org/a.html"
+    wanted = {"a": "#a--top", "b": "#b", "near": "#b--wings", "far": far}
+    assert found.items() >= wanted.items()
     assert pdf.lost_links(document) == []
 
 
 def test_solutions_stand_at_the_end(document):
     assert "Done." not in document.find(id="b").get_text()
     assert "Done." in document.find(id="solutions").get_text()
-    to, back = (
-        document.select_one(f'a[href="#{where}"]')
-        for where in ("solution--b--try", "b--try")
-    )
-    assert to.find_parent(id="b") and back.find_parent(id="solutions")
+    assert document.select_one('#b a[href="#solution--b--try"]')
+    assert document.select_one('#solutions a[href="#b--try"]')
 
 
 def test_what_paper_cannot_use_is_left_out(document):
@@ -98,52 +91,38 @@ def test_what_paper_cannot_use_is_left_out(document):
 @pytest.mark.parametrize(
     "old, new, lost",
     [
-        ('href="#wings"', 'href="#feet"', ["b--feet"]),
-        ('href="a.html#top"', 'href="a.html#end"', ["a--end"]),
-        ('id="try"', 'id="wings"', ["b--wings"]),
+        ('href="#wings"', 'href="#feet"', "b--feet"),
+        ('href="a.html#top"', 'href="a.html#end"', "a--end"),
+        ('id="try"', 'id="wings"', "b--wings"),
     ],
 )
 def test_lost_links_and_doubled_ids_are_found(site, old, new, lost):
     for page in site.glob("*.html"):
         page.write_text(page.read_text("utf-8").replace(old, new), "utf-8")
-    assert pdf.lost_links(pdf.assemble(site, CONFIG, TOC)) == lost
+    assert pdf.lost_links(pdf.assemble(site, CONFIG, TOC)) == [lost]
 
 
 def test_it_is_written_whole_without_the_hour(tmp_path):
     book = Pdf.new()
     book.add_blank_page()
-    for name, hour in (("one.pdf", "D:2026"), ("two.pdf", "D:2027")):
-        book.docinfo["/CreationDate"] = book.docinfo["/ModDate"] = hour
-        pdf.save(book, tmp_path / name, "A book", "its authors")
-    with Pdf.open(tmp_path / "one.pdf") as one:
-        assert set(one.docinfo.keys()) == {"/Title", "/Author"}
-        assert str(one.docinfo["/Title"]) == "A book"
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["one.pdf", "two.pdf"]
-    assert (tmp_path / "one.pdf").read_bytes() == (
-        tmp_path / "two.pdf"
-    ).read_bytes()
+    for hour in ("2026", "2027"):
+        book.docinfo["/CreationDate"] = book.docinfo["/ModDate"] = f"D:{hour}"
+        pdf.save(book, tmp_path / hour, "A book", "its authors")
+    one, two = sorted(tmp_path.iterdir())
+    assert one.read_bytes() == two.read_bytes()
+    with Pdf.open(one) as written:
+        assert set(written.docinfo.keys()) == {"/Title", "/Author"}
+        assert str(written.docinfo["/Title"]) == "A book"
 
 
-@pytest.fixture
-def tool(site, monkeypatch):
-    """The tool, on the made-up site; where it would write the book."""
+@pytest.mark.parametrize("missing", ["Chromium", "b.html"])
+def test_it_says_what_it_lacks(site, monkeypatch, capsys, missing):
     monkeypatch.setattr(pdf, "HTML", site)
     monkeypatch.setattr(pdf, "PDF", site / "book.pdf")
     monkeypatch.setattr(pdf, "settings", lambda: (CONFIG, TOC))
-    return site / "book.pdf"
-
-
-def test_without_a_chromium_it_says_so(tool, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(browser, "NAMES", ("no-such-browser",))
-    monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(tmp_path))
+    monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(site))
+    (site / missing).unlink(missing_ok=True)
     assert pdf.main() == 1
-    assert "there is no Chromium" in capsys.readouterr().err
-    assert not tool.exists()
-
-
-def test_without_the_site_it_says_so(tool, capsys):
-    (tool.parent / "b.html").unlink()
-    assert pdf.main() == 1
-    assert "b.html; expected the built book; run: make book" in (
-        capsys.readouterr().err
-    )
+    assert missing in capsys.readouterr().err
+    assert not (site / "book.pdf").exists()
