@@ -105,19 +105,14 @@ def used(source: str) -> set[str]:
 
 
 class Page:
-    """A notebook's code, run in this process cell by cell.
-
-    Attributes:
-        names: what the cells so far have bound.
-        taken: names of the page that a stub of an exercise has bound anew.
-        asserts: whether the page's own `assert` lines are run.
-    """
+    """A notebook's code, run in this process cell by cell, with or without
+    its own `assert` lines."""
 
     def __init__(self, path: Path, *, asserts: bool = True) -> None:
         self.path, self.asserts = path, asserts
         self.cells = code_cells(path)
-        self.names: dict = {"__name__": "__page__"}
-        self.taken: list[str] = []
+        self.names: dict = {"__name__": "__page__"}  # what the cells bind
+        self.taken: list[str] = []  # what a stub has bound anew
         self.wrong: tuple[str, Callable] | None = None
 
     def run(self, start: int = 0) -> Exception | None:
@@ -151,7 +146,7 @@ class Page:
 
 @contextlib.contextmanager
 def as_a_page() -> Iterator[None]:
-    """The settings of a page, and nobody to look at what it prints."""
+    """The settings of a page, whose prints nobody sees."""
     plt.switch_backend("agg")
     with (
         mock.patch.dict(os.environ, SETTINGS),
@@ -189,8 +184,7 @@ def branches(path: Path, wrongs: list[Wrong]) -> dict[str, Noticed | None]:
 
     The page is run once, as far as there is a mistake to come; with each, it
     goes on from the cell in which the function is first defined, named or
-    called. What the page itself raises is under the empty name. The state
-    before each cell is kept by a process that waits there.
+    called. What the page itself raises is under the empty name.
     """
     return _kept(_run_and_branch)(path, wrongs)
 
@@ -209,16 +203,15 @@ def _run_and_branch(path: Path, wrongs: list[Wrong]):
             kept = _kept(each) if possible else None
             with _calls(waiting.values()) as called:
                 found[""] = noticed(page.run_cell(number))
+            names = used(cell.source)
             begun = [
-                name
-                for name, wrong in waiting.items()
-                if wrong.task in here
-                or (wrong.ours and wrong.task in used(cell.source))
-                or called & _codes(wrong.ours)
+                waiting.pop(w.name).name
+                for w in list(waiting.values())
+                if w.task in here
+                or (w.ours and w.task in names)
+                or called & _codes(w.ours)
             ]
             found |= kept(begun) if kept else {}
-            for name in begun:
-                del waiting[name]
     return dict.fromkeys(waiting) | found
 
 

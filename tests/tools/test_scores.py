@@ -34,12 +34,11 @@ def test_the_table_has_the_medians_of_runs_that_lie_apart(site, monkeypatch):
     monkeypatch.setattr(scores, "inspect", inspect)
     assert scores.main([]) == 0
     assert asked == 3 * ["05_masking.html", "index.html"]
-    head, _, *rows = (site / "scores.md").read_text().splitlines()
+    _, _, *rows = (site / "scores.md").read_text().splitlines()
     assert rows == [
         "| 05_masking | 4 | 3 | 100 | 100 | 100 |",
         "| index | 4 | 4 | 100 | 100 | 100 |",
     ]
-    assert head.count("|") == rows[0].count("|")
 
 
 @pytest.mark.parametrize(
