@@ -8,8 +8,6 @@ tensors. An axis whose size is known by name is given as a keyword::
     expect("float", x=(x, "... T d_model"), d_model=512)
 """
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 
@@ -38,9 +36,8 @@ def expect(
         named: a tensor and its axes, ``q=(q, "... T d_k")``; or the size of
             an axis, ``d_k=64``.
 
-    Raises:
-        TypeError: what is no tensor, or one of another type.
-        ValueError: shapes that do not fit.
+    What is no tensor, or of another type, is a TypeError; shapes that do not
+    fit are a ValueError.
     """
     tensors: list[tuple] = []
     sizes = []
