@@ -128,10 +128,6 @@ class KVCache:
 
         Shapes: k, v (B, H_kv, T, d_k) → (B, H_kv, S, d_k) each, S that of
         the longest row; a shorter row's later slots are to be masked.
-
-        Raises:
-            ValueError: another shape or device; a layer that there is not.
-            TypeError: another type; keys or values that record gradients.
         """
         self._check(index, k, v, places)
         keys, values = self.keys[index], self.values[index]  # (B, H_kv, C, d)

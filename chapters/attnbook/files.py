@@ -81,9 +81,8 @@ def write(
         for name, tensor in tensors.items()
     }
     # One entry: safetensors does not keep the order of several.
-    data = save(owned, {"attnbook": json.dumps(about)})
     with replacing(path) as file:
-        file.write(data)
+        file.write(save(owned, {"attnbook": json.dumps(about)}))
 
 
 @contextmanager

@@ -155,9 +155,7 @@ def generate(
         stop: a prompt ends after one of these tokens.
         cached: keep keys and values, or compute all again, to the same end.
 
-    Raises:
-        ValueError: an empty prompt, a token outside the vocabulary, more
-            tokens than the model has positions for, dropout that is on.
+    What cannot be continued is refused here, not at the first step.
     """
     if isinstance(prompts, Tensor):
         prompts = prompts.tolist()
@@ -224,8 +222,7 @@ def steps(
         # Not around the yield: the mode would be the caller's too.
         with torch.inference_mode():
             texts = [sequences[row] for row in open_rows]
-            read = cache is not None and step > 0
-            unread = [text[-1:] for text in texts] if read else texts
+            unread = [t[-1:] for t in texts] if cache and step else texts
             tokens, real = pad_left(unread, device=device)  # (B, T)
             logits = model(tokens, real=real, cache=cache, last=True)[:, 0]
             seen = None

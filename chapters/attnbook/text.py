@@ -124,20 +124,17 @@ def tiny_shakespeare(*, seconds: float = 30) -> str:
                 data = kept.read_bytes() if is_kept else _fetched(seconds)
             except (OSError, http.client.HTTPException):
                 continue  # not there
-            if hashlib.sha256(data).hexdigest() == SHAKESPEARE_SHA256:
-                print("text: Tiny Shakespeare")
+            if hashlib.sha256(data).hexdigest() != SHAKESPEARE_SHA256:
+                continue
+            print("text: Tiny Shakespeare")
+            with contextlib.suppress(OSError):  # then it is fetched again
+                kept.parent.mkdir(parents=True, exist_ok=True)
                 if not is_kept:
-                    _keep(data, kept)
-                return data.decode("utf-8")
+                    with files.replacing(kept) as file:
+                        file.write(data)
+            return data.decode("utf-8")
     print("text: the book's own stories")
     return "\n".join(book_text()) + "\n"
-
-
-def _keep(data, path):
-    with contextlib.suppress(OSError):  # then it is fetched again
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with files.replacing(path) as file:
-            file.write(data)
 
 
 def _fetched(seconds):

@@ -19,7 +19,7 @@ from functools import cache
 import torch
 from torch import Tensor, nn
 
-from attnbook.config import check_fields, one_of, option, whole
+from attnbook.config import check_fields, one_of, option, whole, wrong
 from attnbook.files import shown
 from attnbook.gpt import GPTConfig
 from attnbook.text import Vocabulary
@@ -120,8 +120,7 @@ class Town:
             else:
                 yield _uniform(WALKED)
                 yield from _words("to the")
-                taken = set(went.values())
-                free = tuple(p for p in PLACES if p not in taken)
+                free = tuple(p for p in PLACES if p not in went.values())
                 went[word] = yield _usually(USUAL_PLACE[word], free)
             if (yield _ENDINGS[word]) != ".":
                 yield _STOP
@@ -146,10 +145,8 @@ class Town:
         following = next(grammar)
         for n, word in enumerate(words):
             if word not in following:
-                raise ValueError(
-                    f"word {n} (counted from 0) is impossible; expected one "
-                    f"of {shown(list(following))}; got {word!r}"
-                )
+                possible = f"one of {shown(list(following))}"
+                raise wrong(ValueError, f"word {n} (from 0)", word, possible)
             logs.append(math.log(following[word]))
             following = _send(grammar, word)
         return logs, following
@@ -302,8 +299,7 @@ def _aside():
         yield _uniform(("home", "away"))
     else:
         others = _others(subject.removesuffix("s"))
-        word = yield _sized(others)
-        if word in SIZES:
+        if (yield _sized(others)) in SIZES:
             yield _uniform(others)
         yield _uniform(("are" if subject.endswith("s") else "is",))
         yield _uniform(COLOURS + SIZES)
@@ -363,11 +359,10 @@ def encode(stories: Sequence[Sequence[str]]) -> tuple[Tensor, Tensor]:
     """
     least = min((len(story) for story in stories), default=0)
     whole("length of a story", least, at_least=2)
-    texts = [" ".join(story) for story in stories]
-    numbers = [torch.tensor(vocabulary().encode(text)) for text in texts]
+    rows = [torch.tensor(vocabulary().encode(" ".join(s))) for s in stories]
     pad, pad_number = nn.utils.rnn.pad_sequence, WORDS.index(PAD)
-    tokens = pad([n[:-1] for n in numbers], True, pad_number)  # (B, T)
-    targets = pad([n[1:] for n in numbers], True, -100)  # (B, T)
+    tokens = pad([r[:-1] for r in rows], True, pad_number)  # (B, T)
+    targets = pad([r[1:] for r in rows], True, -100)  # (B, T)
     return tokens, targets
 
 
@@ -376,9 +371,8 @@ def bigram(stories: Iterable[Sequence[str]]) -> Tensor:
     # With a hundredth more, no pair is impossible.
     counts = torch.full((len(WORDS), len(WORDS)), 0.01, dtype=torch.float64)
     for story in stories:
-        numbers = vocabulary().encode(" ".join(story))
-        for one, two in itertools.pairwise(numbers):
-            counts[one, two] += 1
+        for pair in itertools.pairwise(vocabulary().encode(" ".join(story))):
+            counts[pair] += 1
     return (counts / counts.sum(-1, keepdim=True)).log()
 
 
