@@ -9,8 +9,6 @@ Axis names: L layers, B rows (sequences), H_kv heads of keys and values,
 C capacity, T new tokens, S tokens so far with the new ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -18,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attnbook.config import check_sizes, whole
+from attnbook.config import check_sizes, whole, wrong
 from attnbook.positions import token_positions
 from attnbook.shapes import expect
 
@@ -42,26 +40,13 @@ class Places(NamedTuple):
         return max(1, *self.lengths)
 
 
-class LayerCache(NamedTuple):
-    """One layer's part of a cache, with the places of new tokens."""
-
-    cache: KVCache
-    number: int
-    places: Places
-
-    def extend(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Write k and v (B, H_kv, T, d) and give all: (B, H_kv, S, d)."""
-        return self.cache.write(self.number, k, v, self.places)
-
-
 class KVCache:
     """Keys and values in memory that is taken once, a length for each row.
 
     The slot of a token is its position: padding is not kept, so rows of
     unequal length stand side by side, each from slot 0 on.
 
-    Shapes: keys, values (L, B, H_kv, C, d_k), for n_layers, batch, n_heads,
-    capacity and d_k.
+    Shapes: keys, values (L, B, H_kv, C, d_k).
     """
 
     def __init__(
@@ -77,9 +62,8 @@ class KVCache:
         check_sizes(batch=batch, capacity=capacity, n_heads=n_heads, d_k=d_k)
         check_sizes(n_layers=n_layers)
         shape = n_layers, batch, n_heads, capacity, d_k
-        # Zeros: memory that nobody has written to may hold NaN, and weight
-        # 0 times NaN is NaN. Made in inference mode, they could not be
-        # written to outside it.
+        # Zeros: memory as it comes may hold NaN, and weight 0 times NaN is
+        # NaN. Made in inference mode, it could not be written outside it.
         with torch.inference_mode(False):
             self.keys = torch.zeros(shape, **options)
             self.values = torch.zeros(shape, **options)
@@ -103,17 +87,12 @@ class KVCache:
     ) -> Places:
         """Where the next tokens go, (B, T); nothing is counted in yet.
 
-        `real` is True at real tokens, False at padding, (B, T). The place of
-        padding means nothing.
-
-        Raises:
-            ValueError: another number of rows; no room for the tokens.
+        `real` (B, T) is False at padding, whose place means nothing. Another
+        number of rows, or no room for the tokens, is a ValueError.
         """
         rows = len(self.lengths)
         if batch != rows:
-            raise ValueError(
-                f"the batch is not the cache's; expected {rows}; got {batch}"
-            )
+            raise wrong(ValueError, "the batch", batch, f"the cache's {rows}")
         n_tokens = whole("n_tokens", n_tokens, at_least=1)
         device = self.keys.device
         offsets = columns = torch.arange(n_tokens, device=device)  # (T,)
@@ -123,10 +102,9 @@ class KVCache:
             new = real.sum(-1).tolist()
         lengths = [a + b for a, b in zip(self.lengths, new)]
         if max(lengths) > self.capacity:
-            row = lengths.index(max(lengths))
             raise ValueError(
                 f"the cache is too small; expected {self.capacity} tokens a "
-                f"row; got {self.lengths[row]} + {new[row]} in row {row}"
+                f"row; got {self.lengths} and {new} new ones"
             )
         if self._written:  # a call has failed, perhaps of a NaN
             self._empty(self.lengths, [self._written] * rows)
@@ -150,10 +128,6 @@ class KVCache:
 
         Shapes: k, v (B, H_kv, T, d_k) → (B, H_kv, S, d_k) each, S that of
         the longest row; a shorter row's later slots are to be masked.
-
-        Raises:
-            ValueError: another shape or device; a layer that there is not.
-            TypeError: another type; keys or values that record gradients.
         """
         self._check(index, k, v, places)
         keys, values = self.keys[index], self.values[index]  # (B, H_kv, C, d)
@@ -175,16 +149,14 @@ class KVCache:
 
     def trim(self, lengths: int | Sequence[int]) -> None:
         """Forget what stands behind the first `lengths` tokens of each row."""
+        rows = len(self.lengths)
         if not isinstance(lengths, Sequence):
-            lengths = [lengths] * len(self.lengths)
-        wanted = [whole("length", length) for length in lengths]
-        if len(wanted) != len(self.lengths) or not all(
-            0 <= new <= old for new, old in zip(wanted, self.lengths)
-        ):
-            raise ValueError(
-                "the lengths cannot be cut so; expected for each row one "
-                f"from 0 to {self.lengths}; got {lengths}"
-            )
+            lengths = [lengths] * rows
+        whole("number of lengths", len(lengths), at_least=rows, at_most=rows)
+        wanted = [
+            whole("length", new, at_least=0, at_most=old)
+            for new, old in zip(lengths, self.lengths)
+        ]
         # Emptied, not only forgotten: a NaN of an earlier request would
         # reach a shorter row's context through a weight of 0.
         self._empty(wanted, self.lengths)
@@ -198,8 +170,7 @@ class KVCache:
         """Keep these rows only, at least one, in this order."""
         n = len(self.lengths)
         rows = [whole("row", row, at_least=0, below=n) for row in rows]
-        if not rows:
-            raise ValueError("no row is left; expected at least one; got []")
+        whole("number of rows", len(rows), at_least=1)
         lengths = [self.lengths[row] for row in rows]
         with torch.inference_mode(False):
             keys, values = self.keys[:, rows], self.values[:, rows]
@@ -226,12 +197,22 @@ class KVCache:
         expect(self.keys.dtype, keys=(k, axes), values=(v, axes))
         for name, x in {"keys": k, "values": v}.items():
             if x.device != self.keys.device:
-                raise ValueError(
-                    f"{name} are on another device; expected the cache's, "
-                    f"{self.keys.device}; got {x.device}"
-                )
+                device = f"the cache's {self.keys.device}"
+                raise wrong(ValueError, f"{name}' device", x.device, device)
             if x.requires_grad:
                 raise TypeError(
                     f"{name} record gradients; expected a call under "
                     "torch.inference_mode(); got requires_grad=True"
                 )
+
+
+class LayerCache(NamedTuple):
+    """One layer's part of a cache, with the places of new tokens."""
+
+    cache: KVCache
+    number: int
+    places: Places
+
+    def extend(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Write k and v (B, H_kv, T, d) and give all: (B, H_kv, S, d)."""
+        return self.cache.write(self.number, k, v, self.places)

@@ -9,8 +9,6 @@ from ``field.metadata["help"]``. All here raise a TypeError for a value of
 another type, and a ValueError for one outside its range.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import sys
@@ -19,16 +17,12 @@ from operator import ge, gt, index, le, lt
 from typing import Any, get_args, get_origin, get_type_hints
 
 BOUNDS = {"at_least": ge, "above": gt, "at_most": le, "below": lt}
-
-
 WHOLE = "a whole number"
 
 
 def option(default: Any, help: str, **rules: Any) -> Any:
     """A field with its help (one line), and the rules that hold for it:
-    bounds (`at_least`, `above`, `at_most`, `below`), `choices`, or
-    ``finite=False`` where infinity is allowed.
-    """
+    `BOUNDS`, `choices`, or ``finite=False`` where infinity is allowed."""
     metadata = {"help": help, "rules": rules}
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -44,10 +38,9 @@ def check_fields(self: Any) -> None:
         value = getattr(self, name)
         rules, parts = field.metadata.get("rules", {}), get_args(kind)
         if get_origin(kind) is tuple:
-            if not isinstance(value, (tuple, list)) or len(value) != len(
-                parts
-            ):
-                raise _wrong(TypeError, name, value, f"{len(parts)} values")
+            n = len(parts)
+            if not isinstance(value, (tuple, list)) or len(value) != n:
+                raise wrong(TypeError, name, value, f"{n} values")
             pairs = zip(value, parts)
             value = tuple(_checked(name, *pair, rules) for pair in pairs)
         elif value is not None or type(None) not in parts:
@@ -62,7 +55,7 @@ def _checked(name, value, kind, rules):
     if kind in (int, float):
         return (whole if kind is int else number)(name, value, **rules)
     if not isinstance(value, kind):
-        raise _wrong(TypeError, name, value, kind.__name__)
+        raise wrong(TypeError, name, value, kind.__name__)
     return value
 
 
@@ -73,10 +66,10 @@ def whole(name: str, value: Any, **bounds: float) -> int:
             raise TypeError
         found = index(value)
     except TypeError:
-        raise _wrong(TypeError, name, value, WHOLE, bounds) from None
+        raise wrong(TypeError, name, value, WHOLE, bounds) from None
     for bound, limit in bounds.items():
         if not BOUNDS[bound](found, limit):
-            raise _wrong(ValueError, name, value, WHOLE, bounds)
+            raise wrong(ValueError, name, value, WHOLE, bounds)
     return found
 
 
@@ -86,12 +79,12 @@ def number(
     """The value, if it is a real number (not a bool), not NaN, in range."""
     words = "a finite number" if finite else "a number"
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise _wrong(TypeError, name, value, words, bounds)
+        raise wrong(TypeError, name, value, words, bounds)
     # NaN fails every comparison; 10**400 is no float.
     most = sys.float_info.max if finite else math.inf
     limits = {"at_least": -most, "at_most": most, **bounds}
     if not all(BOUNDS[b](value, limit) for b, limit in limits.items()):
-        raise _wrong(ValueError, name, value, words, bounds)
+        raise wrong(ValueError, name, value, words, bounds)
     return value
 
 
@@ -104,12 +97,15 @@ def check_sizes(**sizes: int) -> None:
 def one_of(name: str, value: Any, choices: Any) -> Any:
     """The value, if it is one of the choices, which are names."""
     if not isinstance(value, str) or value not in choices:
-        raise _wrong(ValueError, name, value, f"one of {', '.join(choices)}")
+        raise wrong(ValueError, name, value, f"one of {', '.join(choices)}")
     return value
 
 
-def _wrong(error, name, value, words, bounds={}):  # noqa: B006
+def wrong(
+    error: type[Exception], name: str, value: Any, words: Any, bounds: Any = ()
+) -> Exception:
+    """The error to raise: `words` say what is expected."""
     what = "of the wrong type" if error is TypeError else "not allowed"
-    for bound, limit in bounds.items():  # ", at least 0, below 1"
-        words += f", {bound.replace('_', ' ')} {limit}"
+    for bound in bounds:  # ", at least 0, below 1"
+        words += f", {bound.replace('_', ' ')} {bounds[bound]}"
     return error(f"{name} is {what}; expected {words}; got {value!r}")

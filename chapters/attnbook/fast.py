@@ -6,8 +6,6 @@ that is cut into blocks for the processor about twice as fast as one in rows,
 as `nn.Linear` keeps it. The numbers are the same up to rounding.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from typing import Any
@@ -58,12 +56,8 @@ class PackedLinear(nn.Module):
 def pack(model: GPT, kind: Kind = PackedLinear) -> GPT:
     """The same model for inference on a CPU, its matrices laid out anew.
 
-    The original is left as it is; embeddings and norms are shared with it,
-    matrices are not. A matrix and a bias are made into one of `kind`.
-
-    Raises:
-        ValueError: a model that is not on the CPU, not in float32, or packed
-            already.
+    The original is left as it is; embeddings and norms are shared with it. A
+    ValueError if it is not on the CPU, not in float32, or packed already.
     """
     weight = model.token_embedding.weight
     plain = any(isinstance(m, nn.Linear) for m in model.modules())

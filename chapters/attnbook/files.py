@@ -4,8 +4,6 @@ What is written is there whole or not at all. Whatever is wrong with what is
 read is one `ValueError`, or `FileNotFoundError` if it is not there.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -52,16 +50,11 @@ def replacing(path: str | Path) -> Iterator[BinaryIO]:
     """A file to write into, which replaces `path` when all is written.
 
     Until then it lies beside it, under a name of its own. If anything goes
-    wrong it is removed, and `path` is what it was.
-
-    Raises:
-        OSError: it cannot be written.
+    wrong it is removed, and `path` is what it was; an OSError names it.
     """
     temporary = ""
     try:
-        handle, temporary = tempfile.mkstemp(
-            dir=Path(path).parent, prefix=".writing-"
-        )
+        handle, temporary = tempfile.mkstemp("", ".new-", Path(path).parent)
         with os.fdopen(handle, "wb") as file:
             yield file
             file.flush()
@@ -88,9 +81,8 @@ def write(
         for name, tensor in tensors.items()
     }
     # One entry: safetensors does not keep the order of several.
-    data = save(owned, {"attnbook": json.dumps(about)})
     with replacing(path) as file:
-        file.write(data)
+        file.write(save(owned, {"attnbook": json.dumps(about)}))
 
 
 @contextmanager
@@ -117,12 +109,7 @@ def _parsed(text):
 
 
 def read(path: str | Path) -> tuple[dict[str, Tensor], dict]:
-    """The tensors of a file of `write`, and what it says about them.
-
-    Raises:
-        FileNotFoundError: no such file.
-        ValueError: a damaged file, or one of something else.
-    """
+    """The tensors of a file of `write`, and what it says about them."""
     path = locate(path)
     tensors, metadata = read_tensors(path)
     with reading(path, "a description under 'attnbook'"):
@@ -132,7 +119,7 @@ def read(path: str | Path) -> tuple[dict[str, Tensor], dict]:
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors of a file, mapped, and its metadata; raises as `read`."""
+    """The tensors of a file, mapped, and its metadata."""
     with reading(path, "a whole safetensors file"):
         # A head says how long it is, in eight bytes, and then where each
         # tensor begins and ends, counted from its own end on.
@@ -156,7 +143,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 def read_json(path: Path) -> dict:
-    """The JSON object in a file of at most `MOST_JSON` bytes; see `read`."""
+    """The JSON object in a file of at most `MOST_JSON` bytes."""
     with reading(path, "a JSON object"):
         if path.stat().st_size > MOST_JSON:
             raise ValueError(f"more than {MOST_JSON} bytes")
@@ -166,14 +153,10 @@ def read_json(path: Path) -> dict:
 def read_weights(folder: Path) -> tuple[Path, dict[str, Tensor]]:
     """The file that a folder's weights lie in, for messages, and the tensors.
 
-    Raises:
-        FileNotFoundError: no weights; a file that an index names.
-        ValueError: a file that is cut off or damaged; an index and files
-            that differ; nothing but a pickle, which is left unread.
+    An index must name what its files hold. A pickle is left unread.
     """
-    whole, index = (
-        folder / f"model.safetensors{end}" for end in ("", ".index.json")
-    )
+    whole = folder / "model.safetensors"
+    index = folder / "model.safetensors.index.json"
     if whole.is_file():
         return whole, read_tensors(whole)[0]
     if index.is_file():

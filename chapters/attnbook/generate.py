@@ -4,8 +4,6 @@ Axis names: B rows (sequences), T tokens of a prompt, V size of the
 vocabulary. Samplers take logits (..., V) and give as many.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attnbook.config import check_fields, option, whole
+from attnbook.config import check_fields, option, whole, wrong
 from attnbook.gpt import GPT
 
 new_chance = partial(torch.rand, (), dtype=torch.float64)
@@ -29,9 +27,7 @@ class Sampling:
 
     temperature: float = option(0.0, "0: the likeliest", at_least=0)
     top_k: int | None = option(None, "how many are kept", at_least=1)
-    top_p: float | None = option(
-        None, "share that is kept", above=0, at_most=1
-    )
+    top_p: float | None = option(None, "share kept", above=0, at_most=1)
     min_p: float | None = option(
         None, "least share of the likeliest's", at_least=0, at_most=1
     )
@@ -127,11 +123,7 @@ def pad_left(
     """Tokens (B, T), short rows filled up from the left, and True at real
     tokens, (B, T), or None where there is no padding."""
     lengths = [len(s) for s in sequences]
-    if not lengths or min(lengths) < 1:
-        raise ValueError(
-            "a prompt is empty; expected one token at least in each; got "
-            f"lengths {lengths}"
-        )
+    whole("a prompt's length", min(lengths, default=0), at_least=1)
     T = max(lengths)
     rows = [[0] * (T - len(s)) + list(s) for s in sequences]
     tokens = torch.tensor(rows, device=device)  # (B, T)
@@ -163,10 +155,7 @@ def generate(
         stop: a prompt ends after one of these tokens.
         cached: keep keys and values, or compute all again, to the same end.
 
-    Raises:
-        ValueError: an empty prompt, a token outside the vocabulary, more
-            tokens than the model has positions for, dropout that is on.
-        TypeError: prompts, or a number of tokens, that are not integers.
+    What cannot be continued is refused here, not at the first step.
     """
     if isinstance(prompts, Tensor):
         prompts = prompts.tolist()
@@ -174,9 +163,7 @@ def generate(
     named = {f"prompt {n}": prompt for n, prompt in enumerate(prompts)}
     for name, tokens in {**named, "stop": stop}.items():
         if not isinstance(tokens, Sequence):
-            raise TypeError(
-                f"{name} is no sequence; expected token numbers; got {tokens}"
-            )
+            raise wrong(TypeError, name, tokens, "token numbers")
         for token in tokens:
             whole(name, token, at_least=0, below=config.vocab_size)
     pad_left(prompts)  # refuses empty ones
@@ -188,8 +175,7 @@ def generate(
         whole("the text's length", length, at_most=config.context)
     if model.training and config.dropout:
         raise ValueError(
-            "the model is in training mode; expected model.eval(), without "
-            f"dropout; got a dropout of {config.dropout}"
+            "the model is in training mode; expected model.eval(); got dropout"
         )
     sequences = [[*prompt] for prompt in prompts]
     return steps(
@@ -236,8 +222,7 @@ def steps(
         # Not around the yield: the mode would be the caller's too.
         with torch.inference_mode():
             texts = [sequences[row] for row in open_rows]
-            read = cache is not None and step > 0
-            unread = [text[-1:] for text in texts] if read else texts
+            unread = [t[-1:] for t in texts] if cache and step else texts
             tokens, real = pad_left(unread, device=device)  # (B, T)
             logits = model(tokens, real=real, cache=cache, last=True)[:, 0]
             seen = None

@@ -8,8 +8,6 @@ tensors. An axis whose size is known by name is given as a keyword::
     expect("float", x=(x, "... T d_model"), d_model=512)
 """
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 
@@ -32,15 +30,9 @@ def expect(
 ) -> tuple[int, ...]:
     """What the axes under ``...`` broadcast to, if all tensors fit.
 
-    Args:
-        kind: what all are to hold: one of `KINDS` ("float" means one type
-            for all), a dtype, or anything if not given.
-        named: a tensor and its axes, ``q=(q, "... T d_k")``; or the size of
-            an axis, ``d_k=64``.
-
-    Raises:
-        TypeError: what is no tensor, or one of another type.
-        ValueError: shapes that do not fit.
+    `kind` is what all are to hold: one of `KINDS` ("float" means one type for
+    all), a dtype, or anything if not given. What is no tensor, or of another
+    type, is a TypeError; shapes that do not fit are a ValueError.
     """
     tensors: list[tuple] = []
     sizes = []

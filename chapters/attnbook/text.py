@@ -1,7 +1,5 @@
 """Text for the book: vocabularies, and batches of a text."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import http.client
@@ -16,7 +14,7 @@ import torch
 from torch import Tensor
 
 from attnbook import files
-from attnbook.config import whole
+from attnbook.config import whole, wrong
 
 #: Where Tiny Shakespeare lies, and what it must be.
 SHAKESPEARE = (
@@ -36,10 +34,8 @@ class Vocabulary:
     """The tokens that a model knows, each with its number: its place.
 
     Made from a list of words, between which a text has spaces, or of single
-    characters, which stand side by side; `list(vocabulary)` is it again.
-
-    Raises:
-        ValueError: no token, a token twice, a word with a space in it.
+    characters, which stand side by side; `list(vocabulary)` is it again. No
+    token, one twice, or a word with a space in it is a ValueError.
     """
 
     def __init__(self, tokens: Sequence[str]) -> None:
@@ -50,33 +46,25 @@ class Vocabulary:
         for token in self._tokens:
             spaced = self._space and token.split() != [token]
             if spaced or not token or token in self._numbers:
-                raise ValueError(
-                    "this is no token; expected a character, or a word "
-                    f"without spaces, each once; got {token!r}"
-                )
+                words = "characters, or words without spaces, each once"
+                raise wrong(ValueError, "a token", token, words)
             self._numbers[token] = len(self._numbers)
 
     @classmethod
-    def of_characters(cls, text: str) -> Vocabulary:
+    def of_characters(cls, text: str) -> "Vocabulary":
         """The different characters of a text, in order of their codes."""
         return cls(sorted(set(text)))
 
     def encode(self, text: str) -> list[int]:
-        """The numbers of a text's tokens.
-
-        Raises:
-            ValueError: an empty text, a token that is not known.
-        """
+        """The numbers of a text's tokens; a ValueError if it has none."""
         tokens = text.split() if self._space else text
         whole("length of the text", len(tokens), at_least=1)
         return [self.number(token) for token in tokens]
 
     def number(self, token: str) -> int:
-        """The number of one token."""
+        """The number of one token; a ValueError for an unknown one."""
         if token not in self._numbers:
-            raise ValueError(
-                f"no such token; expected one of {len(self)}; got {token!r}"
-            )
+            raise wrong(ValueError, "a token", token, f"one of {len(self)}")
         return self._numbers[token]
 
     def decode(self, numbers: Sequence[int]) -> str:
@@ -103,12 +91,9 @@ Batches = Callable[[int, torch.Generator], tuple[Tensor, Tensor]]
 
 
 def windows(numbers: Sequence[int] | Tensor, context: int) -> Batches:
-    """Batches of pieces of one long text, drawn anywhere in it.
+    """Batches of pieces of one text, longer than `context`, drawn anywhere.
 
     Shapes: tokens and, one place later, their targets (B, context), int64.
-
-    Raises:
-        ValueError: a context below 1; a text that is not longer than it.
     """
     numbers = torch.as_tensor(numbers, dtype=torch.int64)  # (N,)
     whole("context", context, at_least=1)
@@ -139,20 +124,17 @@ def tiny_shakespeare(*, seconds: float = 30) -> str:
                 data = kept.read_bytes() if is_kept else _fetched(seconds)
             except (OSError, http.client.HTTPException):
                 continue  # not there
-            if hashlib.sha256(data).hexdigest() == SHAKESPEARE_SHA256:
-                print("text: Tiny Shakespeare")
+            if hashlib.sha256(data).hexdigest() != SHAKESPEARE_SHA256:
+                continue
+            print("text: Tiny Shakespeare")
+            with contextlib.suppress(OSError):  # then it is fetched again
+                kept.parent.mkdir(parents=True, exist_ok=True)
                 if not is_kept:
-                    _keep(data, kept)
-                return data.decode("utf-8")
+                    with files.replacing(kept) as file:
+                        file.write(data)
+            return data.decode("utf-8")
     print("text: the book's own stories")
     return "\n".join(book_text()) + "\n"
-
-
-def _keep(data, path):
-    with contextlib.suppress(OSError):  # then it is fetched again
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with files.replacing(path) as file:
-            file.write(data)
 
 
 def _fetched(seconds):

@@ -9,8 +9,6 @@ the probability of each of their words. Three facts reach far:
 - *agreement*: "the boats near the old bridge", are or is.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import random
@@ -21,7 +19,7 @@ from functools import cache
 import torch
 from torch import Tensor, nn
 
-from attnbook.config import check_fields, one_of, option, whole
+from attnbook.config import check_fields, one_of, option, whole, wrong
 from attnbook.files import shown
 from attnbook.gpt import GPTConfig
 from attnbook.text import Vocabulary
@@ -122,8 +120,7 @@ class Town:
             else:
                 yield _uniform(WALKED)
                 yield from _words("to the")
-                taken = set(went.values())
-                free = tuple(p for p in PLACES if p not in taken)
+                free = tuple(p for p in PLACES if p not in went.values())
                 went[word] = yield _usually(USUAL_PLACE[word], free)
             if (yield _ENDINGS[word]) != ".":
                 yield _STOP
@@ -148,10 +145,8 @@ class Town:
         following = next(grammar)
         for n, word in enumerate(words):
             if word not in following:
-                raise ValueError(
-                    f"word {n} (counted from 0) is impossible; expected one "
-                    f"of {shown(list(following))}; got {word!r}"
-                )
+                possible = f"one of {shown(list(following))}"
+                raise wrong(ValueError, f"word {n} (from 0)", word, possible)
             logs.append(math.log(following[word]))
             following = _send(grammar, word)
         return logs, following
@@ -159,8 +154,7 @@ class Town:
     def next_words(self, prefix: Sequence[str]) -> Distribution:
         """The exact distribution of the next word; empty after the end.
 
-        Raises:
-            ValueError: no beginning of a story; its first wrong word.
+        A ValueError names the first word that no story has there.
         """
         return dict(self._read(prefix)[1])
 
@@ -219,9 +213,10 @@ class Town:
                 here = rng.sample(PEOPLE, most)
                 without = {USUAL_PLACE[p] for p in here}
                 without.update(p for p in PEOPLE if p not in here)
-            question = ask(self._story(rng, without), rng)
-            if question:
-                found.append(question)
+            story = self._story(rng, without)
+            for here, *rest in ask(story, rng):
+                asked = Question(kind, story[:here], story[here], *rest)
+                found.append(asked)
         return found
 
 
@@ -279,12 +274,10 @@ _ENDINGS = {
 }
 #: What stands after "the": half for a bank, half for what is near what.
 _LEAVES = {leaver: 0.5 / len(LEAVERS) for leaver in LEAVERS}
-_STANDS = {
-    noun: 0.25 / len(NOUNS) for one in NOUNS for noun in (one, one + "s")
-}
+_STANDS = {n: 0.25 / len(NOUNS) for one in NOUNS for n in (one, one + "s")}
 _SUBJECTS = {
     word: _LEAVES.get(word, 0.0) + _STANDS.get(word, 0.0)
-    for word in (*_LEAVES, *_STANDS)
+    for word in _LEAVES | _STANDS
 }
 
 
@@ -306,8 +299,7 @@ def _aside():
         yield _uniform(("home", "away"))
     else:
         others = _others(subject.removesuffix("s"))
-        word = yield _sized(others)
-        if word in SIZES:
+        if (yield _sized(others)) in SIZES:
             yield _uniform(others)
         yield _uniform(("are" if subject.endswith("s") else "is",))
         yield _uniform(COLOURS + SIZES)
@@ -330,18 +322,9 @@ def _returning(story, rng):
     """The first return: where did that person go?"""
     here = story.index("back") + 3  # back to the …
     person = story[here - 6]
-    places = {  # name → where in the story the place stands
-        story[n - 1]: n + 3
-        for n, word in enumerate(story[:here])
-        if word in WALKED
-    }
-    return Question(
-        "returning",
-        story[:here],
-        story[here],
-        tuple(story[n] for n in places.values()),
-        places[person],
-    )
+    walks = [n for n, word in enumerate(story[:here]) if word in WALKED]
+    places = {story[n - 1]: n + 3 for n in walks}  # where a name's place is
+    yield here, tuple(story[n] for n in places.values()), places[person]
 
 
 def _bank(story, rng):
@@ -349,24 +332,20 @@ def _bank(story, rng):
     for n, word in enumerate(story):
         if word == "bank" and len(LEAVERS[story[n - 4]]) > 1:
             other = {"river": "city", "city": "river"}[story[n - 1]]
-            answer, wrong = story[n + 4], rng.choice(LEFT[other])
-            return Question(
-                "bank", story[: n + 4], answer, (answer, wrong), n - 1
-            )
-    return None
+            yield n + 4, (story[n + 4], rng.choice(LEFT[other])), n - 1
+            return
 
 
 def _agreement(story, rng):
     """Is or are, after the noun and its neighbour."""
     for n, word in enumerate(story):
         if word in NEAR:
-            here = n + 3 + (story[n + 2] in SIZES)
-            return Question(
-                "agreement", story[:here], story[here], ("is", "are"), n - 1
-            )
-    return None
+            yield n + 3 + (story[n + 2] in SIZES), ("is", "are"), n - 1
+            return
 
 
+# Each finds at most one: where the answer stands, the candidates, and where
+# the word stands on which it hangs.
 _ASK = {"returning": _returning, "bank": _bank, "agreement": _agreement}
 KINDS = tuple(_ASK)
 
@@ -375,18 +354,15 @@ def encode(stories: Sequence[Sequence[str]]) -> tuple[Tensor, Tensor]:
     """Tokens and, one place later, their targets; padded on the right.
 
     Shapes: B stories → tokens and targets (B, T), int64, T one less than the
-    longest story; padded with `<pad>` and −100, which no loss counts.
-
-    Raises:
-        ValueError: no stories, one of less than two words, an unknown word.
+    longest story; padded with `<pad>` and −100, which no loss counts. No
+    stories, one of less than two words, or an unknown one is a ValueError.
     """
     least = min((len(story) for story in stories), default=0)
     whole("length of a story", least, at_least=2)
-    texts = [" ".join(story) for story in stories]
-    numbers = [torch.tensor(vocabulary().encode(text)) for text in texts]
+    rows = [torch.tensor(vocabulary().encode(" ".join(s))) for s in stories]
     pad, pad_number = nn.utils.rnn.pad_sequence, WORDS.index(PAD)
-    tokens = pad([n[:-1] for n in numbers], True, pad_number)  # (B, T)
-    targets = pad([n[1:] for n in numbers], True, -100)  # (B, T)
+    tokens = pad([r[:-1] for r in rows], True, pad_number)  # (B, T)
+    targets = pad([r[1:] for r in rows], True, -100)  # (B, T)
     return tokens, targets
 
 
@@ -395,9 +371,8 @@ def bigram(stories: Iterable[Sequence[str]]) -> Tensor:
     # With a hundredth more, no pair is impossible.
     counts = torch.full((len(WORDS), len(WORDS)), 0.01, dtype=torch.float64)
     for story in stories:
-        numbers = vocabulary().encode(" ".join(story))
-        for one, two in itertools.pairwise(numbers):
-            counts[one, two] += 1
+        for pair in itertools.pairwise(vocabulary().encode(" ".join(story))):
+            counts[pair] += 1
     return (counts / counts.sum(-1, keepdim=True)).log()
 
 
