@@ -32,7 +32,7 @@ class Places(NamedTuple):
     positions: Tensor
     lengths: list[int]
     start: int = 0
-    slots: tuple[Tensor, Tensor, Tensor] | None = None
+    slots: tuple[Tensor, ...] | None = None
 
     @property
     def n_keys(self) -> int:
@@ -102,9 +102,10 @@ class KVCache:
             new = real.sum(-1).tolist()
         lengths = [a + b for a, b in zip(self.lengths, new)]
         if max(lengths) > self.capacity:
+            row = lengths.index(max(lengths))
             raise ValueError(
                 f"the cache is too small; expected {self.capacity} tokens a "
-                f"row; got {self.lengths} and {new} new ones"
+                f"row; got {self.lengths[row]} + {new[row]} in row {row}"
             )
         if self._written:  # a call has failed, perhaps of a NaN
             self._empty(self.lengths, [self._written] * rows)
@@ -118,8 +119,7 @@ class KVCache:
         before = torch.tensor(self.lengths, device=device)  # (B,)
         positions = (offsets + before[:, None]) * real  # (B, T)
         at = real.nonzero(as_tuple=True)  # rows and columns, (N,) each
-        slots = at[0], at[1], positions[at]
-        return Places(positions, lengths, slots=slots)
+        return Places(positions, lengths, slots=(*at, positions[at]))
 
     def write(
         self, index: int, k: Tensor, v: Tensor, places: Places
@@ -171,10 +171,9 @@ class KVCache:
         n = len(self.lengths)
         rows = [whole("row", row, at_least=0, below=n) for row in rows]
         whole("number of rows", len(rows), at_least=1)
-        lengths = [self.lengths[row] for row in rows]
         with torch.inference_mode(False):
-            keys, values = self.keys[:, rows], self.values[:, rows]
-        self.keys, self.values, self.lengths = keys, values, lengths
+            self.keys, self.values = self.keys[:, rows], self.values[:, rows]
+        self.lengths = [self.lengths[row] for row in rows]
 
     def grow(self, capacity: int) -> None:
         """Take room for more tokens a row; what is there is copied."""
@@ -192,8 +191,7 @@ class KVCache:
     def _check(self, index, k, v, places):
         L, B, H, _, d_k = self.keys.shape
         whole("the layer", index, at_least=0, below=L)
-        T = places.positions.shape[-1]
-        axes = f"{B} {H} {T} {d_k}"
+        axes = f"{B} {H} {places.positions.shape[-1]} {d_k}"
         expect(self.keys.dtype, keys=(k, axes), values=(v, axes))
         for name, x in {"keys": k, "values": v}.items():
             if x.device != self.keys.device:

@@ -17,7 +17,6 @@ from operator import ge, gt, index, le, lt
 from typing import Any, get_args, get_origin, get_type_hints
 
 BOUNDS = {"at_least": ge, "above": gt, "at_most": le, "below": lt}
-WHOLE = "a whole number"
 
 
 def option(default: Any, help: str, **rules: Any) -> Any:
@@ -41,8 +40,7 @@ def check_fields(self: Any) -> None:
             n = len(parts)
             if not isinstance(value, (tuple, list)) or len(value) != n:
                 raise wrong(TypeError, name, value, f"{n} values")
-            pairs = zip(value, parts)
-            value = tuple(_checked(name, *pair, rules) for pair in pairs)
+            value = tuple(_checked(name, *p, rules) for p in zip(value, parts))
         elif value is not None or type(None) not in parts:
             kind = parts[0] if parts else kind
             value = _checked(name, value, kind, rules)
@@ -66,10 +64,10 @@ def whole(name: str, value: Any, **bounds: float) -> int:
             raise TypeError
         found = index(value)
     except TypeError:
-        raise wrong(TypeError, name, value, WHOLE, bounds) from None
+        raise wrong(TypeError, name, value, "a whole number", bounds) from None
     for bound, limit in bounds.items():
         if not BOUNDS[bound](found, limit):
-            raise wrong(ValueError, name, value, WHOLE, bounds)
+            raise wrong(ValueError, name, value, "a whole number", bounds)
     return found
 
 

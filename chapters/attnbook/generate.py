@@ -148,14 +148,12 @@ def generate(
     Each step yields a list with the next token of each prompt, None where it
     has ended. A prompt is continued as it would be alone: each draws with a
     generator of its own, on the CPU, prompt r with `seed` + r. A prompt that
-    has ended is taken out of the batch and of the cache.
+    has ended is taken out of the batch and of the cache. Refuses at once.
 
     Args:
         prompts: token numbers, at least one a prompt; or a tensor (B, T).
         stop: a prompt ends after one of these tokens.
         cached: keep keys and values, or compute all again, to the same end.
-
-    What cannot be continued is refused here, not at the first step.
     """
     if isinstance(prompts, Tensor):
         prompts = prompts.tolist()
@@ -170,8 +168,7 @@ def generate(
     whole("max_new_tokens", max_new_tokens, at_least=1)
     whole("seed", seed)
     if config.positions == "learned":
-        # The last token is never read.
-        length = max(len(p) for p in prompts) + max_new_tokens - 1
+        length = max(map(len, prompts)) + max_new_tokens - 1  # last is unread
         whole("the text's length", length, at_most=config.context)
     if model.training and config.dropout:
         raise ValueError(

@@ -211,8 +211,7 @@ class Town:
         while len(found) < n:
             if kind == "returning":
                 here = rng.sample(PEOPLE, most)
-                without = {USUAL_PLACE[p] for p in here}
-                without.update(p for p in PEOPLE if p not in here)
+                without = {USUAL_PLACE[p] for p in here} | {*PEOPLE} - {*here}
             story = self._story(rng, without)
             for here, *rest in ask(story, rng):
                 asked = Question(kind, story[:here], story[here], *rest)
@@ -276,8 +275,7 @@ _ENDINGS = {
 _LEAVES = {leaver: 0.5 / len(LEAVERS) for leaver in LEAVERS}
 _STANDS = {n: 0.25 / len(NOUNS) for one in NOUNS for n in (one, one + "s")}
 _SUBJECTS = {
-    word: _LEAVES.get(word, 0.0) + _STANDS.get(word, 0.0)
-    for word in _LEAVES | _STANDS
+    w: _LEAVES.get(w, 0.0) + _STANDS.get(w, 0.0) for w in _LEAVES | _STANDS
 }
 
 
