@@ -186,7 +186,7 @@ def branches(path: Path, wrongs: list[Wrong]) -> dict[str, Noticed | None]:
     goes on from the cell in which the function is first defined, named or
     called. What the page itself raises is under the empty name.
     """
-    return _kept(_run_and_branch)(path, wrongs)
+    return _kept(partial(_run_and_branch, path, wrongs))()
 
 
 def _run_and_branch(path: Path, wrongs: list[Wrong]):
@@ -232,8 +232,8 @@ def _kept(work: Callable) -> Callable:
     theirs.close()
 
     def ask(*arguments):
+        mine.send(arguments)
         try:
-            mine.send(arguments)
             return mine.recv()
         except EOFError:
             raise RuntimeError("the copy of the process has died") from None
@@ -244,8 +244,10 @@ def _kept(work: Callable) -> Callable:
 
 
 def _each(page: Page, number: int, wrongs: dict, names: list[str]):
-    go_on = partial(_go_on, page, number)
-    return {name: _kept(go_on)(wrongs[name]) for name in names}
+    return {
+        name: _kept(partial(_go_on, page, number, wrongs[name]))()
+        for name in names
+    }
 
 
 def _go_on(page: Page, number: int, wrong: Wrong) -> Noticed | None:
