@@ -300,9 +300,8 @@ def test_a_batch_is_each_text_alone(positions, sampling):
 
 
 def test_prompts_may_be_a_tensor():
-    model, prompts = small(), [[1, 2, 3], [4, 5, 6]]
-    found = complete(model, torch.tensor(prompts), 5)
-    assert found == complete(model, prompts, 5)
+    model, texts = small(), [[1, 2, 3], [4, 5, 6]]
+    assert complete(model, torch.tensor(texts), 5) == complete(model, texts, 5)
 
 
 def test_a_seed_gives_the_same_and_another_others():
