@@ -270,7 +270,7 @@ class Requests(RuleBasedStateMachine):
 Requests.TestCase.settings = settings(
     deadline=None, derandomize=True, max_examples=100, stateful_step_count=20
 )
-TestRequests = Requests.TestCase
+TestRequests = pytest.mark.slow(Requests.TestCase)
 
 
 def test_the_weights_are_seen_without_writing_twice():

@@ -3,7 +3,6 @@
 import collections
 import itertools
 import math
-import random
 
 import pytest
 import torch
@@ -12,26 +11,10 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import nn
 
+from attnbook import town as language
 from attnbook.gpt import GPT
 from attnbook.teach.proof import agrees
-from attnbook.town import (
-    END,
-    KINDS,
-    NEAR,
-    PAD,
-    PEOPLE,
-    PLACES,
-    START,
-    TOWN_CONFIG,
-    TOWN_RECIPE,
-    USUAL_PLACE,
-    WORDS,
-    Town,
-    accuracy,
-    bigram,
-    encode,
-    vocabulary,
-)
+from attnbook.town import START, WORDS, Town, accuracy, bigram, encode
 from attnbook.training import train
 
 TOWN = Town()
@@ -46,10 +29,8 @@ def stories():
     return TOWN.stories(2000, seed=1)
 
 
-def _beginning(town, seed):
-    """A story of the town, cut anywhere."""
-    story = town.stories(1, seed=seed)[0]
-    return story[: random.Random(seed).randrange(len(story) + 1)]
+def test_about_a_hundred_words_each_once():
+    assert 80 <= len(WORDS) == len(set(WORDS)) <= 120
 
 
 def test_the_examples_of_the_book_are_possible():
@@ -64,14 +45,15 @@ def test_the_examples_of_the_book_are_possible():
         assert TOWN.next_words([START, *said.split()])
 
 
-@given(towns, seeds)
+@given(towns, seeds, st.floats(0, 1))
 @settings(deadline=None)
-def test_what_follows_sums_to_one(town, seed):
-    following = town.next_words(_beginning(town, seed))
+def test_what_follows_sums_to_one(town, seed, part):
+    story = town.stories(1, seed=seed)[0]
+    following = town.next_words(story[: round(part * len(story))])
     if following:
         assert math.fsum(following.values()) == pytest.approx(1, abs=1e-12)
         assert all(0 < p <= 1 for p in following.values())
-        assert set(following) <= set(WORDS) - {PAD}
+        assert set(following) <= set(WORDS) - {language.PAD}
 
 
 @given(towns, seeds)
@@ -80,29 +62,35 @@ def test_every_story_is_possible_and_whole(town, seed):
     story = town.stories(1, seed=seed)[0]
     logs = town.log_probabilities(story)
     assert len(logs) == len(story) <= town.longest + 1
-    assert story[0] == START and story[-1] == END
-    assert story.count(START) == story.count(END) == 1
-    assert town.next_words(story) == {}
+    assert (
+        story[-1] == language.END
+        and story.count(START) == story.count(language.END) == 1
+    )
+    assert town.next_words([]) == {START: 1.0} and not town.next_words(story)
+
+
+def test_the_probability_of_a_story_is_the_product_of_next_words():
+    story = TOWN.stories(1, seed=3)[0]
+    told = [TOWN.next_words(story[:n])[w] for n, w in enumerate(story)]
+    logs = [math.log(p) for p in told]
+    assert TOWN.log_probabilities(story) == pytest.approx(logs)
 
 
 def test_stories_are_drawn_with_the_probabilities_that_are_told(stories):
     """Chi-squared over every place with a choice, gathered by what may
     follow there. Seen from outside: only words and what was told."""
-    told, counts = {}, collections.defaultdict(collections.Counter)
+    counts = collections.defaultdict(collections.Counter)
     for story in stories:
         for n in range(1, len(story)):
             following = TOWN.next_words(story[:n])
             if len(following) > 1:
-                key = tuple(sorted(following.items()))
-                told[key] = following
-                counts[key][story[n]] += 1
+                counts[tuple(sorted(following.items()))][story[n]] += 1
     p_values = []
-    for key, following in told.items():
-        n = counts[key].total()
-        if n * min(following.values()) >= 5:
-            found = [counts[key][word] for word in following]
-            expected = [n * p for p in following.values()]
-            p_values.append(stats.chisquare(found, expected).pvalue)
+    for told, found in counts.items():
+        expected = [found.total() * p for _, p in told]
+        if min(expected) >= 5:
+            seen = [found[word] for word, _ in told]
+            p_values.append(stats.chisquare(seen, expected).pvalue)
     assert len(p_values) > 20
     assert min(p_values) > 0.01 / len(p_values)
     # Neither too far off nor too good: the p-values are uniform.
@@ -113,18 +101,17 @@ def test_the_entropy_is_that_of_the_whole_distribution():
     """The mean of −log p over what was drawn, against Σ −p log p over all
     that might have been, along the same stories."""
     sample = TOWN.stories(3000, seed=5)
-    expected, words = [], 0
-    for story in sample[:300]:
-        for n in range(1, len(story)):
-            following = TOWN.next_words(story[:n])
-            expected.append(-sum(p * math.log(p) for p in following.values()))
-            words += 1
-    mean = math.fsum(expected) / words
+    expected = [
+        -sum(p * math.log(p) for p in TOWN.next_words(story[:n]).values())
+        for story in sample[:300]
+        for n in range(1, len(story))
+    ]
+    mean = math.fsum(expected) / len(expected)
     assert TOWN.entropy(sample) == pytest.approx(mean, abs=0.01)
+    assert 0.7 < mean < 1.5
 
 
 def test_stories_are_the_same_for_a_seed_on_every_machine():
-    assert TOWN.stories(1, seed=7) != TOWN.stories(1, seed=8)
     assert " ".join(TOWN.stories(1, seed=7)[0]) == (
         "<s> tomas went to the mill . emil walked to the library late . "
         "mira walked to the harbour . mira is running back to the harbour . "
@@ -132,15 +119,17 @@ def test_stories_are_the_same_for_a_seed_on_every_machine():
     )
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", language.KINDS)
 @pytest.mark.parametrize("town", [TOWN, LONG])
 def test_questions_are_answered_by_the_language(town, kind):
     """The answer is possible, the other candidates are not; with another
     word at the antecedent, the answer would be another."""
     for question in town.questions(kind, 100, seed=2):
         following = town.next_words(question.prompt)
-        possible = [c for c in question.candidates if c in following]
-        assert question.kind == kind and possible == [question.answer]
+        assert question.kind == kind
+        assert [c for c in question.candidates if c in following] == [
+            question.answer
+        ]
         assert len(set(question.candidates)) == len(question.candidates) > 1
         changed = list(question.prompt)
         changed[question.antecedent] = _another(question)
@@ -150,108 +139,127 @@ def test_questions_are_answered_by_the_language(town, kind):
 def _another(question):
     word = question.prompt[question.antecedent]
     if question.kind == "returning":
-        return next(p for p in PLACES if p not in question.prompt)
-    if question.kind == "bank":
-        return "city" if word == "river" else "river"
-    return word.removesuffix("s") if word.endswith("s") else word + "s"
+        return next(p for p in language.PLACES if p not in question.prompt)
+    other = word.removesuffix("s") if word.endswith("s") else word + "s"
+    return {"river": "city", "city": "river"}.get(word, other)
 
 
-def test_no_short_cut_answers_returning():
+def test_no_short_cut_answers_returning(stories):
     """A bag of the words before cannot tell the places apart, and neither
-    the first, the last, nor the nearest one is right more than by chance."""
+    the first, the last, nor the nearest one is right more than by chance,
+    nor the one that goes best with the name, as counted in other stories."""
     questions = TOWN.questions("returning", 4000, seed=4)
     chance = sum(1 / len(q.candidates) for q in questions) / len(questions)
-    for place in (-2, -1, 0, 1):
-        right = sum(q.candidates[place] == q.answer for q in questions)
-        assert right / len(questions) == pytest.approx(chance, abs=0.03)
+    habits = collections.Counter(
+        (story[n - 3], story[n + 3])
+        for story in stories
+        for n, word in enumerate(story)
+        if word == "back"
+    )
+    guesses = {n: [q.candidates[n] for q in questions] for n in (-2, -1, 0, 1)}
+    guesses["habit"] = [
+        max(q.candidates, key=lambda c: habits[q.prompt[-6], c])
+        for q in questions
+    ]
+    for how, guessed in guesses.items():
+        right = sum(g == q.answer for g, q in zip(guessed, questions))
+        assert right / len(questions) == pytest.approx(chance, abs=0.03), how
     for q in questions:  # each candidate is said once, and only the names
         said = collections.Counter(q.prompt)
         assert {said[c] for c in q.candidates} == {1}
-        walkers = [p for p in PEOPLE if said[p]]
-        assert len(walkers) == len(q.candidates)
-        assert not {USUAL_PLACE[name] for name in walkers} & set(q.candidates)
-
-
-def test_habits_alone_answer_returning_only_in_ordinary_stories(stories):
-    """So that the questions must be chosen as they are."""
-    backs = [(s, n) for s in stories for n, w in enumerate(s) if w == "back"]
-    usual = sum(USUAL_PLACE[s[n - 3]] == s[n + 3] for s, n in backs)
-    assert usual / len(backs) > 0.5
+        walkers = [p for p in language.PEOPLE if said[p] == 1]
+        assert len(walkers) == len(q.candidates) - 1
+        usual = {language.USUAL_PLACE[p] for p in language.PEOPLE if said[p]}
+        assert not usual & set(q.candidates)
 
 
 def test_the_nearest_noun_answers_agreement_half_of_the_time():
     questions = TOWN.questions("agreement", 2000, seed=6)
-    right = sum(
-        (q.prompt[-1].endswith("s")) == (q.answer == "are") for q in questions
-    )
-    assert right / len(questions) == pytest.approx(0.5, abs=0.03)
-    assert all(q.prompt[q.antecedent + 1] in NEAR for q in questions)
+    right = [
+        q.prompt[-1].endswith("s") == (q.answer == "are") for q in questions
+    ]
+    assert sum(right) / len(right) == pytest.approx(0.5, abs=0.03)
+    assert all(q.prompt[q.antecedent + 1] in language.NEAR for q in questions)
+
+
+def test_the_bank_decides_and_nothing_else():
+    for q in TOWN.questions("bank", 500, seed=6):
+        who, _, _, bank, *rest = q.prompt[q.antecedent - 3 :]
+        assert q.answer in language.LEFT[bank]
+        assert rest[0] == "bank" and len(rest) == 4
+        assert who not in ("boat", "robbers")  # they would give it away
 
 
 def test_encoded_stories_hold_all_their_words(stories):
     tokens, targets = encode(stories[:50])
     assert tokens.dtype == targets.dtype == torch.int64
-    assert tokens.shape == targets.shape
-    names = vocabulary()
-    for story, row, aims in zip(stories, tokens, targets, strict=False):
+    decode = language.vocabulary().decode
+    for story, row, aims in zip(stories[:50], tokens, targets, strict=True):
         n = len(story) - 1
-        assert names.decode(row[:n]).split() == story[:-1]
-        assert names.decode(aims[:n]).split() == story[1:]
-        assert (row[n:] == WORDS.index(PAD)).all()
-        assert (aims[n:] == -100).all()
+        assert decode(row[:n]).split() == story[:-1]
+        assert decode(aims[:n]).split() == story[1:]
+        assert (row[n:] == WORDS.index(language.PAD)).all() and (
+            aims[n:] == -100
+        ).all()
 
 
 def test_batches_hang_on_the_generator_alone():
     def draw(seed):
         generator = torch.Generator().manual_seed(seed)
-        return [TOWN.batches(4, generator) for _ in range(2)]
+        return [TOWN.batches(4, generator)[0] for _ in range(2)]
 
-    (one, two), again, other = draw(0), draw(0), draw(1)
-    agrees([one, two], again, name="the same seed")
-    assert not torch.equal(one[0], two[0])
-    assert not torch.equal(one[0], other[0][0])
-    assert one[0].shape[0] == 4 and one[0].shape[1] <= TOWN.longest
+    (one, two), (other, _) = draw(0), draw(1)
+    agrees([one, two], draw(0), name="the same seed")
+    assert not torch.equal(one, two) and not torch.equal(one, other)
+    assert one.shape[0] == 4 and one.shape[1] <= TOWN.longest
 
 
 def test_bigram_probabilities_are_counted(stories):
-    p = bigram(stories).exp()
-    assert p.sum(-1).tolist() == pytest.approx([1] * len(WORDS))
-    after_is = [
-        b for s in stories for a, b in itertools.pairwise(s) if a == "is"
+    table = bigram(stories)
+    ones = torch.ones(len(WORDS), dtype=torch.float64)
+    agrees(table.exp().sum(-1), ones, name="one")
+    after = [
+        two
+        for s in stories
+        for one, two in itertools.pairwise(s)
+        if one == "is"
     ]
-    going = p[WORDS.index("is"), WORDS.index("going")].item()
-    share = after_is.count("going") / len(after_is)
-    assert going == pytest.approx(share, rel=0.01)
+    going = table[WORDS.index("is"), WORDS.index("going")].exp().item()
+    counted = after.count("going") / len(after)
+    assert going == pytest.approx(counted, rel=0.01)
+    tokens, targets = encode(stories)
+    loss = -table[tokens, targets.clamp(min=0)][targets >= 0].mean()
+    assert TOWN.entropy(stories) * 1.2 < loss < math.log(len(WORDS))
 
 
 class Biased(nn.Module):
-    """Always the same logits, a number for each word of the town; other
-    ones in training mode."""
+    """The same logits everywhere; others in training mode."""
 
     def __init__(self, likes) -> None:
         super().__init__()
-        logits = torch.zeros(len(WORDS))
-        for word, logit in likes.items():
-            logits[WORDS.index(word)] = logit
-        self.logits = nn.Parameter(logits)
+        logits = [likes.get(word, 0.0) for word in WORDS]
+        self.logits = nn.Parameter(torch.tensor(logits))
 
     def forward(self, tokens):
         sign = -1 if self.training else 1
         return (sign * self.logits).expand(*tokens.shape, -1)
 
 
-def test_accuracy_counts_answers_that_beat_their_candidates():
-    questions = Town().questions("agreement", 40, seed=1)
+@pytest.mark.parametrize("training", [True, False])
+def test_accuracy_counts_answers_that_beat_their_candidates(training):
+    questions = TOWN.questions("agreement", 40, seed=1)
     plural = sum(q.answer == "are" for q in questions) / len(questions)
     assert 0 < plural < 1
     # The likeliest word of all is no candidate, and does not count.
-    assert accuracy(Biased({"are": 2, "mira": 9}), questions) == plural
+    model = Biased({"are": 2, "mira": 9}).train(training)
+    assert accuracy(model, questions) == plural
     assert accuracy(Biased({"is": 2}), questions) == 1 - plural
+    assert model.training == training  # left as it was
 
 
 def test_accuracy_looks_at_the_word_after_the_prompt():
-    questions = Town().questions("bank", 20, seed=2)
-    words = vocabulary()
+    questions = TOWN.questions("bank", 20, seed=2)
+    words = language.vocabulary()
 
     class Oracle(Biased):
         """Right after each prompt, and wrong everywhere else."""
@@ -267,18 +275,10 @@ def test_accuracy_looks_at_the_word_after_the_prompt():
     assert accuracy(Oracle({}), questions) == 1
 
 
-@pytest.mark.parametrize("training", [True, False])
-def test_accuracy_leaves_the_model_as_it_was(training):
-    questions = Town().questions("agreement", 5, seed=3)
-    model = Biased({"are": 2}).train(training)
-    accuracy(model, questions)
-    assert model.training == training
-
-
 def test_the_towns_recipe_trains_as_it_did():
     """The stored model and chapter 11 come from these very numbers."""
-    torch.manual_seed(TOWN_RECIPE.seed)
-    model, found = GPT(TOWN_CONFIG), []
+    torch.manual_seed(language.TOWN_RECIPE.seed)
+    model, found = GPT(language.TOWN_CONFIG), []
 
     def note(done, losses):
         found[:] = losses
@@ -286,49 +286,55 @@ def test_the_towns_recipe_trains_as_it_did():
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(model, TOWN.batches, TOWN_RECIPE, on_step=note)
+        train(model, TOWN.batches, language.TOWN_RECIPE, on_step=note)
     assert found[0] == pytest.approx(4.908512, abs=1e-5)
     assert found[-1] == pytest.approx(3.127989, abs=1e-4)
 
 
 @pytest.mark.parametrize(
-    "prefix, n, possible",
+    "prefix",
     [
-        ("mira", 0, START),
-        ("<s> mira is going", 2, "went"),
-        ("<s> mira went to the mill . omar went to the mill .", 11, "tower"),
-        ("<s> the boats near the bridge is", 6, "are"),
-        ("<s> the dog", 2, "boat"),
-        (" ".join(TOWN.stories(1, seed=0)[0]) + " .", None, ""),
+        "mira",
+        "<s> dog",
+        "<s> mira is",
+        "<s> the boats near the bridge is",
+        "<s> mira went to the library . omar went to the library",
+        "<s> mira ran to the mill . omar ran to the tower . lena ran to the "
+        "market . omar is going back to the mill",
+        " ".join(TOWN.stories(1, seed=0)[0]) + " .",
     ],
 )
-def test_an_impossible_beginning_is_refused_at_its_first_wrong_word(
-    prefix, n, possible
-):
+def test_an_impossible_beginning_is_refused_at_its_first_wrong_word(prefix):
     words = prefix.split()
-    n = len(words) - 1 if n is None else n  # nothing follows the end
+    TOWN.next_words(words[:-1])
     for ask in (TOWN.next_words, TOWN.log_probabilities):
-        with pytest.raises(ValueError, match=f"word {n} .*{words[n]!r}"):
-            ask(words)
-    assert possible in TOWN.next_words(words[:n]) or not possible
+        with pytest.raises(ValueError, match=f"word {len(words) - 1} .*imp"):
+            ask([*words, "mira"])
+
+
+def test_a_town_that_cannot_be_is_refused():
+    for field, values in {
+        "people": [(1, 3), (4, 3), (3, 9)],
+        "returns": [(0, 1), (3, 2)],
+        "asides": [-1],
+        "aside": [1.0],
+    }.items():
+        for value in values:
+            with pytest.raises(ValueError, match=field):
+                Town(**{field: value})
 
 
 @pytest.mark.parametrize(
     "call, message",
     [
-        (lambda: Town(people=(1, 3)), "people"),
-        (lambda: Town(people=(4, 3)), "people"),
-        (lambda: Town(people=(3, 9)), "people"),
-        (lambda: Town(returns=(3, 2)), "returns"),
-        (lambda: Town(aside=1.0), "aside"),
         (lambda: Town((2, 5)).questions("returning", 1, seed=0), "people"),
         (lambda: TOWN.questions("riddle", 1, seed=0), "riddle"),
-        (lambda: accuracy(Biased({}), []), "story"),
-        (lambda: encode([[START]]), "story"),
+        (lambda: encode([]), "length of a story"),
+        (lambda: encode([[START]]), "length of a story"),
         (lambda: encode([[START, "dog"]]), "'dog'"),
+        (lambda: accuracy(Biased({}), []), "length of a story"),
     ],
 )
 def test_bad_input_is_named(call, message):
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(ValueError, match=message):
         call()
-    assert message in str(error.value)

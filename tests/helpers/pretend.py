@@ -1,10 +1,7 @@
-"""A graphics card that is only pretended: it computes on the CPU, and objects
-where a real one would.
+"""A graphics card that is only pretended: it computes on the CPU.
 
-`Pretended` remembers which tensors were put on `CARD` and raises the errors
-that torch raises when tensors of two devices meet, or when NumPy reaches for a
-tensor on a card. So code can be tried for its handling of devices where there
-is no card.
+`Pretended` remembers which tensors were put on `CARD` and raises torch's
+errors when tensors of two devices meet, or when NumPy reaches for one of them.
 """
 
 from __future__ import annotations

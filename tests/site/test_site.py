@@ -14,9 +14,8 @@ from notebooks import CHAPTERS, ROOT
 from pages import built, is_local, pages, soup_of, target_of, urls_of
 from repository import address as repository
 
-# Bytes a page may cost a reader who has nothing of the site yet and reads to
-# its end: on a slow mobile line (1.6 Mbit/s) these take a second and a half.
-# The fonts are KaTeX's, of which a page takes a third.
+# Bytes that a page may cost a new reader who reads to its end: a second and a
+# half on a slow line (1.6 Mbit/s). Of KaTeX's fonts it takes a third.
 PAGE_LIMIT, FONTS_LIMIT = 260_000, 115_000
 
 ALT_LENGTH = 25  # letters; fewer cannot say what a figure shows

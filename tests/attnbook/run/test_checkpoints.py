@@ -24,6 +24,8 @@ from attnbook import files
 from attnbook.pretrained import load_model
 from attnbook.training import train
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module", autouse=True)
 def server():

@@ -11,6 +11,7 @@ import time
 import pytest
 from notebooks import ROOT
 
+pytestmark = pytest.mark.slow
 SECTION = re.search(
     r"## Train it on your own text.*?(?=\n## )",
     (ROOT / "README.md").read_text(encoding="utf-8"),
