@@ -139,6 +139,19 @@ def box_exercises(app, doctree):
             section["classes"].append("exercise")
 
 
+def fold_side_roads(app, doctree, docname):
+    """Fold each section called "Side road …"; its title opens it.
+
+    Late: the contents of the page want the title first in its section.
+    """
+    for section in doctree.findall(nodes.section):
+        if section[0].astext().startswith("Side road"):
+            opening = "<details><summary>"
+            section.insert(0, nodes.raw("", opening, format="html"))
+            section.insert(2, nodes.raw("", "</summary>", format="html"))
+            section.append(nodes.raw("", "</details>", format="html"))
+
+
 # Pages
 
 
@@ -235,5 +248,6 @@ def setup(app):
     app.connect("html-page-context", mend_page, priority=900)
     app.connect("doctree-read", number_equations)
     app.connect("doctree-read", box_exercises)
+    app.connect("doctree-resolved", fold_side_roads)
     # One node answers one writer at a time.
     return {"parallel_read_safe": True, "parallel_write_safe": False}

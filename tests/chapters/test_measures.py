@@ -1,0 +1,83 @@
+"""What a chapter asks of a reader, and its drawings."""
+
+import re
+
+import pytest
+import torch
+from book import CHAPTER_FILES, by_notebook
+from measures import measure, stamped
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from notebooks import CHAPTERS, read
+
+from attnbook.layers import SelfAttention
+from attnbook.teach.drawings import DRAWINGS
+
+AGAIN = [p for p in CHAPTER_FILES if "**Time:**" in str(read(p).cells)]
+
+
+@by_notebook(AGAIN)
+def test_a_chapter_keeps_its_measures(path):
+    found = measure(read(path))
+    assert found.lines <= 250 and 6 * found.checks <= found.lesson, found
+    assert found.core <= 20 and found.core + found.side_roads <= 30, found
+
+
+@by_notebook(AGAIN)
+def test_a_chapter_says_its_minutes(path):
+    assert read(path) == stamped(read(path))
+
+
+@by_notebook(AGAIN)
+def test_a_chapter_has_a_drawing_and_three_questions(path):
+    source = "\n".join(cell.source for cell in read(path).cells)
+    assert re.search(r"(?m)^drawing\(", source)
+    (quiz,) = re.findall(r"(?s)\n## Three questions\n(.*?)\n## ", source)
+    answers = re.findall(r"(?s)<summary>Answer</summary>(.*?)</details>", quiz)
+    assert len(answers) == 3 and all("](#" in a for a in answers)
+
+
+def test_minutes_are_words_and_lines():
+    notebook = new_notebook(
+        cells=[
+            new_markdown_cell(
+                "# Title\n**Time:** 1 minutes, side roads 1 more, exercises 1."
+            ),
+            new_markdown_cell("word " * 595),
+            new_code_cell("x = 1\n" * 24),
+            new_code_cell("y = 1\n" * 99, metadata={"tags": ["hide-input"]}),
+            new_markdown_cell("## Side road: more (1 minute)\n" + "w " * 400),
+            new_code_cell("check(f)\n\nassert x\n"),
+            new_markdown_cell(
+                "## Exercises\n### Exercise 1.1: a (easy, 5 minutes)"
+            ),
+            new_code_cell("check.f(my_f)"),
+        ]
+    )
+    found = measure(notebook)
+    assert (found.core, found.side_roads, found.exercises) == (5, 2, 5)
+    assert (found.lines, found.lesson, found.checks) == (27, 26, 2)
+    cells = stamped(notebook).cells
+    assert cells[0].source.endswith(
+        "5 minutes, side roads 2 more, exercises 5."
+    )
+    assert "more (2 minutes)" in cells[4].source
+
+
+def self_attention():
+    x = torch.randn(5, 12)
+    head = SelfAttention(12, 3, 2, bias=False)
+    seen = head.stages(x)
+    return {"T": 5, "d_model": 12, "d_k": 3, "d_v": 2}, seen._asdict() | {
+        "x": x
+    }
+
+
+@pytest.mark.parametrize("name", DRAWINGS)
+def test_the_shapes_of_a_drawing_are_those_of_tensors(name):
+    sizes, tensors = globals()[name]()
+    svg = (CHAPTERS / f"attnbook/teach/drawings/{name}.svg").read_text()
+    shapes = re.findall(r'data-of="(\w+)"[^>]*>\((.*?)\)<', svg)
+    assert len(shapes) == svg.count('class="shape') > 0
+    for tensor, shape in shapes:
+        drawn = tuple(eval(axis, {}, sizes) for axis in shape.split(", "))
+        assert drawn == tuple(tensors[tensor].shape), tensor

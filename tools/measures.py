@@ -1,0 +1,185 @@
+"""What a chapter asks of a reader: minutes, lines of code, share of checks.
+
+usage: python tools/measures.py [--write] [CHAPTER ...]     e.g. 04
+
+A reader takes a minute for 200 words and one for 12 visible lines of code. A
+heading that begins with "Side road" begins a part that is folded on the page;
+the rest, but for the exercises, is the core. With --write the minutes are
+written where the chapter says them.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from nbformat import NotebookNode
+from notebooks import notebooks, read, write
+
+WORDS, LINES = 200, 12  # a minute
+FOLDED = {"setup", "hide-input", "hide-cell", "badges", "solution"}
+HEADING = re.compile(r"(?m)^(#+) (.+)$")
+SIDE_ROAD = re.compile(r"Side road: .+? \((\d+) minutes?\)$")
+EXERCISE = re.compile(r"Exercise .+ (\d+) minutes\)$")
+TIME = re.compile(
+    r"\*\*Time:\*\* (\d+) minutes, side roads (\d+) more, exercises (\d+)\."
+)
+
+
+@dataclass
+class Part:
+    """A stretch of a chapter under one heading, or more."""
+
+    kind: str  # "core", "side road" or "exercises"
+    heading: str = ""
+    words: int = 0
+    lines: int = 0
+
+    @property
+    def minutes(self) -> int:
+        return max(1, round(self.words / WORDS + self.lines / LINES))
+
+
+@dataclass
+class Measures:
+    """What `measure` found of a chapter.
+
+    Attributes:
+        lines: of code that a reader sees.
+        lesson: those of them that no exercise has.
+        checks: those of the lesson that check.
+    """
+
+    parts: list[Part] = field(default_factory=list)
+    lines: int = 0
+    lesson: int = 0
+    checks: int = 0
+    exercises: int = 0
+
+    @property
+    def core(self) -> int:
+        return sum(p.minutes for p in self.parts if p.kind == "core")
+
+    @property
+    def side_roads(self) -> int:
+        return sum(p.minutes for p in self.parts if p.kind == "side road")
+
+    def __str__(self) -> str:
+        share = self.checks / max(self.lesson, 1)
+        return (
+            f"{self.lines} visible lines, {share:.0%} for checks; core "
+            f"{self.core} minutes, side roads {self.side_roads}, "
+            f"exercises {self.exercises}"
+        )
+
+
+def measure(notebook: NotebookNode) -> Measures:
+    """Words and visible lines of each part of a chapter."""
+    core = Part("core")
+    found = Measures([core])
+    part, level = core, 0
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            lines, checks = visible(cell)
+            part.lines += lines
+            found.lines += lines
+            if part.kind != "exercises":
+                found.lesson += lines
+                found.checks += checks
+            continue
+        if FOLDED & set(cell.metadata.get("tags", [])):
+            continue
+        # The text before the first heading of a cell belongs to what was.
+        places = [0, *(m.start() for m in HEADING.finditer(cell.source))]
+        for start, end in zip(places, [*places[1:], None]):
+            text = cell.source[start:end]
+            if heading := HEADING.match(text):
+                marks, title = heading.groups()
+                if part is core or len(marks) <= level:
+                    part, level = core, len(marks)
+                    if title.startswith("Side road"):
+                        part = Part("side road", title)
+                    elif title == "Exercises":
+                        part = Part("exercises", title)
+                    if part is not core:
+                        found.parts.append(part)
+                if minutes := EXERCISE.search(title):
+                    found.exercises += int(minutes[1])
+            part.words += words(text)
+    return found
+
+
+def words(text: str) -> int:
+    """Words to read: a formula within a line is one, one of its own ten."""
+    text = re.sub(r"(?s)<details>.*?</details>|^```.*?^```", "", text)
+    text = re.sub(r"(?s)\$\$.*?\$\$", "w " * 10, text)
+    text = re.sub(r"\$[^$]+\$", "w", text)
+    text = re.sub(r"\]\([^)]*\)", "]", text)
+    return len(re.findall(r"[^\W_][\w'’.-]*", text))
+
+
+def visible(cell: NotebookNode) -> tuple[int, int]:
+    """Lines of code that a reader sees, and how many of them check."""
+    if FOLDED & set(cell.metadata.get("tags", [])):
+        return 0, 0
+    shown = "\n".join(
+        "".join(output.get("data", {}).get("text/markdown", ""))
+        for output in cell.outputs
+    )
+    shown = "\n".join(re.findall(r"(?s)```python\n(.*?)```", shown))
+    lines = [x for x in f"{cell.source}\n{shown}".splitlines() if x.strip()]
+    checks = 0
+    for node in ast.walk(ast.parse(cell.source)):
+        is_check = isinstance(node, ast.Assert) or (
+            isinstance(node, ast.Expr)
+            and ast.unparse(node.value).startswith("check")
+        )
+        if is_check:
+            checks += node.end_lineno - node.lineno + 1
+    return len(lines), checks
+
+
+def stamped(notebook: NotebookNode) -> NotebookNode:
+    """The chapter, saying the minutes that it takes."""
+    found = measure(notebook)
+    times = f"{found.core} minutes, side roads {found.side_roads} more"
+    times = f"**Time:** {times}, exercises {found.exercises}."
+    roads = iter(p for p in found.parts if p.kind == "side road")
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            cell.source = TIME.sub(times, cell.source)
+            cell.source = re.sub(
+                r"(?m)^(#+ Side road: .+?) \(\d+ minutes?\)$",
+                lambda m: f"{m[1]} ({minutes(next(roads).minutes)})",
+                cell.source,
+            )
+    return notebook
+
+
+def minutes(n: int) -> str:
+    return f"{n} minute{'s' * (n != 1)}"
+
+
+def chapters(wanted: list[str]) -> list[Path]:
+    return [
+        p
+        for p in notebooks()
+        if p.name[0].isdigit() and (not wanted or p.name[:2] in wanted)
+    ]
+
+
+def main(arguments: list[str]) -> int:
+    writing = "--write" in arguments
+    for path in chapters([a for a in arguments if a != "--write"]):
+        notebook = read(path)
+        print(f"{path.name[:2]}: {measure(notebook)}")
+        if writing:
+            write(path, stamped(notebook))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
