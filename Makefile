@@ -26,7 +26,7 @@ OTHER_CPU := env ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE \
 	ONEDNN_MAX_CPU_ISA=SSE41
 
 # What `make check CHAPTER=04` looks at.
-PAGE = $(wildcard chapters/$(CHAPTER)*.ipynb)
+NOTEBOOK = $(wildcard chapters/$(CHAPTER)*.ipynb)
 CATALOGUE = $(wildcard chapters/attnbook/teach/catalogue/c$(CHAPTER)_*.py)
 
 # Two commands side by side, the output of the first at the end.
@@ -62,10 +62,10 @@ pdf: book ## print the book as one PDF, by a Chromium
 
 ifdef CHAPTER
 check: $(INSTALLED) ## look all over in minutes, or one chapter (CHAPTER=04)
-	@test -n "$(PAGE)" || { echo "there is no chapter $(CHAPTER)" >&2; false; }
-	$(RUFF) format --check $(PAGE) $(CATALOGUE)
-	$(RUFF) check $(PAGE) $(CATALOGUE)
-	$(call beside,$(BIN)/python -m pytest $(NBVAL) $(PAGE),\
+	@test -n "$(NOTEBOOK)" || { echo "there is no chapter $(CHAPTER)" >&2; false; }
+	$(RUFF) format --check $(NOTEBOOK) $(CATALOGUE)
+	$(RUFF) check $(NOTEBOOK) $(CATALOGUE)
+	$(call beside,$(BIN)/python -m pytest $(NBVAL) $(NOTEBOOK),\
 		$(PYTEST) -q -k "$(CHAPTER)_ or $(CHAPTER)-" \
 		tests/chapters tests/attnbook/teach/test_catalogue.py)
 else
