@@ -6,13 +6,13 @@ errors when tensors of two devices meet, or when NumPy reaches for one of them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
 from unittest import mock
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves, tree_map_only
-from torch.utils.weak import WeakIdKeyDictionary
 
 #: Tensors made with this device are on the card. To torch it is the CPU.
 CARD = torch.device("cpu", 0)
@@ -23,19 +23,35 @@ NUMPY = {"numpy", "__array__"}
 INDEXING = {"__getitem__", "__setitem__", "index_put_"}
 
 
+def on_card(tensor: Tensor) -> bool:
+    return getattr(tensor, "_on_card", False)
+
+
+def mark(result: Any, card: bool) -> None:
+    for leaf in _leaves(result):
+        if isinstance(leaf, Tensor):
+            leaf._on_card = card
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    """Tensors and devices in tuples, lists and dictionaries."""
+    if isinstance(value, (Tensor, torch.device)):
+        yield value
+    elif isinstance(value, (tuple, list, dict)):
+        parts = value.values() if isinstance(value, dict) else value
+        for part in parts:
+            yield from _leaves(part)
+
+
 class Pretended(TorchFunctionMode):
     """Inside this context, `CARD` behaves as a second device."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.on_card = WeakIdKeyDictionary()
 
     def __enter__(self):
         make = nn.Parameter.__new__
 
         def parameter(cls, data=None, requires_grad=True):
             made = make(cls, data, requires_grad)
-            self._mark(made, data is not None and data in self.on_card)
+            mark(made, data is not None and on_card(data))
             return made
 
         # The one way to make a tensor that a mode is not told of.
@@ -50,31 +66,31 @@ class Pretended(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
-        leaves = tree_leaves((args, kwargs))
+        leaves = list(_leaves((args, kwargs)))
         tensors = [a for a in leaves if isinstance(a, Tensor)]
         if func == Tensor.device.__get__:
-            return CARD if args[0] in self.on_card else func(*args)
+            return CARD if on_card(args[0]) else func(*args)
         self._object(name, tensors)
         result = func(*args, **kwargs)
         if name in ("cpu", "to") and result is args[0]:
             result = result.view_as(result)  # a copy, as between devices
         if func == Tensor.data.__set__:
-            self._mark(args[0], args[1] in self.on_card)
+            mark(args[0], on_card(args[1]))
         elif name not in NUMPY | {"__set__"}:
             devices = [a for a in leaves if isinstance(a, torch.device)]
-            self._mark(result, self._goes_to_card(name, tensors, devices))
+            mark(result, self._goes_to_card(name, tensors, devices))
         return result
 
     def _object(self, name, tensors):
         """Raise what torch would, if these may not meet."""
-        here = [t for t in tensors if t in self.on_card]
-        there = [t for t in tensors if t not in self.on_card]
+        here = [t for t in tensors if on_card(t)]
+        there = [t for t in tensors if not on_card(t)]
         if name in NUMPY and here:
             raise TypeError("can't convert a tensor on a card to numpy")
         if not here or name in ACROSS or all(t.ndim == 0 for t in there):
             return
         # A tensor on the card takes indices that are on the CPU.
-        if name in INDEXING and tensors[0] in self.on_card:
+        if name in INDEXING and on_card(tensors[0]):
             return
         raise RuntimeError(
             f"{name}: expected all tensors on the same device; got "
@@ -88,15 +104,5 @@ class Pretended(TorchFunctionMode):
         if devices:
             return devices[-1] == CARD
         if name == "copy_":
-            return tensors[0] in self.on_card
-        return any(t in self.on_card for t in tensors)
-
-    def _mark(self, result, card):
-        def mark(tensor):
-            if card:
-                self.on_card[tensor] = True
-            else:
-                self.on_card.pop(tensor, None)
-            return tensor
-
-        tree_map_only(Tensor, mark, result)
+            return on_card(tensors[0])
+        return any(map(on_card, tensors))
