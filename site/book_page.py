@@ -140,15 +140,11 @@ def box_exercises(app, doctree):
 
 
 def fold_side_roads(app, doctree, docname):
-    """Fold each section called "Side road …"; its title opens it.
-
-    Late: the contents of the page want the title first in its section.
-    """
+    """Fold each section called "Side road …", once the contents are made."""
     for section in doctree.findall(nodes.section):
         if section[0].astext().startswith("Side road"):
-            opening = "<details><summary>"
-            section.insert(0, nodes.raw("", opening, format="html"))
-            section.insert(2, nodes.raw("", "</summary>", format="html"))
+            for place, tag in (0, "<details><summary>"), (2, "</summary>"):
+                section.insert(place, nodes.raw("", tag, format="html"))
             section.append(nodes.raw("", "</details>", format="html"))
 
 

@@ -110,15 +110,10 @@ def read_form(text, means=True):
     )
     if not after and not text.startswith("*"):  # the regular plural
         link = re.sub(r"(?<=[^aeiou])y$", "(?:y|ie)", link) + "(?:e?s)?"
-    return Form(
-        re.compile(
-            rf"(?<![\w-]){before}(?P<link>{link}){after}(?![\w-])",
-            re.IGNORECASE,
-        ),
-        parts[1].split()[0].lower().rstrip("y"),
-        text.startswith("*"),
-        means,
-    )
+    pattern = rf"(?<![\w-]){before}(?P<link>{link}){after}(?![\w-])"
+    stem = parts[1].split()[0].lower().rstrip("y")
+    stressed = text.startswith("*")
+    return Form(re.compile(pattern, re.IGNORECASE), stem, stressed, means)
 
 
 def read_terms(doctree):
@@ -144,15 +139,8 @@ def read_terms(doctree):
             for kind in marks
             for form in marks[kind].split(",")
         ]
-        terms.append(
-            Term(
-                name,
-                item[0]["ids"][0],
-                first,
-                tuple(forms),
-                pages_linked(definition),
-            )
-        )
+        anchor, pages = item[0]["ids"][0], pages_linked(definition)
+        terms.append(Term(name, anchor, first, tuple(forms), pages))
     return tuple(terms)
 
 
