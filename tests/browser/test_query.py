@@ -9,9 +9,9 @@ TWO_PLANES = "03_queries_keys_values"
 EDGE = 20  # pixels around a plane
 
 
-def by_numpy(data, x, y, which):
+def by_numpy(data, x, y):
     """Scores, weights and the context of a query."""
-    asked = data["sets"][which]
+    asked = data["sets"][0]
     scores = data["scale"] * (np.array(asked["keys"]) @ (x, y))
     weights = np.exp(scores) / np.exp(scores).sum()
     return scores, weights, weights @ asked["values"]
@@ -35,9 +35,9 @@ def drawn(figure, selector, plane):
     return [low + pixels / unit(figure, plane) for pixels in (right, up)]
 
 
-def assert_shows(figure, x, y, which=0):
+def assert_shows(figure, x, y):
     data = figure.data
-    scores, weights, context = by_numpy(data, x, y, which)
+    scores, weights, context = by_numpy(data, x, y)
     caption = f"Score {data['formula']} and weight"
     shown = np.array(list(figure.table(caption).values()))
     assert shown[:, 0] == pytest.approx(scores, abs=0.0051)
@@ -53,14 +53,12 @@ def assert_shows(figure, x, y, which=0):
 
 def test_one_plane(visit):
     figure = Figure(visit(ONE_PLANE), "query")
-    assert_shows(figure, 1, 1)
-    figure.choose("Sentence", "the city sentence")
-    assert_shows(figure, 1, 1, which=1)
-    figure.slide("query: water", -0.4)
-    figure.slide("query: money", 2.35)
-    assert_shows(figure, -0.4, 2.35, which=1)
+    assert_shows(figure, 1, 0.8)
+    figure.slide("query: moves", -0.4)
+    figure.slide("query: water", 2.35)
+    assert_shows(figure, -0.4, 2.35)
     figure.press("query: zero")
-    assert_shows(figure, 0, 0, which=1)
+    assert_shows(figure, 0, 0)
     assert "All weights are equal" in figure.said
 
 
