@@ -68,12 +68,12 @@ def test_numbers_are_numpys(visit):
     widths = figure.data["widths"]
     assert_shows(figure, 0.2, 12)
     for width, day in [(0.1, 6.5), (0.6, 0), (1.6, 19), (8, 30), (30, 15)]:
-        figure.slide("Width", widths.index(width))
+        figure.slide("Bandwidth", widths.index(width))
         figure.slide("Query: day", day)
         assert_shows(figure, width, day)
     figure.press("8 days")
     assert_shows(figure, 8, 15)
-    figure.control("Width").press("ArrowLeft")
+    figure.control("Bandwidth").press("ArrowLeft")
     figure.control("Query: day").press("ArrowRight")
     assert_shows(figure, 6, 15.5)
 

@@ -80,6 +80,13 @@ def self_attention_plain():
     return {"T": 5, "d": 12}, seen | {"context": weights @ x}
 
 
+def weighted_average():
+    values, weights = torch.tensor([[90.0, 120.0, 100.0], [0.1, 0.3, 0.6]])
+    terms = weights * values
+    tensors = {"values": values, "weights": weights, "terms": terms}
+    return {"S": 3}, tensors | {"average": terms.sum()}
+
+
 @pytest.mark.parametrize("name", DRAWINGS)
 def test_the_shapes_of_a_drawing_are_those_of_tensors(name):
     sizes, tensors = globals()[name]()
@@ -87,5 +94,5 @@ def test_the_shapes_of_a_drawing_are_those_of_tensors(name):
     shapes = re.findall(r'data-of="(\w+)"[^>]*>\((.*?)\)<', svg)
     assert len(shapes) == svg.count('class="shape') > 0
     for tensor, shape in shapes:
-        drawn = tuple(eval(axis, {}, sizes) for axis in shape.split(", "))
+        drawn = eval(f"({shape.rstrip(',')},)" if shape else "()", {}, sizes)
         assert drawn == tuple(tensors[tensor].shape), tensor

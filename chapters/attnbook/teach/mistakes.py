@@ -34,10 +34,9 @@ def run(name: str) -> None:
     say(f"what happens: {found.symptom}")
     say(f"cause: {found.cause}")
     say(f"fix: {found.fix}")
-    for address in links(found.seen).values():
-        say(f"seen in: {address}")
-    say(f"caught by check.{found.task.name}:")
-    say("\n".join(found.verdict().message.splitlines()[1:]))
+    if found.seen:
+        say(f"seen in: {', '.join(links(found.seen).values())}")
+    say(f"caught by check.{found.task.name}: {found.verdict().short}")
 
 
 def links(seen: str) -> dict[str, str]:

@@ -159,7 +159,7 @@ class Mistake:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What `judge` found; `message` is for a person.
+    """What `judge` found; `message` is for a person, `short` its core.
 
     `kind` is "right", "not attempted", "known mistake", "wrong" or "error".
     """
@@ -168,6 +168,7 @@ class Verdict:
     message: str
     mistake: str = ""
     error: Exception | None = None
+    short: str = ""
 
 
 def task(
@@ -233,8 +234,10 @@ def judge(
             message = "\n".join(lines)
             return Verdict("known mistake", message, name, mine.error)
     if mine.error:
-        message = f"{task.name}: {_where(mine.error, fn)}\n{_inputs(case)}"
-        return Verdict("error", message, error=mine.error)
+        where = _where(mine.error, fn)
+        message = f"{task.name}: {where}\n{_inputs(case)}"
+        short = f"{case.label}: {where.splitlines()[0]}"
+        return Verdict("error", message, error=mine.error, short=short)
     expected, received = _apart(right.result, mine.result)
     found = outcome_difference(mine, right, **options)
     lines = [
@@ -245,7 +248,9 @@ def judge(
         fill(f"got {received}", "  "),
         fill(found.message, "  "),
     ]
-    return Verdict("wrong", "\n".join(lines))
+    both = f"expected {expected}; got {received}"
+    short = f"{case.label}: {both if len(both) < 90 else found.message}"
+    return Verdict("wrong", "\n".join(lines), short=short)
 
 
 def _same(a: Outcome, b: Outcome, options: dict[str, Any]) -> bool:

@@ -54,91 +54,91 @@ def divides_by_n_again(values, weights):
         "a query far from every key": (f64(2, 100), f64(1, 2, 3), 1.2),
     },
 )
-def gaussian_weights(queries, keys, width):
+def gaussian_weights(queries, keys, bandwidth):
     """the (T, S) weights exp(−(q − k)² / (2σ²)), each query's divided by their
     sum"""
-    return _normalised(norm.logpdf(queries[:, None], loc=keys, scale=width))
+    log_kernel = norm.logpdf(queries[:, None], loc=keys, scale=bandwidth)
+    return _normalised(log_kernel)
 
 
 @gaussian_weights.mistake("nerminnuraydogan/vision-transformer #1")
-def normalises_over_queries(queries, keys, width):
+def normalises_over_queries(queries, keys, bandwidth):
     """The columns sum to one instead of the rows; the averages may leave the
     range of the values.
     cause: The sum runs over the queries. Every key hands out one unit of
     weight, where every query should.
     fix: Sum over the last axis, the keys: dim=-1."""
-    scores = -((queries[:, None] - keys) ** 2) / (2 * width**2)
+    scores = -((queries[:, None] - keys) ** 2) / (2 * bandwidth**2)
     kernel = torch.exp(scores - scores.amax(0, keepdim=True))
     return kernel / kernel.sum(0, keepdim=True)
 
 
 @gaussian_weights.mistake("numpy/numpy #21850")
-def divides_without_keepdim(queries, keys, width):
+def divides_without_keepdim(queries, keys, bandwidth):
     """An error about sizes for most inputs; silently wrong weights where there
     are as many queries as keys, and a wrong shape for one key.
     cause: The sums have lost their axis. Broadcasting lines them up with the
     columns: column j is divided by the sum of row j, so that only the diagonal
     is sure to be right.
     fix: Keep the axis: sum(-1, keepdim=True)."""
-    scores = -((queries[:, None] - keys) ** 2) / (2 * width**2)
+    scores = -((queries[:, None] - keys) ** 2) / (2 * bandwidth**2)
     kernel = torch.exp(scores - scores.amax(-1, keepdim=True))
     return kernel / kernel.sum(-1)
 
 
 @gaussian_weights.mistake("mdbartos/graph-signals #1")
-def multiplies_by_the_variance(queries, keys, width):
-    """Right at width 1. Elsewhere the width works backwards: a larger one
+def multiplies_by_the_variance(queries, keys, bandwidth):
+    """Right at bandwidth 1. Elsewhere it works backwards: a larger bandwidth
     makes the weights sharper.
     cause: Python reads a / 2 * b from left to right, as (a / 2) * b, so the
     variance multiplies where it should divide.
-    fix: Put the denominator in brackets: / (2 * width**2)."""
-    scores = -((queries[:, None] - keys) ** 2) / 2 * width**2
+    fix: Put the denominator in brackets: / (2 * bandwidth**2)."""
+    scores = -((queries[:, None] - keys) ** 2) / 2 * bandwidth**2
     kernel = torch.exp(scores - scores.amax(-1, keepdim=True))
     return kernel / kernel.sum(-1, keepdim=True)
 
 
 @gaussian_weights.mistake("kornia/kornia #4589")
-def underflows_to_nan(queries, keys, width):
-    """NaN for a query that is far from every key, measured in widths.
+def underflows_to_nan(queries, keys, bandwidth):
+    """NaN for a query that is far from every key, measured in bandwidths.
     cause: Every exp is too small for the number format and becomes 0; then 0
     is divided by 0.
     fix: Subtract the largest score of each query before exp; it cancels."""
-    kernel = torch.exp(-((queries[:, None] - keys) ** 2) / (2 * width**2))
+    kernel = torch.exp(-((queries[:, None] - keys) ** 2) / (2 * bandwidth**2))
     return kernel / kernel.sum(-1, keepdim=True)
 
 
 @task(
     against="scipy's cdist",
     cases={
-        "two keys, one three times as long": (
+        "two keys, one with three times the norm": (
             f64([1, 0]),
             f64([1, 0], [3, 0]),
             1.0,
         ),
-        "keys of length one": (
+        "keys of norm one": (
             randn(4, 3, seed=3),
             F.normalize(randn(5, 3, seed=4)),
             0.5,
         ),
-        "keys of many lengths": (*randns((2, 16), (7, 16), seed=5), 2.0),
+        "keys of many norms": (*randns((2, 16), (7, 16), seed=5), 2.0),
     },
 )
-def distance_weights(queries, keys, width):
+def distance_weights(queries, keys, bandwidth):
     """the (T, S) weights exp(−|q − k|² / (2σ²)), each query's divided by their
     sum"""
     squares = cdist(queries, keys, "sqeuclidean")
-    return _normalised(-squares / (2 * width**2))
+    return _normalised(-squares / (2 * bandwidth**2))
 
 
 @distance_weights.mistake("mem0ai/mem0 #5959")
-def forgets_the_length_of_keys(queries, keys, width):
-    """A long key gets more weight than a nearer, shorter one. With keys of
-    length one nothing is wrong, so such a test passes.
+def forgets_the_norm_of_keys(queries, keys, bandwidth):
+    """A key of large norm gets more weight than a nearer, smaller one. With
+    keys of norm one nothing is wrong, so such a test passes.
     cause: The dot product stands for the distance, but |k|² differs from key
     to key and does not cancel.
-    fix: Subtract |k|² / 2 from the dot products, or give all keys one
-    length."""
-    scores = queries @ keys.T / width**2
+    fix: Subtract |k|² / 2 from the dot products, or make all norms equal."""
+    scores = queries @ keys.T / bandwidth**2
     kernel = torch.exp(scores - scores.amax(-1, keepdim=True))
     return kernel / kernel.sum(-1, keepdim=True)
 
@@ -157,23 +157,23 @@ def forgets_the_length_of_keys(queries, keys, width):
         "six queries, eight keys": (*randns((6,), (8,), (8,), seed=1), 0.4),
     },
 )
-def box_regression(queries, keys, values, width):
+def box_regression(queries, keys, values, bandwidth):
     """for each query the plain mean of the values whose keys lie within the
-    width, 0 where there are none"""
+    bandwidth, 0 where there are none"""
     means = []
     for query in queries:
-        near = np.abs(keys.numpy() - query.item()) <= width
+        near = np.abs(keys.numpy() - query.item()) <= bandwidth
         means.append(values.numpy()[near].mean() if near.any() else 0.0)
     return torch.tensor(means)
 
 
 @box_regression.mistake("scikit-learn/scikit-learn #9654")
-def nan_where_no_key_is_near(queries, keys, values, width):
+def nan_where_no_key_is_near(queries, keys, values, bandwidth):
     """NaN for every query that has no key in reach.
     cause: No key counts, so the weights sum to zero, and 0 is divided by 0.
     fix: Divide by 1 where the sum is 0: the weights and the result are 0.
     hint: What do you divide by for a query that no key is near?"""
-    near = ((queries[:, None] - keys).abs() <= width).to(values.dtype)
+    near = ((queries[:, None] - keys).abs() <= bandwidth).to(values.dtype)
     return (near / near.sum(-1, keepdim=True)) @ values
 
 
@@ -187,12 +187,12 @@ def nan_where_no_key_is_near(queries, keys, values, width):
         "nine keys in no order": (*randns((9,), (9,), seed=1), 0.3),
     },
 )
-def leave_one_out(keys, values, width):
+def leave_one_out(keys, values, bandwidth):
     """each value predicted by kernel regression from all the others"""
     keys, values = keys.numpy(), values.numpy()
     predicted = []
     for i, key in enumerate(keys):
-        log_kernel = norm.logpdf(np.delete(keys, i), loc=key, scale=width)
+        log_kernel = norm.logpdf(np.delete(keys, i), loc=key, scale=bandwidth)
         predicted.append(
             np.average(
                 np.delete(values, i),
@@ -203,28 +203,28 @@ def leave_one_out(keys, values, width):
 
 
 @leave_one_out.mistake("NicolasHug/Surprise #134")
-def keeps_its_own_value(keys, values, width):
-    """The error shrinks to zero as the width does, so that the narrowest width
+def keeps_its_own_value(keys, values, bandwidth):
+    """The error shrinks to zero as the bandwidth does, so that the smallest
     always looks best.
     cause: Each key is its own nearest neighbour: the prediction copies the
     very value that it is compared with.
     fix: Give every key weight 0 for itself, then divide by the sum of the
     rest.
     hint: Which key lies nearest to each query here?"""
-    scores = -((keys[:, None] - keys) ** 2) / (2 * width**2)
+    scores = -((keys[:, None] - keys) ** 2) / (2 * bandwidth**2)
     kernel = torch.exp(scores)
     return (kernel / kernel.sum(-1, keepdim=True)) @ values
 
 
 @leave_one_out.mistake("lucidrains/memory-compressed-attention #2")
-def zeroes_its_weight_too_late(keys, values, width):
+def zeroes_its_weight_too_late(keys, values, bandwidth):
     """The weights of a query sum to less than one: of two keys each should get
     the other's value, and only a part of it arrives.
     cause: The key's own weight is set to 0 after the division. It has taken
     part in the sum, so the others no longer sum to one.
     fix: Give every key weight 0 for itself first, then divide by the sum.
     hint: What do the weights of one query sum to?"""
-    scores = -((keys[:, None] - keys) ** 2) / (2 * width**2)
+    scores = -((keys[:, None] - keys) ** 2) / (2 * bandwidth**2)
     kernel = torch.exp(scores)
     weights = kernel / kernel.sum(-1, keepdim=True)
     return weights.fill_diagonal_(0) @ values
@@ -235,7 +235,7 @@ def zeroes_its_weight_too_late(keys, values, width):
     cases={
         "three days, two keys": (f64(0, 3, 6), f64(0, 6), 7, 0.8),
         "all days from three": (f64(*range(7)), f64(0, 3, 6), 7, 0.6),
-        "a narrow width": (f64(1, 2.5), f64(0, 3, 6), 7, 0.02),
+        "a narrow bandwidth": (f64(1, 2.5), f64(0, 3, 6), 7, 0.02),
         "hours, some beyond the day": (
             f64(30, 2.5, -7),
             f64(1, 25, 12),
@@ -244,20 +244,20 @@ def zeroes_its_weight_too_late(keys, values, width):
         ),
     },
 )
-def circular_weights(queries, keys, period, width):
+def circular_weights(queries, keys, period, bandwidth):
     """the dot-product weights of (cos, sin) of the angle 2πn / period"""
     turn = 2 * np.pi / period
     return _normalised(
         vonmises.logpdf(
             turn * queries.numpy()[:, None],
-            kappa=1 / width**2,
+            kappa=1 / bandwidth**2,
             loc=turn * keys.numpy(),
         )
     )
 
 
 @circular_weights.mistake("PriorLabs/tabpfn-time-series #145")
-def closes_the_circle_early(queries, keys, period, width):
+def closes_the_circle_early(queries, keys, period, bandwidth):
     """The last day of the week and the first get the same place on the circle,
     and so the same weight.
     cause: Seven days, numbered 0 to 6, are spread over period − 1 steps; the
@@ -267,11 +267,11 @@ def closes_the_circle_early(queries, keys, period, width):
     q, k = (2 * torch.pi * t / (period - 1) for t in (queries, keys))
     q = torch.stack([torch.cos(q), torch.sin(q)], -1)  # (T, 2)
     k = torch.stack([torch.cos(k), torch.sin(k)], -1)  # (S, 2)
-    return torch.softmax(q @ k.T / width**2, -1)
+    return torch.softmax(q @ k.T / bandwidth**2, -1)
 
 
 @circular_weights.mistake("EmilHvitfeldt/feature-engineering-az #62")
-def turns_by_one_radian(queries, keys, period, width):
+def turns_by_one_radian(queries, keys, period, bandwidth):
     """A whole period covers less than a sixth of the circle, so its two ends
     stay far apart.
     cause: cos and sin take radians: a full turn is 2π, not 1.
@@ -280,7 +280,7 @@ def turns_by_one_radian(queries, keys, period, width):
     q, k = queries / period, keys / period
     q = torch.stack([torch.cos(q), torch.sin(q)], -1)  # (T, 2)
     k = torch.stack([torch.cos(k), torch.sin(k)], -1)  # (S, 2)
-    return torch.softmax(q @ k.T / width**2, -1)
+    return torch.softmax(q @ k.T / bandwidth**2, -1)
 
 
 @task(
@@ -292,36 +292,36 @@ def turns_by_one_radian(queries, keys, period, width):
         "six queries, four keys": (*randns((6,), (4,), (4,), seed=1), 0.7),
     },
 )
-def slope(queries, keys, values, width):
+def slope(queries, keys, values, bandwidth):
     """the derivative of kernel regression with respect to each query"""
     queries = queries.clone().requires_grad_()
-    scores = -((queries[:, None] - keys) ** 2) / (2 * width**2)
+    scores = -((queries[:, None] - keys) ** 2) / (2 * bandwidth**2)
     fit = torch.softmax(scores, -1) @ values
     (gradient,) = torch.autograd.grad(fit.sum(), queries)
     return gradient
 
 
 @slope.mistake("deeplearning4j/libnd4j #440")
-def follows_its_own_score_only(queries, keys, values, width):
+def follows_its_own_score_only(queries, keys, values, bandwidth):
     """A slope even where all values are equal and the curve is flat.
     cause: A weight also depends on the scores of the other keys, through the
     sum that it is divided by; only its own score was followed.
     fix: Differentiate the sum too: the slope becomes a covariance.
     hint: When one weight grows, what must the others do?"""
-    scores = -((queries[:, None] - keys) ** 2) / (2 * width**2)
+    scores = -((queries[:, None] - keys) ** 2) / (2 * bandwidth**2)
     weights = torch.softmax(scores, -1)
-    change = (keys - queries[:, None]) / width**2
+    change = (keys - queries[:, None]) / bandwidth**2
     return (weights * (1 - weights) * change) @ values
 
 
 @slope.mistake("sarmueller/gibo #3")
-def divides_by_the_width_unsquared(queries, keys, values, width):
-    """Right at width 1. Wider kernels give slopes that are too steep, narrower
-    ones slopes that are too flat.
+def divides_by_the_bandwidth_unsquared(queries, keys, values, bandwidth):
+    """Right at bandwidth 1. Wider kernels give slopes that are too steep,
+    narrower ones slopes that are too flat.
     cause: The score has σ² in its denominator, its derivative here only σ.
-    fix: Divide by the square of the width: / width**2.
+    fix: Divide by the square of the bandwidth: / bandwidth**2.
     hint: What is the derivative of −(q − k)² / (2σ²) with respect to q?"""
-    scores = -((queries[:, None] - keys) ** 2) / (2 * width**2)
+    scores = -((queries[:, None] - keys) ** 2) / (2 * bandwidth**2)
     weights = torch.softmax(scores, -1)
     product = weights @ (keys * values)
-    return (product - (weights @ keys) * (weights @ values)) / width
+    return (product - (weights @ keys) * (weights @ values)) / bandwidth

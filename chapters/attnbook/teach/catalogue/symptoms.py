@@ -49,13 +49,13 @@ SYMPTOMS = {
         merges_without_transposing reshapes_where_it_should_transpose
         reorders_the_values_too swaps_queries_and_keys bends_the_product
         swaps_gate_and_up multiples_of_one_vector
-        forgets_the_length_of_keys lays_the_angles_out_for_the_other
+        forgets_the_norm_of_keys lays_the_angles_out_for_the_other
         divides_in_whole_numbers gives_every_column_its_own_wave
         closes_the_circle_early turns_by_one_radian
         adds_the_branch_to_itself divides_by_n_again keeps_the_normed_input
         norms_the_branch_alone""",
         "Right in the simple case, wrong in the next": """
-        multiplies_by_the_variance divides_by_the_width_unsquared
+        multiplies_by_the_variance divides_by_the_bandwidth_unsquared
         multiplies_by_temperature temperature_after_softmax divides_twice
         scales_by_the_full_width scales_by_d_model scales_the_mask_too
         rescales_the_wrong_way divides_by_the_dropped_share

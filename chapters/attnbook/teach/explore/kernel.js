@@ -85,7 +85,7 @@ define("kernel", ({ keys, values: counts, last, truth, widths, few }) => {
 
   return {
     controls: [
-      { name: "width", label: "Width", min: 0, max: widths.length - 1,
+      { name: "width", label: "Bandwidth", min: 0, max: widths.length - 1,
         step: 1, text: (width) => `${widths[width]} ${
           widths[width] === 1 ? "day" : "days"}` },
       { name: "day", label: "Query: day", min: 0, max: last, step: 0.5,
@@ -99,8 +99,8 @@ define("kernel", ({ keys, values: counts, last, truth, widths, few }) => {
     say: ({ width, day }, { weights, answer, error }) => {
       const most = weights.indexOf(Math.max(...weights));
       const there = truth[Math.round(day / last * (truth.length - 1))];
-      return `At width ${widths[width]} the answer for day ${num(day, 1)} is `
-        + `${num(answer, 1)} visitors; the true curve is at `
+      return `At bandwidth ${widths[width]} the answer for day `
+        + `${num(day, 1)} is ${num(answer, 1)} visitors; the true curve is at `
         + `${num(there, 1)}. The most weight, ${num(weights[most])}, is on `
         + `the count of ${name(most)}. Over the month the error is `
         + `${num(error)} visitors.`;
