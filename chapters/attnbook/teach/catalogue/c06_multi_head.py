@@ -327,8 +327,8 @@ def grouped_attention(q, k, v):
 )
 def deals_the_shared_heads_out(q, k, v):
     """With one head of keys, or with one for each head of queries, all is
-    right. Between the two, most queries ask the keys of another group; trained
-    like this a model works, and loaded weights give nonsense.
+    right. Between the two, queries ask the keys of another group: a model that
+    is trained like this works, and loaded weights give nonsense.
     cause: repeat lays the whole row of heads down again, 0 1 0 1; the heads
     that share one stand side by side, 0 0 1 1.
     fix: repeat_interleave, which repeats each head before the next one.
