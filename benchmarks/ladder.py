@@ -1,19 +1,16 @@
-"""Time the rungs of chapter 6's ladder, and store the ratios to SDPA.
+"""Time nine ways to write multi-head attention, and store the ratios to SDPA.
 
-The rungs are those of the notebook: its code cells are run up to the one that
-defines `ladder`. They take turns, so that a machine that gets slower for a
-while slows all of them; what is kept is the ratio within a round. Counted is
-the processor's time on one thread, which other programs disturb least.
+All rungs of this ladder have the same weights and give the same answer. They
+take turns, so that a machine that gets slower for a while slows all of them;
+what is kept is the ratio within a round. Counted is the processor's time on
+one thread, which other programs disturb least. Chapter 6 shows three rungs.
 
 usage: python benchmarks/ladder.py [ROUNDS]     30 if not given
 """
 
 from __future__ import annotations
 
-import ast
-import contextlib
-import io
-import json
+import math
 import os
 import platform
 import statistics
@@ -21,9 +18,19 @@ import sys
 import time
 from collections.abc import Callable
 
-from results import CHAPTERS, store
+os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the ladder is timed on a CPU
 
-CHAPTER = CHAPTERS / "06_multi_head_attention.ipynb"
+import torch
+import torch.nn.functional as F
+from results import store
+from torch import nn
+from transformers import GPT2Config
+from transformers.models.gpt2.modeling_gpt2 import GPT2Attention
+
+from attnbook.attention import merge_heads, softmax, split_heads
+from attnbook.layers import SelfAttention
+from attnbook.teach.seeded import randn
+
 REFERENCE = "SDPA"
 
 #: (B, T, d_model, n_heads) of the two inputs. The large one is a sequence
@@ -35,22 +42,153 @@ TOO_SLOW = {"large": ["Python loops"]}
 LEAST_SECONDS = 0.02
 
 
-def page() -> dict:
-    """The names that the notebook's cells define, up to `ladder`."""
-    namespace = {"__name__": "__page__"}
-    cells = json.loads(CHAPTER.read_text(encoding="utf-8"))["cells"]
-    for cell in cells:
-        if cell["cell_type"] != "code":
-            continue
-        tree = ast.parse("".join(cell["source"]))
-        with contextlib.redirect_stdout(io.StringIO()):
-            exec(compile(tree, CHAPTER.name, "exec"), namespace)
-        if "ladder" in namespace:
-            return namespace
-    raise ValueError(
-        f"{CHAPTER.name} defines no ladder; expected a function of that "
-        f"name; got {len(cells)} cells without it"
+def python_loops(x, w_query, w_key, w_value, w_out):
+    def times(a, b):
+        columns = list(zip(*b))
+        return [
+            [sum(p * r for p, r in zip(row, col)) for col in columns]
+            for row in a
+        ]
+
+    w_query, w_key, w_value = (w.tolist() for w in (w_query, w_key, w_value))
+    out = []
+    for tokens in x.tolist():  # one sequence
+        merged = [[] for _ in tokens]
+        for w_q, w_k, w_v in zip(w_query, w_key, w_value):  # one head
+            q, k, v = (times(tokens, w) for w in (w_q, w_k, w_v))
+            for i, scores in enumerate(times(q, list(zip(*k)))):
+                exp = [math.exp(s / math.sqrt(len(k[0]))) for s in scores]
+                total = sum(exp)
+                merged[i] += times([[e / total for e in exp]], v)[0]
+        out.append(times(merged, w_out.tolist()))
+    return torch.tensor(out, dtype=x.dtype, device=x.device)
+
+
+def one_by_one(x, w_query, w_key, w_value, w_out):
+    out = []
+    for tokens in x:  # (T, d_model)
+        merged = []
+        for w_q, w_k, w_v in zip(w_query, w_key, w_value):
+            q, k, v = tokens @ w_q, tokens @ w_k, tokens @ w_v  # (T, d_k)
+            weights = softmax(q @ k.T / math.sqrt(k.shape[1]))  # (T, T)
+            merged.append(weights @ v)
+        out.append(torch.cat(merged, dim=1) @ w_out)
+    return torch.stack(out)
+
+
+def list_of_heads(x, memory, w_query, w_key, w_value, w_out):
+    contexts = []
+    for w_q, w_k, w_v in zip(w_query, w_key, w_value):
+        q, k, v = x @ w_q, memory @ w_k, memory @ w_v  # (..., T, d_k), …
+        scores = q @ k.transpose(-2, -1) / math.sqrt(k.shape[-1])
+        contexts.append(softmax(scores) @ v)  # (..., T, d_v)
+    return torch.cat(contexts, dim=-1) @ w_out  # (..., T, d_model)
+
+
+def list_of_modules(w_query, w_key, w_value, w_out):
+    heads = nn.ModuleList()
+    for w in zip(w_query, w_key, w_value):
+        head = SelfAttention(*w[0].shape, bias=False).to(w_out)
+        for linear, weight in zip(head.children(), w):
+            linear.weight.data = weight.T.contiguous()
+        heads.append(head)
+    return lambda x: torch.cat([h(x) for h in heads], dim=-1) @ w_out
+
+
+def side_by_side(heads):
+    return torch.cat(tuple(heads), dim=-1)  # (d_in, H·d_k)
+
+
+def linear_weight(heads):
+    """What nn.Linear stores: (H, d_in, d_k) → (H·d_k, d_in)."""
+    return side_by_side(heads).T
+
+
+def multi_head_attention(x, memory, w_query, w_key, w_value, w_out, n_heads):
+    q = split_heads(x @ w_query, n_heads)  # (..., H, T, d_k)
+    k = split_heads(memory @ w_key, n_heads)  # (..., H, S, d_k)
+    v = split_heads(memory @ w_value, n_heads)  # (..., H, S, d_v)
+    scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+    context = softmax(scores) @ v  # (..., H, T, d_v)
+    return merge_heads(context) @ w_out  # (..., T, d_model)
+
+
+def by_einsum(x, w_query, w_key, w_value, w_out):
+    q, k, v = (
+        torch.einsum("btm,hmd->bthd", x, w) for w in (w_query, w_key, w_value)
     )
+    scores = torch.einsum("bthd,bshd->bhts", q, k) / math.sqrt(k.shape[-1])
+    context = torch.einsum("bhts,bshd->bthd", softmax(scores), v)
+    return context.flatten(2) @ w_out
+
+
+def by_sdpa(x, w_query, w_key, w_value, w_out, n_heads):
+    q, k, v = (split_heads(x @ w, n_heads) for w in (w_query, w_key, w_value))
+    context = F.scaled_dot_product_attention(q, k, v)  # (B, H, T, d_k)
+    return context.transpose(1, 2).flatten(2) @ w_out
+
+
+def torch_layer(w_query, w_key, w_value, w_out):
+    layer = (
+        nn.MultiheadAttention(
+            len(w_out), len(w_query), bias=False, batch_first=True
+        )
+        .to(w_out.device, w_out.dtype)
+        .eval()
+    )
+    parts = [linear_weight(w) for w in (w_query, w_key, w_value)]
+    layer.in_proj_weight.data = torch.cat(parts)
+    layer.out_proj.weight.data = w_out.T.contiguous()
+    return lambda x: layer(x, x, x, need_weights=False)[0]
+
+
+def gpt2_layer(w_query, w_key, w_value, w_out):
+    config = GPT2Config(
+        n_embd=len(w_out), n_head=len(w_query), attn_implementation="sdpa"
+    )
+    layer = GPT2Attention(config, layer_idx=0).eval()
+    layer.to(w_out.device, w_out.dtype)
+    parts = [side_by_side(w) for w in (w_query, w_key, w_value)]
+    layer.c_attn.weight.data = torch.cat(parts, dim=-1)
+    layer.c_proj.weight.data = w_out
+    return lambda x: layer(x, is_causal=False)[0]
+
+
+def ladder(w):
+    """The same attention nine times, each a function of x alone."""
+    n_heads = len(w[0])
+    one = [*(side_by_side(part) for part in w[:3]), w[3]]
+    return {
+        "Python loops": lambda x: python_loops(x, *w),
+        "matrices": lambda x: one_by_one(x, *w),
+        "batch": lambda x: list_of_heads(x, x, *w),
+        "list of modules": list_of_modules(*w),
+        "fused": lambda x: multi_head_attention(x, x, *one, n_heads),
+        "einsum": lambda x: by_einsum(x, *w),
+        "SDPA": lambda x: by_sdpa(x, *one, n_heads),
+        "nn.MultiheadAttention": torch_layer(*w),
+        "GPT2Attention": gpt2_layer(*w),
+    }
+
+
+def draw_heads(n_heads, d_in, d_memory, d_model, seed):
+    """W_q, W_k and W_v of every head, and W_O."""
+    d_k = d_model // n_heads
+    sizes = [(d_in, d_k), (d_memory, d_k), (d_memory, d_k)]
+    of_heads = [
+        randn(n_heads, *size, seed=seed + n) / math.sqrt(size[0])
+        for n, size in enumerate(sizes)
+    ]
+    w_out = randn(d_model, d_model, seed=seed + 3) / math.sqrt(d_model)
+    return *of_heads, w_out
+
+
+def check_rungs():
+    """Refuse to time rungs that do not give one answer."""
+    x = randn(2, 5, 12, seed=57)
+    rungs = ladder(draw_heads(3, 12, 12, 12, seed=58))
+    for name, rung in rungs.items():
+        torch.testing.assert_close(rung(x), rungs[REFERENCE](x), msg=name)
 
 
 def measure(rungs: dict[str, Callable], x, rounds: int) -> dict:
@@ -87,12 +225,8 @@ def main(arguments: list[str]) -> int:
     if rounds < 2:
         print("a median needs at least 2 rounds", file=sys.stderr)
         return 2
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the ladder is timed on a CPU
-    os.environ["MPLBACKEND"] = "agg"  # the page's figures open no window
-    names = page()
-    import torch
-
     torch.set_num_threads(1)
+    check_rungs()
     results = {
         "what": "time of each rung over SDPA's: the three quartiles of the "
         "ratios within one round",
@@ -103,13 +237,11 @@ def main(arguments: list[str]) -> int:
         "rounds": rounds,
     }
     for size, (B, T, d_model, n_heads) in SIZES.items():
-        weights = names["draw_heads"](
-            n_heads, d_model, d_model, d_model, seed=58
-        )
-        rungs = names["ladder"]([w.float() for w in weights])
+        weights = draw_heads(n_heads, d_model, d_model, d_model, seed=58)
+        rungs = ladder([w.float() for w in weights])
         for name in TOO_SLOW.get(size, []):
             del rungs[name]
-        x = names["randn"](B, T, d_model, seed=57).float()
+        x = randn(B, T, d_model, seed=57).float()
         with torch.no_grad():
             ratio = measure(rungs, x, rounds)
         results[size] = {

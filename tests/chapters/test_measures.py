@@ -9,7 +9,8 @@ from measures import measure, stamped
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from notebooks import CHAPTERS, read
 
-from attnbook.layers import SelfAttention
+from attnbook.attention import merge_heads
+from attnbook.layers import MultiHeadAttention, SelfAttention
 from attnbook.teach.drawings import DRAWINGS
 
 AGAIN = [p for p in CHAPTER_FILES if "**Time:**" in str(read(p).cells)]
@@ -85,6 +86,27 @@ def weighted_average():
     terms = weights * values
     tensors = {"values": values, "weights": weights, "terms": terms}
     return {"S": 3}, tensors | {"average": terms.sum()}
+
+
+def multi_head_attention():
+    x = torch.randn(5, 12)
+    layer = MultiHeadAttention(12, 3)
+    y, weights = layer.with_weights(x)
+    q, _, v = layer.project(x)  # (H, T, d/H)
+    context = weights @ v
+    each = {"q": q[0], "weights": weights[0], "context": context[0]}
+    rows = layer.out.weight.T.unflatten(0, (3, 4))[0]
+    one = {"joined": merge_heads(context), "w_out": layer.out.weight}
+    return {"T": 5, "d": 12, "H": 3}, each | one | dict(x=x, y=y, rows=rows)
+
+
+sum_of_heads = multi_head_attention
+
+
+def grouped_queries():
+    layer = MultiHeadAttention(12, 4, n_kv_heads=2)
+    q, k, _ = layer.project(torch.randn(5, 12))
+    return {"T": 5, "H": 4, "H_kv": 2, "d_k": 3}, {"q": q, "k": k}
 
 
 @pytest.mark.parametrize("name", DRAWINGS)

@@ -15,7 +15,7 @@ import textwrap
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -49,6 +49,7 @@ class Task:
             ``"module.function"`` inside `attnbook`; empty if there is none.
         within: the largest |Δ| allowed.
         gradients: whether the gradients must be right too.
+        layer: how a class does it, where one may: `layer(kind, *arguments)`.
         known: the known mistakes, by name.
     """
 
@@ -58,6 +59,7 @@ class Task:
     home: str = ""
     within: float = 1e-9
     gradients: bool = False
+    layer: Callable | None = None
     known: dict[str, Mistake] = field(default_factory=dict)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -178,9 +180,12 @@ def task(
     home: str = "",
     within: float = 1e-9,
     gradients: bool = False,
+    layer: Callable | None = None,
 ) -> Callable[[Callable], Task]:
     """Make the decorated function the right answer of a task (see `Task`)."""
-    return lambda right: Task(right, cases, against, home, within, gradients)
+    return lambda right: Task(
+        right, cases, against, home, within, gradients, layer
+    )
 
 
 def judge(
@@ -199,6 +204,8 @@ def judge(
             f"{task.name} needs a function; expected something to call; "
             f"got {type(fn).__name__}"
         )
+    if inspect.isclass(fn) and task.layer:
+        fn = partial(task.layer, fn)
     cases = task.cases()
     options = {"within": task.within, "equal_nan": True}
     wanted = [run(task.right, c, gradients=task.gradients) for c in cases]

@@ -5,6 +5,7 @@ import math
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.func import functional_call
 
 from attnbook.attention import softmax
 from attnbook.teach.inputs import f64, marks, randns
@@ -18,7 +19,6 @@ from attnbook.teach.tasks import task
     gradients=True,
     cases={
         "two heads, numbered": (f64([[0, 1], [2, 3]], [[4, 5], [6, 7]]),),
-        "one head": (randn(1, 3, 2, seed=1),),
         "eight heads of width 8": (randn(2, 8, 10, 8, seed=2),),
         "two leading axes": (randn(2, 3, 2, 5, 4, seed=3),),
     },
@@ -58,15 +58,57 @@ def _itself(leading, T, d_in, d_model, *, seed):
     return x, x, *weights
 
 
+def _heads(*matrices, n_heads):
+    return list(zip(*(w.chunk(n_heads, -1) for w in matrices)))
+
+
+def _by_head(x, memory, w_query, w_key, w_value, w_out, n_heads, mask=None):
+    contexts = [
+        F.scaled_dot_product_attention(x @ q, memory @ k, memory @ v, mask)
+        for q, k, v in _heads(w_query, w_key, w_value, n_heads=n_heads)
+    ]
+    return torch.cat(contexts, -1) @ w_out
+
+
+_CAUSAL = marks("100", "110", "111")
+
+
+def _as_layer(kind, x, w_query, w_key, w_value, w_out, n_heads, mask=None):
+    """What a class of the page gives with these matrices in its layers."""
+    layer, matrices = kind(len(w_out), n_heads), (w_query, w_key, w_value)
+    named = {"qkv": torch.cat(matrices, -1), "out": w_out}
+    for n, head in enumerate(_heads(*matrices, n_heads=n_heads)):
+        names = (f"heads.{n}.{name}" for name in ("query", "key", "value"))
+        named |= dict(zip(names, head))
+    weights = {f"{name}.weight": w.mT for name, w in named.items()}
+    own = {n: w for n, w in weights.items() if n in layer.state_dict()}
+    return functional_call(layer, own, (x, mask))
+
+
 @task(
-    against="torch's attention, head by head",
+    against="torch's attention head by head",
+    layer=_as_layer,
     gradients=True,
     cases={
-        "two tokens, a memory of two": (
-            *_sizes((), 2, 2, 2, 2, 2, seed=10),
-            2,
-        ),
-        "one head": (*_itself((), 3, 2, 4, seed=20), 1),
+        "one token": (*_itself((1,), 1, 4, 4, seed=200)[1:], 2),
+        "one head": (*_itself((2,), 3, 4, 4, seed=210)[1:], 1),
+        "three heads of width 4": (*_itself((2,), 5, 12, 12, seed=220)[1:], 3),
+        "as many heads as tokens": (*_itself((2,), 3, 6, 6, seed=230)[1:], 3),
+        "a causal mask": (*_itself((2,), 3, 6, 6, seed=240)[1:], 2, _CAUSAL),
+    },
+)
+def MultiHeadAttention(x, w_query, w_key, w_value, w_out, n_heads, mask=None):
+    """each head attends from x to x by itself, where the mask is True; their
+    contexts side by side, (B, T, d_model), times w_out"""
+    return _by_head(x, x, w_query, w_key, w_value, w_out, n_heads, mask)
+
+
+@task(
+    against="torch's attention head by head",
+    gradients=True,
+    cases={
+        "a memory of two": (*_sizes((), 2, 2, 2, 2, 2, seed=10), 2),
+        "scores of 800": (*(3 * a for a in _itself((), 3, 4, 4, seed=60)), 2),
         "a batch, d_in ≠ d_model": (*_itself((2,), 5, 3, 6, seed=30), 3),
         "as many heads as tokens": (*_itself((2,), 3, 4, 12, seed=40), 3),
         "cross-attention, T ≠ S": (*_sizes((2,), 4, 7, 5, 3, 8, seed=50), 4),
@@ -75,12 +117,7 @@ def _itself(leading, T, d_in, d_model, *, seed):
 def multi_head_attention(x, memory, w_query, w_key, w_value, w_out, n_heads):
     """each head attends from x to the memory by itself; their contexts side by
     side, (..., T, d_model), times w_out"""
-    heads = zip(*(w.chunk(n_heads, -1) for w in (w_query, w_key, w_value)))
-    contexts = [
-        F.scaled_dot_product_attention(x @ w_q, memory @ w_k, memory @ w_v)
-        for w_q, w_k, w_v in heads
-    ]
-    return torch.cat(contexts, -1) @ w_out
+    return _by_head(x, memory, w_query, w_key, w_value, w_out, n_heads)
 
 
 def _split(x, n_heads):
@@ -163,12 +200,8 @@ def weight_shapes(d_in, d_model, n_heads):
     with torch.device("meta"):
         layer = nn.MultiheadAttention(d_model, n_heads, kdim=d_in, vdim=d_in)
         key = nn.Linear(d_in, d_model).weight.chunk(n_heads)[0].T
-    return {
-        "query": tuple(key.shape),
-        "key": tuple(key.shape),
-        "value": tuple(key.shape),
-        "out": tuple(layer.out_proj.weight.T.shape),
-    }
+    head = dict.fromkeys(("query", "key", "value"), tuple(key.shape))
+    return head | {"out": tuple(layer.out_proj.weight.T.shape)}
 
 
 @weight_shapes.mistake("pbloem/former #8")
@@ -178,12 +211,8 @@ def keeps_the_full_width(d_in, d_model, n_heads):
     cause: Every head keeps the full width of the model, and W_O brings H ·
     d_model numbers back to d_model.
     fix: Give each head a width of d_model / H."""
-    return {
-        "query": (d_in, d_model),
-        "key": (d_in, d_model),
-        "value": (d_in, d_model),
-        "out": (n_heads * d_model, d_model),
-    }
+    head = dict.fromkeys(("query", "key", "value"), (d_in, d_model))
+    return head | {"out": (n_heads * d_model, d_model)}
 
 
 @weight_shapes.mistake()
@@ -195,12 +224,8 @@ def projects_to_one_head(d_in, d_model, n_heads):
     fix: W_O maps the contexts of all heads side by side, d_model numbers, to
     d_model numbers."""
     d_k = d_model // n_heads
-    return {
-        "query": (d_in, d_k),
-        "key": (d_in, d_k),
-        "value": (d_in, d_k),
-        "out": (d_model, d_k),
-    }
+    head = dict.fromkeys(("query", "key", "value"), (d_in, d_k))
+    return head | {"out": (d_model, d_k)}
 
 
 @task(
@@ -209,7 +234,6 @@ def projects_to_one_head(d_in, d_model, n_heads):
     cases={
         "two heads from 3 to 2, numbered": (f64(*range(12)).reshape(2, 3, 2),),
         "four numbers in, four out": (randn(2, 4, 2, seed=60),),
-        "one head": (randn(1, 3, 5, seed=61),),
         "eight heads from 64 to 8": (randn(8, 64, 8, seed=62),),
     },
 )
@@ -229,7 +253,8 @@ def copies_without_transposing(heads):
     where they differ, an error says so.
     cause: nn.Linear stores its weight as (out, in) and computes x Wᵀ; it is
     given the matrix of x W.
-    fix: Transpose when copying a matrix of x W into an nn.Linear."""
+    fix: Transpose when copying a matrix of x W into an nn.Linear.
+    hint: Print the shape of nn.Linear(3, 2).weight."""
     return torch.cat(tuple(heads), -1)
 
 
@@ -243,7 +268,6 @@ _KEPT, _KEEP = randn(2, 3, 5, 5, seed=71) > -0.6, marks("1011")[0]
     cases=lambda: {
         "training, a quarter is dropped": (_X, _KEEP, nn.Dropout(0.25)),
         "evaluation": (_X, _KEEP, nn.Dropout(0.25).eval()),
-        "training, a half is dropped": (_X, _KEEP, nn.Dropout(0.5)),
         "the weights of a batch of heads": (_MANY, _KEPT, nn.Dropout(0.25)),
         "nothing is dropped": (_X, _KEEP | True, nn.Dropout(0.0)),
     },
@@ -280,60 +304,36 @@ def divides_by_the_dropped_share(x, keep, layer):
 
 
 @task(
-    against="the other heads, chunk by chunk",
+    against="a loop over the heads of queries",
+    gradients=True,
     cases={
-        "the first of two": (*_itself((), 2, 3, 4, seed=80)[2:], 2, 0),
-        "the last of three": (*_itself((), 3, 5, 6, seed=90)[2:], 3, 2),
-        "one in the middle": (*_itself((), 4, 3, 12, seed=95)[2:], 4, 1),
+        "four share two": (f64(*4 * [[[1]]]), *2 * [f64([[10]], [[20]])]),
+        "a batch, T ≠ S": randns((2, 6, 3, 4), *[(2, 3, 5, 4)] * 2, seed=303),
+        "all share one": randns((3, 2, 4), (1, 2, 4), (1, 2, 4), seed=306),
     },
 )
-def remove_head(w_query, w_key, w_value, w_out, n_heads, head):
-    """(w_query, w_key, w_value, w_out) of the layer without this head; the
-    others do as before"""
-    keep = [h for h in range(n_heads) if h != head]
-    columns = [
-        torch.cat([w.chunk(n_heads, -1)[h] for h in keep], -1)
-        for w in (w_query, w_key, w_value)
-    ]
-    rows = torch.cat([w_out.chunk(n_heads)[h] for h in keep])
-    return *columns, rows
+def grouped_attention(q, k, v):
+    """the contexts (..., H, T, d_v) of queries (..., H, T, d_k) that share
+    keys and values (..., H_kv, S, d), H // H_kv heads in a row each"""
+    group, contexts = q.shape[-3] // k.shape[-3], []
+    for h in range(q.shape[-3]):
+        parts = q[..., h, :, :], *(a[..., h // group, :, :] for a in (k, v))
+        contexts.append(F.scaled_dot_product_attention(*parts))
+    return torch.stack(contexts, -3)
 
 
-@task(
-    against="torch's Linear layers, counted",
-    cases={
-        "width 2, one head": (2, 2, 2, 1),
-        "width 4, two heads": (4, 4, 4, 2),
-        "a memory of another width": (8, 3, 8, 4),
-        "d_in ≠ d_model": (5, 3, 6, 3),
-        "GPT-2 small": (768, 768, 768, 12),
-    },
+@grouped_attention.mistake(
+    "ekzhang/jax-js #180, onnx/onnx #7274, apple/axlearn #842"
 )
-def n_parameters(d_in, d_memory, d_model, n_heads):
-    """how many numbers the four projections hold, biases included"""
-    with torch.device("meta"):
-        layers = nn.ModuleList(
-            [
-                nn.Linear(d_in, d_model),
-                nn.Linear(d_memory, d_model),
-                nn.Linear(d_memory, d_model),
-                nn.Linear(d_model, d_model),
-            ]
-        )
-    return sum(p.numel() for p in layers.parameters())
-
-
-@task(
-    against="a product a head",
-    cases={
-        "two heads of width 1": (*randns((2, 2), (2, 2), seed=100), 2),
-        "one head": (*randns((3, 4), (4, 4), seed=102), 1),
-        "d_memory ≠ d_model": (*randns((5, 12), (12, 12), seed=104), 3),
-    },
-)
-def value_output(w_value, w_out, n_heads):
-    """for each head the one matrix, value times output, that takes a memory
-    token to what the head adds: (H, d_memory, d_model)"""
-    d_v = w_value.shape[-1] // n_heads
-    parts = [slice(h * d_v, (h + 1) * d_v) for h in range(n_heads)]
-    return torch.stack([w_value[:, p] @ w_out[p] for p in parts])
+def deals_the_shared_heads_out(q, k, v):
+    """With one head of keys, or with one for each head of queries, all is
+    right. Between the two, queries ask the keys of another group: a model that
+    is trained like this works, and loaded weights give nonsense.
+    cause: repeat lays the whole row of heads down again, 0 1 0 1; the heads
+    that share one stand side by side, 0 0 1 1.
+    fix: repeat_interleave, which repeats each head before the next one.
+    hint: Which head of keys does the second head of queries ask?"""
+    group = q.shape[-3] // k.shape[-3]
+    k, v = (torch.cat([a] * group, -3) for a in (k, v))
+    scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+    return softmax(scores) @ v

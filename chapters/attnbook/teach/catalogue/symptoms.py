@@ -112,7 +112,8 @@ SYMPTOMS = {
         looks_at_common_names_alone forgets_what_is_left_over
         keeps_the_books_epsilon cuts_head_by_head reorders_across_heads
         memory_without_its_norm stacks_them_as_they_are
-        transposes_the_embeddings_too adds_eps_outside_the_root""",
+        transposes_the_embeddings_too adds_eps_outside_the_root
+        deals_the_shared_heads_out""",
         "The same input gives something else each time": """
         asks_the_method_train leaves_dropout_on decodes_with_dropout
         keeps_one_more shares_the_cache overwrites_the_scores""",
