@@ -9,6 +9,7 @@ from measures import measure, stamped
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from notebooks import CHAPTERS, read
 
+from attnbook.attention import scaled_dot_product_attention
 from attnbook.layers import SelfAttention
 from attnbook.teach.drawings import DRAWINGS
 
@@ -70,6 +71,13 @@ def self_attention():
     return {"T": 5, "d_model": 12, "d_k": 3, "d_v": 2}, seen._asdict() | {
         "x": x
     }
+
+
+def scaled_attention():
+    q, k, v = torch.randn(5, 3), torch.randn(7, 3), torch.randn(7, 2)
+    scores, scaled = q @ k.T, q @ k.T / 3**0.5
+    context, weights = scaled_dot_product_attention(q, k, v)
+    return {"T": 5, "S": 7, "d_k": 3, "d_v": 2}, locals()
 
 
 @pytest.mark.parametrize("name", DRAWINGS)
