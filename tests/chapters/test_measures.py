@@ -9,7 +9,7 @@ from measures import measure, stamped
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from notebooks import CHAPTERS, read
 
-from attnbook.attention import merge_heads
+from attnbook.attention import merge_heads, scaled_dot_product_attention
 from attnbook.layers import MultiHeadAttention, SelfAttention
 from attnbook.teach.drawings import DRAWINGS
 
@@ -107,6 +107,13 @@ def grouped_queries():
     layer = MultiHeadAttention(12, 4, n_kv_heads=2)
     q, k, _ = layer.project(torch.randn(5, 12))
     return {"T": 5, "H": 4, "H_kv": 2, "d_k": 3}, {"q": q, "k": k}
+
+
+def scaled_attention():
+    q, k, v = torch.randn(5, 3), torch.randn(7, 3), torch.randn(7, 2)
+    scores, scaled = q @ k.T, q @ k.T / 3**0.5
+    context, weights = scaled_dot_product_attention(q, k, v)
+    return {"T": 5, "S": 7, "d_k": 3, "d_v": 2}, locals()
 
 
 @pytest.mark.parametrize("name", DRAWINGS)

@@ -106,6 +106,8 @@ def _difference(ours, theirs, within, equal_nan):
     except (TypeError, ValueError, RuntimeError):
         same = type(ours) is type(theirs) and ours == theirs
         return None if same else _type_difference(ours, theirs)
+    if type(ours) is int and b.is_floating_point():
+        a = a.double()  # 1 for 1.0 is right
     return _tensor_difference(a, b, within, equal_nan)
 
 

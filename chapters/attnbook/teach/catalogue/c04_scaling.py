@@ -26,9 +26,7 @@ from attnbook.teach.tasks import task
 def score_variance(d_k, mean=0.0, variance=1.0):
     """the variance of q·k for d_k independent components, each with this mean
     and variance"""
-    mean_square = variance + mean**2
-    variance = d_k * (mean_square**2 - mean**4)
-    return torch.tensor(variance, dtype=torch.float64)
+    return f64(d_k * ((variance + mean**2) ** 2 - mean**4))[0]
 
 
 @score_variance.mistake()
@@ -44,13 +42,12 @@ def takes_d_k_for_any_inputs(d_k, mean=0.0, variance=1.0):
 
 
 _sdpa = F.scaled_dot_product_attention
-_FAR = (4 * randn(5, seed=1)).softmax(-1)
 _ROWS = randn(3, 5, seed=2).softmax(-1)
 _BATCH = randn(2, 3, 4, seed=3).softmax(-1)
 _WEIGHTS = {
     "two equal weights": (f64(0.5, 0.5),),
     "all weight on one of three keys": (f64(0, 1, 0),),
-    "a weight far from the others": (_FAR,),
+    "a weight far from the others": ((4 * randn(5, seed=1)).softmax(-1),),
     "three queries, five keys": (_ROWS,),
 }
 _THOUSAND = randn(1000, seed=4).softmax(-1)
@@ -76,22 +73,9 @@ def takes_the_log_of_zero(weights):
 @task(against="torch's jacobian of softmax", cases=_WEIGHTS)
 def softmax_jacobian(weights):
     """the matrix of ∂aᵢ/∂sⱼ for weights a = softmax(s): (..., S, S)"""
-    total = weights.sum(-1, keepdim=True)
-    rows = (weights / total).reshape(-1, weights.shape[-1])
-    found = [
-        jacobian(lambda s: torch.softmax(s, -1), row.log()) for row in rows
-    ]
+    rows = weights.reshape(-1, weights.shape[-1])
+    found = [jacobian(torch.nn.Softmax(-1), row.log()) for row in rows]
     return torch.stack(found).reshape(*weights.shape, weights.shape[-1])
-
-
-@softmax_jacobian.mistake("deeplearning4j/libnd4j #440")
-def keeps_only_the_diagonal(weights):
-    """Gradients have the right shape and the wrong values: raising one score
-    seems to change that score's weight alone.
-    cause: The derivative of the sigmoid, a(1 − a), is used for the softmax.
-    There every weight depends on every score.
-    fix: diag(a) − a aᵀ: the off-diagonal entries are −aᵢaⱼ."""
-    return torch.diag_embed(weights * (1 - weights))
 
 
 @task(
@@ -112,6 +96,17 @@ def softmax_backward(weights, gradient):
     return torch.autograd.grad(again, scores, gradient)[0]
 
 
+@softmax_backward.mistake("deeplearning4j/libnd4j #440")
+def keeps_only_the_diagonal(weights, gradient):
+    """Gradients have the right shape and the wrong values: raising one score
+    seems to change that score's weight alone.
+    cause: The derivative of the sigmoid, a(1 − a), is used for the softmax.
+    There every weight depends on every score.
+    fix: Multiply by diag(a) − a aᵀ: the off-diagonal entries are −aᵢaⱼ.
+    hint: If one score rises, what happens to the weights of the others?"""
+    return weights * (1 - weights) * gradient
+
+
 def masked(scores, mask):
     """The scores with the mask in them, as the right function does it."""
     if mask is None:
@@ -123,6 +118,7 @@ def masked(scores, mask):
 
 _SOME = marks("101", "000")
 _WIDE = torch.full((2, 64), 32.0, dtype=torch.float16) / f64([1], [2]).half()
+_TOO_LARGE = (_WIDE[:1], _WIDE, f64([1, 2], [3, 4]).half())
 _LOST = randn(2, 3, seed=30).masked_fill(~_SOME, -torch.inf)
 _MIXED = torch.stack([_LOST[0], randn(3, seed=31)])
 
@@ -131,6 +127,9 @@ def _qkv(leading, n_queries, n_keys, d_k, d_v, *, seed, by=1):
     sizes = (n_queries, d_k), (n_keys, d_k), (n_keys, d_v)
     q, k, v = randns(*((*leading, *size) for size in sizes), seed=seed)
     return q * by, k, v
+
+
+_SMALL = _qkv((2,), 2, 3, 4, 2, seed=17)
 
 
 @task(
@@ -143,36 +142,23 @@ def _qkv(leading, n_queries, n_keys, d_k, d_v, *, seed, by=1):
         "a bias": call(*_qkv((), 1, 3, 2, 1, seed=1), mask=f64([0.5, -1, 0])),
         "two queries, five keys": _qkv((), 2, 5, 3, 4, seed=4),
         "two sequences of three heads": _qkv((2, 3), 4, 6, 8, 5, seed=20),
-        "keys and values shared by the batch": randns(
-            (3, 4, 5), (6, 5), (6, 2), seed=7
-        ),
+        "shared keys and values": randns((3, 4, 5), (6, 5), (6, 2), seed=7),
         "scores in the hundreds": _qkv((), 3, 4, 2, 2, seed=11, by=30),
-        "a boolean mask, the second query fully masked": call(
-            *_qkv((2,), 2, 3, 4, 2, seed=14), mask=_SOME
-        ),
-        "an additive mask, −inf and a bias": call(
-            *_qkv((2,), 2, 3, 4, 2, seed=17), mask=_MIXED
-        ),
-        "an additive mask, the second query fully masked": call(
-            *_qkv((2,), 2, 3, 4, 2, seed=17), mask=_LOST
-        ),
+        "boolean, the second query fully masked": call(*_SMALL, mask=_SOME),
+        "an additive mask, −inf and a bias": call(*_SMALL, mask=_MIXED),
+        "additive, the second query fully masked": call(*_SMALL, mask=_LOST),
         "a scale given": call(*_qkv((), 2, 3, 4, 2, seed=23), scale=0.3),
         "a scale of 0": call(*_qkv((), 2, 3, 4, 2, seed=23), scale=0.0),
         # The raw score of the first key, 65536, is too large for float16. The
         # scaled ones, 8192 and 4096, are exact, so are the weights 1 and 0.
-        "float16, too large before the scale": (
-            _WIDE[:1],
-            _WIDE,
-            f64([1, 2], [3, 4]).half(),
-        ),
+        "float16, too large before the scale": _TOO_LARGE,
     },
 )
 def scaled_dot_product_attention(q, k, v, *, mask=None, scale=None):
     """the context softmax(q kᵀ/√d_k + mask) v and the weights; a fully masked
     query gets zeros, in the gradient too"""
     # Averaging the rows of the identity gives the weights themselves.
-    identity = torch.eye(k.shape[-2], dtype=k.dtype, device=k.device)
-    identity = identity.expand(*k.shape[:-2], -1, -1)
+    identity = torch.diag_embed(torch.ones_like(k[..., 0]))  # (..., S, S)
     lost = torch.zeros(1, 1, dtype=torch.bool, device=q.device)
     if mask is not None:
         # What torch gives for a fully masked query depends on its version.
@@ -199,8 +185,7 @@ def forgets_the_scale(q, k, v, *, mask=None, scale=None):
     fix: Divide the scores (or q) by √d_k before the softmax.
     hint: How large are your scores when d_k is large?"""
     scale = 1.0 if scale is None else scale
-    scores = masked(q @ k.transpose(-2, -1) * scale, mask)
-    weights = softmax(scores)
+    weights = softmax(masked(q @ k.transpose(-2, -1) * scale, mask))
     return Attention(weights @ v, weights)
 
 
@@ -213,8 +198,7 @@ def divides_by_d_k(q, k, v, *, mask=None, scale=None):
     fix: Divide by the square root of d_k.
     hint: Dividing by c divides the variance by which power of c?"""
     scale = 1 / q.shape[-1] if scale is None else scale
-    scores = masked(q @ k.transpose(-2, -1) * scale, mask)
-    weights = softmax(scores)
+    weights = softmax(masked(q @ k.transpose(-2, -1) * scale, mask))
     return Attention(weights @ v, weights)
 
 
@@ -232,8 +216,7 @@ def scales_by_the_full_width(q, k, v, *, mask=None, scale=None):
     n_heads = q.shape[-3] if q.ndim == 4 else 1  # (B, H, T, d_k)
     d_model = n_heads * q.shape[-1]
     scale = 1 / math.sqrt(d_model) if scale is None else scale
-    scores = masked(q @ k.transpose(-2, -1) * scale, mask)
-    weights = softmax(scores)
+    weights = softmax(masked(q @ k.transpose(-2, -1) * scale, mask))
     return Attention(weights @ v, weights)
 
 
@@ -266,8 +249,7 @@ def scales_the_mask_too(q, k, v, *, mask=None, scale=None):
     fix: Scale first, then add: q kᵀ/√d_k + M.
     hint: Try a mask with finite numbers in it. What reaches the softmax?"""
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-    scores = masked(q @ k.transpose(-2, -1), mask) * scale
-    weights = softmax(scores)
+    weights = softmax(masked(q @ k.transpose(-2, -1), mask) * scale)
     return Attention(weights @ v, weights)
 
 
@@ -283,10 +265,7 @@ def scales_the_mask_too(q, k, v, *, mask=None, scale=None):
 def additive_mask(allowed):
     """a floating-point mask, 0 where allowed is True and −inf where it is
     False"""
-    zeros = torch.zeros(
-        allowed.shape, dtype=torch.float64, device=allowed.device
-    )
-    return zeros.masked_fill(~allowed, -torch.inf)
+    return (allowed * 0.0).double().masked_fill(~allowed, -torch.inf)
 
 
 @additive_mask.mistake("cerebroai/reformers #3")
@@ -302,10 +281,7 @@ def multiplies_by_infinity(allowed):
     home="attention.split_heads",
     gradients=True,
     cases={
-        "two tokens of width four, two heads": (
-            f64([0, 1, 2, 3], [4, 5, 6, 7]),
-            2,
-        ),
+        "two tokens, two heads": (f64([0, 1, 2, 3], [4, 5, 6, 7]), 2),
         "one head": (randn(3, 4, seed=50), 1),
         "(2, 10, 64), eight heads": (randn(2, 10, 64, seed=51), 8),
         "two leading axes": (randn(2, 3, 5, 6, seed=52), 3),
@@ -318,8 +294,7 @@ def split_heads(x, n_heads):
 
 
 @split_heads.mistake(
-    "zhouhaoyi/Informer2020 #59, "
-    "hyunwoongko/transformer #15, "
+    "zhouhaoyi/Informer2020 #59, hyunwoongko/transformer #15, "
     "bentrevett/pytorch-seq2seq #148"
 )
 def cuts_across_tokens(x, n_heads):
@@ -340,6 +315,8 @@ def cuts_across_tokens(x, n_heads):
         "two rising scores": (f64(1, 2),),
         "falling scores": (f64(3, 2, 1),),
         "scores in the thousands": (randn(3, 6, seed=60) * 1000,),
+        "all scores near -3000": (f64(-3001, -3000),),
+        "the first two scores −∞": (f64(-math.inf, -math.inf, 1, 2),),
         "a batch": (randn(2, 3, 5, seed=61),),
     },
 )
@@ -356,11 +333,28 @@ def rescales_the_wrong_way(scores):
     round: exp(new − old) instead of exp(old − new).
     fix: Multiply the old total by exp(old − new), which is at most 1."""
     peak, total = scores[..., :1], torch.ones_like(scores[..., :1])
-    for score in scores[..., None].unbind(-2)[1:]:  # (..., 1) each
+    for score in scores.split(1, dim=-1)[1:]:  # (..., 1) each
         higher = torch.maximum(peak, score)
         total = total * (higher - peak).exp() + (score - higher).exp()
         peak = higher
     return (scores - peak).exp() / total
+
+
+class InBlocks(torch.Tensor):
+    """500 keys of four components, 500 values of three, and no scores."""
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        made = super().__torch_function__(function, types, args, kwargs)
+        for x in (made, *args) if isinstance(made, torch.Tensor) else ():
+            n, shape = getattr(x, "numel", int)(), getattr(x, "shape", ())
+            if n > 2000 or 500 in shape and n not in (1500, 2000):
+                raise ValueError(f"too many scores at once: {tuple(shape)}")
+        return made
+
+
+_LONG = [x.as_subclass(InBlocks) for x in _qkv((), 50, 500, 4, 3, seed=82)]
+_FAR_BELOW = f64([60]), f64([-50], [-50.02]), f64([1], [2])
 
 
 @task(
@@ -370,10 +364,8 @@ def rescales_the_wrong_way(scores):
         "five keys, two a block": (*_qkv((), 3, 5, 4, 2, seed=73), 2),
         "one block for all": (*_qkv((2,), 3, 4, 4, 2, seed=76), 9),
         "large scores": (*_qkv((2, 3), 2, 7, 4, 5, seed=79, by=1000), 3),
-        "fifty queries, five hundred keys, ten a block": (
-            *watched(*_qkv((), 50, 500, 4, 3, seed=82)),
-            10,
-        ),
+        "all scores near -3000": (*_FAR_BELOW, 1),
+        "50 queries, 500 keys, ten a block": (*_LONG, 10),
     },
 )
 def attention_in_blocks(q, k, v, block):
@@ -381,28 +373,36 @@ def attention_in_blocks(q, k, v, block):
     return F.scaled_dot_product_attention(q, k, v)
 
 
+@attention_in_blocks.mistake("Dao-AILab/flash-attention #2082")
+def starts_the_peak_at_zero(q, k, v, block):
+    """Right, until all scores of a query lie far below zero: then its context
+    is zero or NaN.
+    cause: The peak starts at 0, which no score ever exceeds. Every exponential
+    is 0, and so is their sum.
+    fix: Start at −∞, or at the smallest finite number.
+    hint: What is your peak when all scores of a query are near −3000?"""
+    peak, total, context = torch.zeros_like(q[..., :1]), 0, 0
+    for keys, values in zip(k.split(block, -2), v.split(block, -2)):
+        scores = q @ keys.mT / math.sqrt(q.shape[-1])
+        higher = torch.maximum(peak, scores.amax(-1, keepdim=True))
+        exp, shrink = (scores - higher).exp(), (peak - higher).exp()
+        total = total * shrink + exp.sum(-1, keepdim=True)
+        context, peak = context * shrink + exp @ values, higher
+    return context / total
+
+
+_CANDIDATES = {
+    "attention as it should be": _sdpa,
+    "wrong: nothing but NaN": lambda *qkv: _sdpa(*qkv) * torch.nan,
+    "wrong: zeros": lambda *qkv: _sdpa(*qkv) * 0,
+    "wrong: no scale": lambda *qkv: _sdpa(*qkv, scale=1.0),
+    "wrong: softmax over queries": lambda q, k, v: (q @ k.mT).softmax(-2) @ v,
+}
+
+
 @task(
     against="torch's scaled_dot_product_attention",
-    cases={
-        "attention as it should be": (Labelled("good", _sdpa),),
-        "a wrong one: nothing but NaN": (
-            Labelled("nan", lambda *qkv: _sdpa(*qkv) * torch.nan),
-        ),
-        "a wrong one: zeros": (
-            Labelled("zeros", lambda *qkv: _sdpa(*qkv) * 0),
-        ),
-        "a wrong one: no scale": (
-            Labelled("no_scale", lambda *qkv: _sdpa(*qkv, scale=1.0)),
-        ),
-        "a wrong one: softmax over queries": (
-            Labelled(
-                "over_queries",
-                lambda q, k, v: (
-                    torch.softmax(q @ k.mT / math.sqrt(q.shape[-1]), -2) @ v
-                ),
-            ),
-        ),
-    },
+    cases={name: (Labelled(name, fn),) for name, fn in _CANDIDATES.items()},
 )
 def is_attention(attention):
     """True for a function that computes scaled dot-product attention, False

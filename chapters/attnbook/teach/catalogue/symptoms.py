@@ -33,6 +33,7 @@ SYMPTOMS = {
         divides_by_the_sum maximum_starts_at_zero
         maximum_of_the_whole_tensor one_maximum_for_all_groups
         takes_the_log_of_zero multiplies_by_infinity nan_in_masked_rows
+        starts_the_peak_at_zero
         subtracts_two_large_squares adds_eps_outside_the_root
         divides_by_torchs_std adds_eps_to_the_root_mean_square
         leaves_nothing_where_sure""",
