@@ -116,6 +116,15 @@ def scaled_attention():
     return {"T": 5, "S": 7, "d_k": 3, "d_v": 2}, locals()
 
 
+def masked_attention():
+    x, mask = torch.randn(5, 12), torch.ones(5, 5).bool().tril()
+    seen = SelfAttention(12, 3, 2).stages(x, mask)
+    return {"T": 5, "d_model": 12, "d_k": 3, "d_v": 2}, seen._asdict() | {
+        "x": x,
+        "mask": mask,
+    }
+
+
 @pytest.mark.parametrize("name", DRAWINGS)
 def test_the_shapes_of_a_drawing_are_those_of_tensors(name):
     sizes, tensors = globals()[name]()

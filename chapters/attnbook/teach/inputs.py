@@ -77,3 +77,20 @@ class Watched(Tensor):
 
 def watched(*tensors: Tensor) -> tuple[Watched, ...]:
     return tuple(tensor.as_subclass(Watched) for tensor in tensors)
+
+
+class Wary(Tensor):
+    """A tensor from which no NaN may be made, not even one that is replaced
+    afterwards: in the backward pass it would come back."""
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        made = super().__torch_function__(function, types, args, kwargs or {})
+        floats = isinstance(made, Tensor) and made.is_floating_point()
+        if floats and made.isnan().any():
+            raise ValueError("a NaN was made on the way; expected none")
+        return made
+
+
+def wary(tensor: Tensor) -> Wary:
+    return tensor.as_subclass(Wary)

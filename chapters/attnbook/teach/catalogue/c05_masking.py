@@ -1,11 +1,29 @@
 """Chapter 5, masking: tasks and known mistakes."""
 
 import torch
+import torch.nn.functional as F
 
-from attnbook.teach.inputs import f64, marks
+from attnbook.teach.inputs import f64, marks, randns, wary
 from attnbook.teach.proof import call
 from attnbook.teach.seeded import randn
 from attnbook.teach.tasks import task
+
+
+@task(
+    against="F.scaled_dot_product_attention",
+    gradients=True,
+    cases={
+        "six tokens": randns((6, 3), (6, 3), (6, 2), seed=4),
+        "a batch of heads": randns(*3 * [(2, 2, 5, 4)], seed=7),
+    },
+)
+def causal_attention(q, k, v):
+    """for each query the average of the values not later, and the weights"""
+    units = torch.eye(k.shape[-2]).to(q).expand(*k.shape[:-1], -1)
+    both = torch.cat([v, units], -1)  # averages of these are the weights
+    both = F.scaled_dot_product_attention(q, k, both, is_causal=True)
+    return both.tensor_split([v.shape[-1]], -1)
+
 
 _SCORES = {
     "one key allowed, one not": (f64([1, 2]), marks("10")),
@@ -13,18 +31,9 @@ _SCORES = {
     "negative scores": (f64([-3, -1, -2]), marks("110")),
     "a hidden score far above": (f64([0, 1000]), marks("10")),
     "large scores": (f64([1000, 999, 0]), marks("110")),
-    "three queries, five keys": (
-        randn(3, 5, seed=1),
-        marks("11100", "11110", "11111"),
-    ),
-    "a batch with a mask over keys": (
-        randn(2, 3, 4, seed=2),
-        marks("0111", "1111")[:, None],
-    ),
-    "a query that may attend to nothing": (
-        randn(2, 3, seed=3),
-        marks("000", "101"),
-    ),
+    "two queries, four keys": (randn(2, 4, seed=1), marks("1100", "1110")),
+    "one mask for a batch": (randn(2, 2, 3, seed=2), marks("011", "111")),
+    "a query without keys": (randn(2, 3, seed=3), marks("000", "101")),
 }
 
 
@@ -37,9 +46,8 @@ def mask_scores(scores, mask):
 @mask_scores.mistake()
 def overwrites_the_scores(scores, mask):
     """The result is right, and the scores are gone: whoever plots or compares
-    them afterwards sees the masked ones, above the diagonal −∞.
-    cause: A method whose name ends in an underscore writes into the tensor it
-    is called on, here into the caller's own scores.
+    them afterwards sees −∞ above the diagonal.
+    cause: A method whose name ends in an underscore writes into its tensor.
     fix: masked_fill without the underscore; it gives a new tensor."""
     return scores.masked_fill_(~mask, -torch.inf)
 
@@ -47,7 +55,11 @@ def overwrites_the_scores(scores, mask):
 @task(
     against="torch.softmax of the allowed scores alone",
     gradients=True,
-    cases=_SCORES,
+    cases=_SCORES
+    | {
+        "float16": (f64([3, 1, 2]).half(), marks("010")),
+        "nothing, and no NaN on the way": (wary(f64([1, 2])), marks("00")),
+    },
 )
 def masked_weights(scores, mask):
     """weights that sum to one over the allowed keys and are 0 at the others;
@@ -64,8 +76,8 @@ def masked_weights(scores, mask):
 def mask_by_multiplication(scores, mask):
     """Masked keys keep a weight: in the first case .27 of the average comes
     from a key that should be out.
-    cause: Multiplying makes a masked score 0, and 0 is a score like any other:
-    exp(0) = 1. It even beats every negative score.
+    cause: A masked score becomes 0, a score like any other, with exp(0) = 1.
+    It even beats every negative score.
     fix: Fill with −∞ before the softmax: exp(−∞) = 0.
     hint: What weight does a score of 0 get from softmax?"""
     return torch.softmax(scores * mask, -1)
@@ -75,8 +87,7 @@ def mask_by_multiplication(scores, mask):
 def zero_scores_taken_for_masked(scores, mask):
     """An allowed key whose score happens to be exactly 0 vanishes from the
     average; a query orthogonal to it is enough.
-    cause: After the multiplication by the mask, a masked score and a true
-    score of 0 look the same.
+    cause: After the product, a masked score and a true score of 0 look alike.
     fix: Ask the mask, not the scores: masked_fill(~mask, −inf).
     hint: Try a score that really is 0."""
     scores = scores * mask
@@ -87,8 +98,7 @@ def zero_scores_taken_for_masked(scores, mask):
 def zeroed_after_softmax(scores, mask):
     """The rows of the weights no longer sum to one, and the allowed weights
     still depend on the forbidden scores.
-    cause: The softmax has divided by a sum in which the masked keys took part;
-    setting their weights to 0 afterwards does not undo it.
+    cause: The softmax has divided by a sum in which the masked keys took part.
     fix: Mask the scores, before the softmax.
     hint: What does each of your rows sum to?"""
     return torch.softmax(scores, -1) * mask
@@ -98,8 +108,7 @@ def zeroed_after_softmax(scores, mask):
 def finite_fill(scores, mask):
     """Nothing fails, but a query that may attend to nothing spreads its weight
     evenly over all keys, the future and the padding included.
-    cause: −1e9 is a score like any other. Where all scores are −1e9 they are
-    equal, and softmax makes equal weights of them.
+    cause: −1e9 is a score like others, and equal scores get equal weights.
     fix: Fill with −∞, and give a row without keys the weights 0.
     hint: What do equal scores give, however low they are?"""
     return torch.softmax(scores.masked_fill(~mask, -1e9), -1)
@@ -111,7 +120,7 @@ def nan_in_masked_rows(scores, mask):
     the NaN reaches tensors that all queries share.
     cause: Every exp is 0, so the softmax divides 0 by 0.
     fix: Give a row without keys the weights 0, as attnbook's softmax does.
-    hint: What does your last case divide by?"""
+    hint: What do you divide by where no key is allowed?"""
     return torch.softmax(scores.masked_fill(~mask, -torch.inf), -1)
 
 
@@ -128,18 +137,38 @@ def nan_in_masked_rows(scores, mask):
 def causal_mask(n_queries, n_keys):
     """a boolean mask (n_queries, n_keys), True where the key is not later than
     the query; the queries are the last of the keys"""
-    first = n_keys - n_queries
-    return torch.tensor(
-        [[j <= first + i for j in range(n_keys)] for i in range(n_queries)]
-    )
+    rows = range(n_keys - n_queries, n_keys)
+    return torch.tensor([[j <= i for j in range(n_keys)] for i in rows])
+
+
+@causal_mask.mistake("octo-models/octo #75, huggingface/transformers #48745")
+def shows_the_next_word(n_queries, n_keys):
+    """The loss falls far below what the text allows, and what the model writes
+    is nonsense: in training it copied the next word, and now there is none.
+    cause: With a diagonal one too high each query sees one later key, the very
+    word that it should guess.
+    fix: The main diagonal, tril(n_keys − n_queries), and a test for leaks.
+    hint: How many keys may the first of three queries see?"""
+    mask = torch.ones(n_queries, n_keys, dtype=torch.bool)
+    return mask.tril(n_keys - n_queries + 1)
+
+
+@causal_mask.mistake("pbloem/former #10")
+def hides_the_word_itself(n_queries, n_keys):
+    """No query sees its own key, and the first sees none: zeros or NaN.
+    cause: The diagonal was taken for the future; tril(−1), or triu(0) to hide.
+    fix: tril(n_keys − n_queries) keeps the diagonal: a word may see itself.
+    hint: What is left for the first query?"""
+    mask = torch.ones(n_queries, n_keys, dtype=torch.bool)
+    return mask.tril(n_keys - n_queries - 1)
 
 
 @causal_mask.mistake("pytorch/pytorch #108108, rasbt/LLMs-from-scratch #697")
 def causal_mask_top_left(n_queries, n_keys):
     """A single new query, with the keys of the past kept, attends to the very
     first key only. Square masks are right, so nobody notices.
-    cause: tril starts its diagonal at the top left: it takes the queries for
-    the first positions; they are the last.
+    cause: tril starts its diagonal at the top left, as if the queries were the
+    first positions; they are the last.
     fix: Shift the diagonal by n_keys − n_queries.
     hint: How many keys may the last query see?"""
     return torch.ones(n_queries, n_keys, dtype=torch.bool).tril()
@@ -149,8 +178,8 @@ def causal_mask_top_left(n_queries, n_keys):
 def inverted_causal_mask(n_queries, n_keys):
     """Every query sees nothing but the future, and the last one nothing. All
     shapes fit, and the model reads the word that it should guess.
-    cause: The upper triangle marks what to hide.
-    F.scaled_dot_product_attention takes True as: may attend.
+    cause: The upper triangle marks what to hide; torch's SDPA takes True as:
+    may attend.
     fix: Negate it, and say in a comment what True means.
     hint: In this book, what does True mean in a mask?"""
     future = torch.ones(n_queries, n_keys).triu(n_keys - n_queries + 1)
@@ -171,10 +200,8 @@ def window_mask(n_queries, n_keys, *, window):
     """a boolean mask (n_queries, n_keys), True where the key is fewer than
     `window` positions before the query, or later; the queries are the last of
     the keys"""
-    last = range(n_keys - n_queries, n_keys)
-    return torch.tensor(
-        [[i - j < window for j in range(n_keys)] for i in last]
-    )
+    rows, keys = range(n_keys - n_queries, n_keys), range(n_keys)
+    return torch.tensor([[i - j < window for j in keys] for i in rows])
 
 
 @window_mask.mistake(
@@ -182,32 +209,12 @@ def window_mask(n_queries, n_keys, *, window):
 )
 def window_one_too_wide(n_queries, n_keys, *, window):
     """Each query sees one key more than the window says.
-    cause: Some libraries count the positions before the query, others the keys
-    it sees, its own included; the number was passed from one kind to the
-    other.
+    cause: Some count the positions before the query, others the keys it sees.
     fix: Say what is counted. Here the query's own position counts, so the
     distance is less than the window.
     hint: With a window of 1, how many keys does a query see?"""
     query = torch.arange(n_keys - n_queries, n_keys)[:, None]  # (T, 1)
     return query - torch.arange(n_keys) <= window  # (T, S)
-
-
-@task(
-    against="a loop over lists",
-    home="masks.padding_mask",
-    cases={
-        "one sequence": call([2], side="right"),
-        "padded on the left": call([1, 3, 2], side="left"),
-        "padded on the right": call([1, 3, 2], side="right"),
-        "an empty one among them": call([0, 2], side="left"),
-    },
-)
-def padding_mask(lengths, *, side):
-    """a boolean tensor (B, S), S the longest length, True at real tokens;
-    `side` is where the padding stands"""
-    longest = max(lengths)
-    rows = [[True] * n + [False] * (longest - n) for n in lengths]
-    return torch.tensor([r if side == "right" else r[::-1] for r in rows])
 
 
 _REAL = {
@@ -226,19 +233,15 @@ _REAL = {
 def token_positions(real):
     """for each real token how many real tokens stand before it, and 0 at
     padding; integers (B, S)"""
-    found = torch.zeros(real.shape, dtype=torch.long)
-    for b, row in enumerate(real.tolist()):
-        for t, is_real in enumerate(row):
-            found[b, t] = sum(row[:t]) if is_real else 0
-    return found
+    rows, n = real.tolist(), range(real.shape[-1])
+    return torch.tensor([[sum(r[:t]) * r[t] for t in n] for r in rows])
 
 
 @token_positions.mistake("huggingface/transformers #18478")
 def positions_count_the_padding(real):
     """Padded on the left, a text gives other outputs than alone. Padded on the
     right all is well, so the side seems to matter.
-    cause: The columns are counted, padding included, so that the first real
-    token is not at position 0.
+    cause: The columns are counted, so the first real token is not at 0.
     fix: Count real tokens: a cumulative sum over the mask, less one.
     hint: At which position is the first real token of a padded row?"""
     return torch.arange(real.shape[-1]) * real
@@ -248,13 +251,9 @@ def positions_count_the_padding(real):
 def decoder_mask(real):
     """a boolean mask (B, T, T): query i may attend to key j if j is not later
     than i and is no padding"""
-    b, t = real.shape
-    allowed = torch.zeros(b, t, t, dtype=torch.bool)
-    for n in range(b):
-        for i in range(t):
-            for j in range(i + 1):
-                allowed[n, i, j] = real[n, j]
-    return allowed
+    rows, n = real.tolist(), range(real.shape[-1])
+    allowed = [[[j <= i and r[j] for j in n] for i in n] for r in rows]
+    return torch.tensor(allowed)
 
 
 @decoder_mask.mistake(
@@ -262,8 +261,7 @@ def decoder_mask(real):
 )
 def padding_on_the_queries(real):
     """Real tokens attend to the padding before them, and the rows of the
-    padding are fully masked on either side; padded on the right, they need not
-    be.
+    padding are fully masked.
     cause: The mask got its new axis at the end, (B, T, 1), and so says which
     queries are real. The padding must be hidden as keys.
     fix: real[:, None, :], shape (B, 1, S)."""
@@ -286,6 +284,7 @@ _FOUR, _GAP = f64([1, 2, 3, 4]), f64([1, torch.nan, 3, 4])
         "one of four larger by 2e-9": (f64([1, 2, 3, 4 + 2e-9]), _FOUR),
         "larger by 1e-8, at 1000": (f64([1000 + 1e-8]), f64([1000])),
         "one row against the same row twice": (_FOUR, _FOUR.repeat(2, 1)),
+        "the same numbers in another shape": (_FOUR, _FOUR.view(2, 2)),
     },
 )
 def looks_right(ours, reference):
@@ -300,8 +299,7 @@ def looks_right(ours, reference):
 @looks_right.mistake()
 def shape_check_passes_nan(ours, reference):
     """A result full of NaN passes, and so does any other of the same shape.
-    cause: A shape says nothing about the values in it; most masking errors
-    change no shape.
+    cause: A shape says nothing of the values; few masking errors change one.
     fix: Compare every number with an independent reference.
     hint: Give it a tensor of NaN."""
     return ours.shape == reference.shape

@@ -8,6 +8,7 @@ SYMPTOMS = {
         asks_for_the_token_itself shows_the_answer
         counts_words_in_plain_sight asks_for_every_word
         asks_for_the_padding divides_by_all_places inverted_causal_mask
+        shows_the_next_word
         prefix_one_too_long keeps_its_own_value covers_the_random_words_too""",
         "The loss, or another score, is not what others report": """
         takes_softmax_twice averages_the_texts_means raises_two_to_the_nats
@@ -80,6 +81,7 @@ SYMPTOMS = {
         "A token sees what it must not, or misses what it should see": """
         scores_itself_zero adds_a_boolean_mask mask_by_multiplication
         zeroed_after_softmax finite_fill causal_mask_top_left
+        shows_the_next_word hides_the_word_itself
         inverted_causal_mask window_one_too_wide padding_on_the_queries
         attends_across_heads normalises_over_tokens
         normalises_tokens_and_width causal_over_the_source
