@@ -119,11 +119,11 @@ def maximum_of_the_whole_tensor(scores, dim=-1):
             f64(1.0, 2.0, 3.0, 1.0),
             ints(7, -2, 7, -2),
         ),
-        "past the overflow of exp": (f64(1000.0, 999.0, 1.0), ints(0, 0, 1)),
         "two sentences far apart": (
             f64(1000.0, 999.0, 0.0, 1.0),
             ints(0, 0, 1, 1),
         ),
+        "a sentence far down": (f64(-1e300, -1e300, 0.0), ints(0, 0, 1)),
         "a score of −∞": (f64(0.0, -INF), ints(3, 3)),
         "a sentence of nothing but −∞": (
             f64(-INF, -INF, 0.0, 1.0),
@@ -168,10 +168,10 @@ def one_maximum_for_all_groups(scores, groups):
         "temperature 0: the largest wins": (f64(1.0, 2.0), 0.0),
         "temperature 0, a tie": (f64(2.0, 0.0, 2.0), 0.0),
         "temperature 0, a tie of three": (f64(2.0, 2.0, 2.0), 0.0),
-        "temperature 0, nearly a tie": (f64(2.0, 2.0005), 0.0),
         "temperature 0, 1e-12 from a tie": (f64(0.0, 1e-12), 0.0),
         "nearly 0: scores of ±1000": (f64(1.0, 2.0, -1.0), 0.001),
-        "nearly 0: scores all equal": (f64(2.0, 2.0, 2.0, 2.0), 0.001),
+        "as small as the scores": (f64(0.0, 1e-20), 1e-20),
+        "float32, temperature 0": (f64(1.0, 2.0).float(), 0.0),
         "float32, very nearly 0": (f64(1.0, 2.0, 2.0).float(), 1e-40),
         "a batch": (randn(2, 3, 5, seed=3), 2.5),
         "a batch at temperature 0": (randn(2, 3, 5, seed=4), 0.0),
@@ -216,7 +216,7 @@ _TOKENS = {
     "two tokens": (f64([1, 0], [1, 1]),),
     "more tokens than dimensions": (randn(5, 3, seed=5),),
     "more dimensions than tokens": (randn(3, 7, seed=6),),
-    "long vectors, scores past 1000": (40 * randn(3, 2, seed=7),),
+    "long vectors, scores past 1e10": (1e6 * randn(3, 2, seed=7),),
     "a batch": (randn(2, 4, 3, seed=8),),
 }
 
@@ -283,7 +283,7 @@ def reshape_for_transpose(x):
         "scores far below zero": (f64(-1000.0, -1001.0),),
         "two rows far apart": (f64([1000.0, 999.0], [0.0, 1.0]),),
         "a score of −∞": (f64(0.0, -INF),),
-        "a batch": (randn(2, 3, 4, seed=9),),
+        "a batch of one row each": (randn(2, 1, 4, seed=9),),
     },
 )
 def log_sum_exp(scores):
