@@ -4,12 +4,14 @@ import re
 
 import pytest
 import torch
+import torch.nn.functional as F
 from book import CHAPTER_FILES, by_notebook
 from measures import measure, stamped
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from notebooks import CHAPTERS, read
 
 from attnbook.attention import merge_heads, scaled_dot_product_attention
+from attnbook.feed_forward import FeedForward
 from attnbook.layers import MultiHeadAttention, SelfAttention
 from attnbook.teach.drawings import DRAWINGS
 
@@ -123,6 +125,15 @@ def masked_attention():
         "x": x,
         "mask": mask,
     }
+
+
+def feed_forward():
+    x, layer = torch.randn(5, 3), FeedForward(3, 12)
+    hidden = layer.up(x)
+    bent = F.gelu(hidden)
+    tensors = {"x": x, "hidden": hidden, "bent": bent}
+    sizes = {"T": 5, "d_model": 3, "d_ff": 12}
+    return sizes, tensors | {"out": layer.down(bent)}
 
 
 @pytest.mark.parametrize("name", DRAWINGS)

@@ -170,16 +170,31 @@ def bends_the_product(x, w_gate, w_up, w_down):
     return inner @ w_down  # (..., d_model)
 
 
-def _counted(T, S, d_model):
-    """FLOPs of one block as torch counts them: T new tokens, S keys."""
-    x, keys = (torch.empty(n, d_model, device="meta") for n in (T, S))
+@task(
+    against="a loop over units and tokens",
+    cases={
+        "one unit, silent": (f64([1]), f64([-2]), f64(1)),
+        "one, at zero": (f64([1]), f64([-2]), f64(2)),
+        "one, now and then": (f64([[1], [-1]]), f64([-2]), f64(1)),
+        "a batch, 3 to 12": _layer((2, 2), 3, 12, seed=880)[:3],
+    },
+)
+def dead_units(x, w_up, b_up):
+    """how many units of relu(x w_up + b_up) are zero for every token"""
+    tokens, units = x.flatten(0, -2), zip(w_up.T, b_up)
+    return sum(all(t @ w + b <= 0 for t in tokens) for w, b in units)
+
+
+def _counted(T, d_model):
+    """FLOPs of one block as torch counts them."""
+    x = torch.empty(T, d_model, device="meta")
     square = torch.empty(d_model, d_model, device="meta")
     up = torch.empty(d_model, 4 * d_model, device="meta")
     with FlopCounterMode(display=False) as counter:
         for _ in ("query", "key", "value"):
             x @ square  # (T, d_model)
-        weights = x @ keys.T  # (T, S)
-        context = weights @ keys  # (T, d_model)
+        weights = x @ x.T  # (T, T)
+        context = weights @ x  # (T, d_model)
         (context @ square) @ up @ up.T  # (T, d_model)
     return counter.get_total_flops()
 
@@ -196,7 +211,7 @@ def _counted(T, S, d_model):
 def block_flops(T, d_model):
     """the FLOPs of a block's matrix products for T tokens: attention, and a
     feed-forward of width 4 · d_model; two for a multiply-add"""
-    return _counted(T, T, d_model)
+    return _counted(T, d_model)
 
 
 @block_flops.mistake(
@@ -252,21 +267,6 @@ def keeps_four_times_the_width(d_model, multiple):
     fix: Take two thirds of it: three matrices of 8/3 hold what two of 4 do.
     hint: Multiply out how many weights your three matrices hold."""
     return multiple * math.ceil(4 * d_model / multiple)
-
-
-@task(
-    against="torch's FlopCounterMode",
-    cases={
-        "the first token, width 1": (1, 1),
-        "the second token, width 1": (2, 1),
-        "the fifth, width 8": (5, 8),
-        "GPT-2 small at its full context": (1024, 768),
-    },
-)
-def new_token_flops(S, d_model):
-    """the FLOPs of a block's matrix products for one new token, the last of S,
-    when the keys and values of the others are known"""
-    return _counted(1, S, d_model)
 
 
 @task(
