@@ -10,6 +10,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from notebooks import CHAPTERS, read
 
 from attnbook.layers import SelfAttention
+from attnbook.norms import layer_norm as normed
 from attnbook.teach.drawings import DRAWINGS
 
 AGAIN = [p for p in CHAPTER_FILES if "**Time:**" in str(read(p).cells)]
@@ -72,6 +73,14 @@ def self_attention():
     }
 
 
+def layer_norm():
+    x, gain, bias = torch.randn(5, 12), torch.ones(12), torch.zeros(12)
+    variance, mean = torch.var_mean(x, -1, correction=0, keepdim=True)
+    tensors = {"x": x, "mean": mean, "variance": variance, "gain": gain}
+    tensors |= {"bias": bias, "normal": normed(x), "column_mean": x.mean(0)}
+    return {"T": 5, "d": 12}, tensors | {"y": normed(x, gain, bias)}
+
+
 @pytest.mark.parametrize("name", DRAWINGS)
 def test_the_shapes_of_a_drawing_are_those_of_tensors(name):
     sizes, tensors = globals()[name]()
@@ -79,5 +88,5 @@ def test_the_shapes_of_a_drawing_are_those_of_tensors(name):
     shapes = re.findall(r'data-of="(\w+)"[^>]*>\((.*?)\)<', svg)
     assert len(shapes) == svg.count('class="shape') > 0
     for tensor, shape in shapes:
-        drawn = tuple(eval(axis, {}, sizes) for axis in shape.split(", "))
+        drawn = eval(f"({shape.rstrip(',')},)" if shape else "()", {}, sizes)
         assert drawn == tuple(tensors[tensor].shape), tensor
