@@ -13,6 +13,7 @@ from notebooks import CHAPTERS, read
 from attnbook.attention import merge_heads, scaled_dot_product_attention
 from attnbook.feed_forward import FeedForward
 from attnbook.layers import MultiHeadAttention, SelfAttention
+from attnbook.norms import layer_norm as normed
 from attnbook.teach.drawings import DRAWINGS
 
 AGAIN = [p for p in CHAPTER_FILES if "**Time:**" in str(read(p).cells)]
@@ -134,6 +135,14 @@ def feed_forward():
     tensors = {"x": x, "hidden": hidden, "bent": bent}
     sizes = {"T": 5, "d_model": 3, "d_ff": 12}
     return sizes, tensors | {"out": layer.down(bent)}
+
+
+def layer_norm():
+    x, gain, bias = torch.randn(5, 12), torch.ones(12), torch.zeros(12)
+    variance, mean = torch.var_mean(x, -1, correction=0, keepdim=True)
+    tensors = {"x": x, "mean": mean, "variance": variance, "gain": gain}
+    tensors |= {"bias": bias, "normal": normed(x), "column_mean": x.mean(0)}
+    return {"T": 5, "d": 12}, tensors | {"y": normed(x, gain, bias)}
 
 
 @pytest.mark.parametrize("name", DRAWINGS)

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 
 from attnbook.teach.inputs import Labelled, f64, randns
-from attnbook.teach.proof import call, difference
+from attnbook.teach.proof import Case, call, outcome_difference, run
 from attnbook.teach.seeded import randn
 from attnbook.teach.tasks import task
 
@@ -30,8 +30,8 @@ def variance(x):
 def subtracts_two_large_squares(x):
     """Right near zero. For a token far from zero it is far off, it may be
     negative, and its root is then NaN; sooner in float32.
-    cause: E[x²] − E[x]² subtracts two large numbers that agree in nearly all
-    their digits. What is left is their rounding error.
+    cause: E[x²] − E[x]² subtracts two large numbers, nearly equal, and keeps
+    their rounding errors.
     fix: Subtract the mean first, then square: E[(x − mean)²]."""
     mean = x.mean(-1, keepdim=True)
     return x.square().mean(-1, keepdim=True) - mean.square()
@@ -42,11 +42,11 @@ def subtracts_two_large_squares(x):
     home="norms.layer_norm",
     gradients=True,
     cases={
+        "a constant token": (f64([0.5, 0.5, 0.5]),),
         "one token": (f64([1, 0, 0, 0]),),
         "two tokens": (randn(2, 3, seed=3) + 0.5,),
-        "a constant token": (f64([0.5, 0.5, 0.5]),),
         "small components": (randn(2, 5, seed=4) * 1e-3,),
-        "a batch, with weight and bias": randns((2, 3, 8), (8,), (8,), seed=5),
+        "a batch, weight and bias": randns((2, 3, 8), (8,), (8,), seed=5),
         "with a weight, without a bias": randns((4, 6), (6,), seed=8),
         "a bias, no weight": call(
             randn(4, 6, seed=11), bias=randn(6, seed=12)
@@ -93,8 +93,7 @@ def adds_eps_outside_the_root(x, weight=None, bias=None, *, eps=1e-5):
 
 
 @layer_norm.mistake(
-    "harvardnlp/annotated-transformer #119, "
-    "codertimo/BERT-pytorch #30, "
+    "harvardnlp/annotated-transformer #119, codertimo/BERT-pytorch #30, "
     "hyunwoongko/transformer #7"
 )
 def divides_by_torchs_std(x, weight=None, bias=None, *, eps=1e-5):
@@ -104,8 +103,7 @@ def divides_by_torchs_std(x, weight=None, bias=None, *, eps=1e-5):
     instead of to the variance.
     fix: Take the biased variance, add eps to it, then the root.
     hint: There are two things in the denominator to be looked at."""
-    mean = x.mean(-1, keepdim=True)
-    std = x.std(-1, keepdim=True)
+    std, mean = torch.std_mean(x, -1, keepdim=True)
     return affine((x - mean) / (std + eps), weight, bias)
 
 
@@ -113,8 +111,7 @@ def divides_by_torchs_std(x, weight=None, bias=None, *, eps=1e-5):
 def normalises_over_tokens(x, weight=None, bias=None, *, eps=1e-5):
     """A sequence of one token becomes zero, and each token's result depends on
     the others of its sequence, the later ones too.
-    cause: Mean and variance run over the tokens of one component, instead of
-    over the components of one token.
+    cause: Mean and variance run over the tokens instead of the components.
     fix: Take both over the last axis.
     hint: Change one token. Which rows of your result change?"""
     centred = x - x.mean(-2, keepdim=True)
@@ -129,8 +126,7 @@ def normalises_over_tokens(x, weight=None, bias=None, *, eps=1e-5):
 def normalises_tokens_and_width(x, weight=None, bias=None, *, eps=1e-5):
     """Right for a single token. In a sequence a token's result depends on all
     others, the later ones and the padding too.
-    cause: Mean and variance run over the tokens and the width together, as if
-    the sequence were an image.
+    cause: Mean and variance run over tokens and width, as if over an image.
     fix: Take both over the last axis alone.
     hint: Change the last token. May the first row of your result change?"""
     centred = x - x.mean((-2, -1), keepdim=True)
@@ -142,17 +138,16 @@ def normalises_tokens_and_width(x, weight=None, bias=None, *, eps=1e-5):
 def detaches_the_statistics(x, weight=None, bias=None, *, eps=1e-5):
     """Every value is right, and the gradient is wrong: it pushes in directions
     in which the result cannot move.
-    cause: Mean and variance are cut off from the gradient, as if they did not
-    depend on the token.
+    cause: Mean and variance are cut off from the gradient.
     fix: Let the gradient flow through both.
     hint: Your values are right. Look at the gradient of x."""
-    mean = x.mean(-1, keepdim=True).detach()
-    variance = x.var(-1, correction=0, keepdim=True).detach()
+    fixed = x.detach()
+    variance, mean = torch.var_mean(fixed, -1, correction=0, keepdim=True)
     return affine((x - mean) * torch.rsqrt(variance + eps), weight, bias)
 
 
 _BACKWARD = {
-    "one token": (f64([1, 0, 0, 0]), f64([1, 0, 0, 0])),
+    "one token": (f64([1, 0, 0, 0]), f64([0, 1, 0, 0])),
     "a gradient of ones": (f64([1, 2, 4]), f64([1, 1, 1])),
     "a batch": randns((2, 3, 5), (2, 3, 5), seed=20),
     "another eps": call(*randns((4, 6), (4, 6), seed=22), eps=0.1),
@@ -185,9 +180,8 @@ def forgets_the_path_through_the_variance(x, gradient, *, eps=1e-5):
     itself, although a longer token has the same result.
     cause: The path through the variance is forgotten.
     fix: Subtract x̂ times the mean of g x̂ as well."""
-    variance = x.var(-1, correction=0, keepdim=True)
     centred = gradient - gradient.mean(-1, keepdim=True)
-    return centred * torch.rsqrt(variance + eps)
+    return takes_the_statistics_for_constants(x, centred, eps=eps)
 
 
 @task(
@@ -215,8 +209,7 @@ def rms_norm(x, weight=None, *, eps=1e-5):
 def takes_the_variance(x, weight=None, *, eps=1e-5):
     """Right for tokens of mean 0. Others come out too large, the more so the
     further their mean is from 0.
-    cause: The variance is taken in place of the mean square. It has the mean
-    subtracted, while the token has not.
+    cause: The variance has the mean subtracted, while the token has not.
     fix: x.square().mean(-1, keepdim=True)."""
     variance = x.var(-1, correction=0, keepdim=True)
     return affine(x * torch.rsqrt(variance + eps), weight)
@@ -236,11 +229,10 @@ def adds_eps_to_the_root_mean_square(x, weight=None, *, eps=1e-5):
 def divides_by_the_reciprocal(x, weight=None, *, eps=1e-5):
     """Large tokens grow larger and small ones smaller; a model trained with it
     diverges.
-    cause: rsqrt is one over the root already. Dividing by it multiplies by the
-    root.
+    cause: rsqrt is one over the root already.
     fix: Multiply by rsqrt, or divide by sqrt."""
-    mean_square = x.square().mean(-1, keepdim=True)
-    return affine(x / torch.rsqrt(mean_square + eps), weight)
+    r = torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
+    return affine(x / r, weight)
 
 
 @task(against="torch's autograd", cases=_BACKWARD)
@@ -253,8 +245,30 @@ def rms_norm_backward(x, gradient, *, eps=1e-5):
 
 
 def _in_other_words(x):
-    variance, mean = torch.var_mean(x, -1, correction=0, keepdim=True)
-    return (x - mean) / (variance + 1e-5).sqrt()
+    return F.group_norm(x.reshape(-1, x.shape[-1]), 1).view_as(x)
+
+
+def _leaves_the_fourth(x):
+    return torch.cat([layer_norm(x[..., :3, :]), x[..., 3:, :]], -2)
+
+
+def _nan_if_constant(x):
+    return layer_norm(x) + 0 / x.var(-1, keepdim=True)
+
+
+_WRONG = {
+    "the unbiased variance": takes_the_unbiased_variance,
+    "eps outside the root": adds_eps_outside_the_root,
+    "over tokens": normalises_over_tokens,
+    "tokens and width": normalises_tokens_and_width,
+    "the wrong sign": lambda x: -layer_norm(x),
+    "no eps": lambda x: layer_norm(x, eps=0),
+    "leaves the mean in": rms_norm.right,
+    "detached statistics": detaches_the_statistics,
+    "three tokens at most": _leaves_the_fourth,
+    "NaN for a constant token": _nan_if_constant,
+    "nothing but NaN": lambda x: x * torch.nan,
+}
 
 
 @task(
@@ -262,51 +276,37 @@ def _in_other_words(x):
     cases={
         "a right one: layer norm": (layer_norm.right,),
         "a right one: layer norm in other words": (_in_other_words,),
-        "a wrong one: the unbiased variance": (takes_the_unbiased_variance,),
-        "a wrong one: eps outside the root": (adds_eps_outside_the_root,),
-        "a wrong one: over tokens": (normalises_over_tokens,),
-        "a wrong one: tokens and width": (normalises_tokens_and_width,),
-        "a wrong one: the wrong sign": (
-            Labelled("minus", lambda x: -layer_norm(x)),
-        ),
-        "a wrong one: no eps": (
-            Labelled("no_eps", lambda x: layer_norm(x, eps=0)),
-        ),
-        "a wrong one: leaves the mean in": (rms_norm.right,),
+        **{f"a wrong one: {w}": (Labelled(w, f),) for w, f in _WRONG.items()},
     },
 )
 def is_layer_norm(norm):
     """True for a function that computes layer norm without weight and bias,
-    with eps = 1e-5; False for any other"""
-    x = randn(2, 3, 5, seed=40)
-    return difference(norm(x), layer_norm(x), within=1e-9) is None
+    with eps = 1e-5, and whose gradient is right; False for the others"""
+    tokens = randn(2, 5, 6, seed=40)
+    tokens[0, 4] = 0.5  # without variance
+    case = Case("", (tokens,))
+    both = [run(f, case, gradients=True) for f in (norm, layer_norm.right)]
+    return outcome_difference(*both, within=1e-9) is None
 
 
 @is_layer_norm.mistake()
 def rounds_until_it_looks_right(norm):
     """The test passes for a norm with the unbiased variance, and for one with
     eps in the wrong place.
-    cause: Mean and standard deviation of the result are rounded to two
-    decimals, and at width 768 the wrong ones round to 0 and 1 too.
+    cause: At width 768 mean and deviation of the wrong ones round to 0 and 1
+    too.
     fix: Compare the values with an independent result, to all digits.
     hint: How far from 1 would the standard deviation be if the variance were
     the unbiased one?"""
     x = randn(4, 5, 768, seed=41)
-    out = norm(x)
-    mean = out.mean(-1).round(decimals=2)
-    std = out.std(-1).round(decimals=2)
+    std, mean = (a.round(decimals=2) for a in torch.std_mean(norm(x), -1))
     return bool((mean == 0).all() and (std == 1).all())
 
 
 @task(
     against="torch's F.linear",
     cases={
-        "two components to two": (
-            f64(2, 3),
-            f64(1, -1),
-            f64([1, 2], [3, 4]),
-            f64(0.5, 0),
-        ),
+        "two to two": (f64(2, 3), f64(1, -1), f64([1, 2], [3, 4]), f64(1, 0)),
         "five components to three": randns((5,), (5,), (3, 5), (3,), seed=50),
         "two components to seven": randns((2,), (2,), (7, 2), (7,), seed=54),
     },
