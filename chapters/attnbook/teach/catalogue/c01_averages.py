@@ -152,7 +152,7 @@ def forgets_the_norm_of_keys(queries, keys, bandwidth):
             f64(90, 120, 100),
             1.0,
         ),
-        "every key in reach": (f64(2), *DAYS, 1.0),
+        "every key in reach": (f64(2), DAYS[0], f64(90, 0, 120), 1.0),
         "no key in reach": (f64(2.5, 9), *DAYS, 1.0),
         "six queries, eight keys": (*randns((6,), (8,), (8,), seed=1), 0.4),
     },
@@ -183,7 +183,7 @@ def nan_where_no_key_is_near(queries, keys, values, bandwidth):
         "two keys": (f64(0, 1), f64(-1, 1), 0.5),
         "the running example": (*DAYS, 1.5),
         "two equal keys": (f64(1, 1, 3), f64(90, 120, 100), 1.5),
-        "a key far from the others": (f64(1, 2, 60), f64(90, 120, 100), 1.0),
+        "a key far from the others": (f64(1, 2, 1e5), f64(90, 120, 100), 1.0),
         "nine keys in no order": (*randns((9,), (9,), seed=1), 0.3),
     },
 )
