@@ -38,7 +38,8 @@ def drawn(figure, selector, plane):
 def assert_shows(figure, x, y):
     data = figure.data
     scores, weights, context = by_numpy(data, x, y)
-    caption = f"Score {data['formula']} and weight"
+    score = "Score" if data["scale"] == 1 else "Scaled score"
+    caption = f"{score} {data['formula']} and weight"
     shown = np.array(list(figure.table(caption).values()))
     assert shown[:, 0] == pytest.approx(scores, abs=0.0051)
     assert shown[:, 1] == pytest.approx(weights, abs=0.0051)

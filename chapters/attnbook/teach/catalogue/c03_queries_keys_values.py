@@ -75,14 +75,12 @@ _UNEQUAL = _head(20, 4, d_k=3, d_v=5, seed=30)
         "T=20, d_model=4, d_k=3, d_v=5": _UNEQUAL,
         "a batch of sequences": _head(2, 7, 4, d_k=3, d_v=5, seed=40),
     },
+    within=1e-6,  # d_k may become a float32 on its way to the root
 )
 def self_attention(x, w_query, w_key, w_value):
     """the context softmax(q kᵀ / √d_k) v of q = x w_query, k = x w_key, v = x
-    w_value"""
+    w_value; d_k is the width of a key"""
     return F.scaled_dot_product_attention(x @ w_query, x @ w_key, x @ w_value)
-
-
-#: What a notebook may still hold from an earlier cell.
 
 
 @self_attention.mistake("jaygala24/pytorch-implementations #1")
@@ -335,8 +333,9 @@ def _token_by_token(x, w_query, w_key, w_value):
     return torch.stack(rows)
 
 
-def _only_the_values(x, w_query, w_key, w_value):
-    return x @ w_value
+def _as_the_first_token(x, w_query, w_key, w_value):
+    """Right in its first row."""
+    return _by_matrices(x, w_query, w_key, w_value)[:1].expand(len(x), -1)
 
 
 def _scale_from_the_tokens(x, w_query, w_key, w_value):
@@ -371,7 +370,7 @@ def _epsilon_in_the_sum(x, w_query, w_key, w_value):
         for fn in (
             _by_matrices,
             _token_by_token,
-            _only_the_values,
+            _as_the_first_token,
             leaves_the_scale_out,
             scale_outside_the_softmax,
             keys_from_the_query_matrix,

@@ -11,6 +11,7 @@
 // state.x, y   the query; state.set  which of the sets is asked
 
 define("query", ({ sets, planes, scale, formula, presets }) => {
+  const score = scale === 1 ? "Score" : "Scaled score";
   const coordinate = (name, axis) => ({ name, label: `query: ${axis}`,
     min: planes[0].low, max: planes[0].high, step: 0.05,
     text: (value) => num(value) });
@@ -116,7 +117,7 @@ define("query", ({ sets, planes, scale, formula, presets }) => {
     });
     return `<div style="display: flex; flex-wrap: wrap">${
       pictures.join("")}</div>`
-      + bars(`Score ${formula} and weight`, asked.words.map((word, i) => [
+      + bars(`${score} ${formula} and weight`, asked.words.map((word, i) => [
         word, weights[i],
         `${num(scores[i])}\u00a0\u00a0${num(weights[i])}`]));
   }
@@ -132,7 +133,7 @@ define("query", ({ sets, planes, scale, formula, presets }) => {
     const loud = new Set(sets[set].words.filter(
       (word, i) => weights[i] > most - 1e-9));
     const at = (point) => `(${point.map((c) => num(c)).join(", ")})`;
-    return `Query ${at([x, y])}, of length ${num(Math.hypot(x, y))}. `
+    return `Query ${at([x, y])}, of norm ${num(Math.hypot(x, y))}. `
       + (x || y ? `The largest weight is ${num(most)}, on “${
         [...loud].join("” and “")}”` : "All weights are equal")
       + `; the context is ${at(context)}.`;
