@@ -71,6 +71,8 @@ def _by_head(x, memory, w_query, w_key, w_value, w_out, n_heads, mask=None):
 
 
 _CAUSAL = marks("100", "110", "111")
+_ROW, _OUT = f64([1, 2, 3, 4]), f64(*torch.eye(4).tolist()[:3], [1, 0, 0, 1])
+_NUMBERED = f64([1], [1]), f64([1], [3]), 0 * _ROW, 0 * _ROW, _ROW, _OUT, 2
 
 
 def _as_layer(kind, x, w_query, w_key, w_value, w_out, n_heads, mask=None):
@@ -107,6 +109,7 @@ def MultiHeadAttention(x, w_query, w_key, w_value, w_out, n_heads, mask=None):
     against="torch's attention head by head",
     gradients=True,
     cases={
+        "even weights, numbered": _NUMBERED,
         "a memory of two": (*_sizes((), 2, 2, 2, 2, 2, seed=10), 2),
         "scores of 800": (*(3 * a for a in _itself((), 3, 4, 4, seed=60)), 2),
         "a batch, d_in ≠ d_model": (*_itself((2,), 5, 3, 6, seed=30), 3),
@@ -118,10 +121,6 @@ def multi_head_attention(x, memory, w_query, w_key, w_value, w_out, n_heads):
     """each head attends from x to the memory by itself; their contexts side by
     side, (..., T, d_model), times w_out"""
     return _by_head(x, memory, w_query, w_key, w_value, w_out, n_heads)
-
-
-def _split(x, n_heads):
-    return x.unflatten(-1, (n_heads, -1)).transpose(-3, -2)
 
 
 @multi_head_attention.mistake()
@@ -177,7 +176,7 @@ def scales_by_d_model(x, memory, w_query, w_key, w_value, w_out, n_heads):
     fix: Divide by the root of d_k = d_model / H.
     hint: Over how many products does the score of one head sum?"""
     q, k, v = (
-        _split(a, n_heads)
+        a.unflatten(-1, (n_heads, -1)).transpose(-3, -2)
         for a in (x @ w_query, memory @ w_key, memory @ w_value)
     )
     scores = q @ k.transpose(-2, -1) / math.sqrt(w_query.shape[-1])
