@@ -185,7 +185,7 @@ def forgets_the_scale(q, k, v, *, mask=None, scale=None):
     fix: Divide the scores (or q) by √d_k before the softmax.
     hint: How large are your scores when d_k is large?"""
     scale = 1.0 if scale is None else scale
-    weights = softmax(masked(q @ k.transpose(-2, -1) * scale, mask))
+    weights = softmax(masked((q * scale) @ k.transpose(-2, -1), mask))
     return Attention(weights @ v, weights)
 
 
@@ -198,7 +198,7 @@ def divides_by_d_k(q, k, v, *, mask=None, scale=None):
     fix: Divide by the square root of d_k.
     hint: Dividing by c divides the variance by which power of c?"""
     scale = 1 / q.shape[-1] if scale is None else scale
-    weights = softmax(masked(q @ k.transpose(-2, -1) * scale, mask))
+    weights = softmax(masked((q * scale) @ k.transpose(-2, -1), mask))
     return Attention(weights @ v, weights)
 
 
@@ -216,7 +216,7 @@ def scales_by_the_full_width(q, k, v, *, mask=None, scale=None):
     n_heads = q.shape[-3] if q.ndim == 4 else 1  # (B, H, T, d_k)
     d_model = n_heads * q.shape[-1]
     scale = 1 / math.sqrt(d_model) if scale is None else scale
-    weights = softmax(masked(q @ k.transpose(-2, -1) * scale, mask))
+    weights = softmax(masked((q * scale) @ k.transpose(-2, -1), mask))
     return Attention(weights @ v, weights)
 
 
@@ -232,7 +232,7 @@ def adds_a_boolean_mask(q, k, v, *, mask=None, scale=None):
     −∞.
     hint: What does a masked key's weight come out as? It should be 0."""
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-    scores = q @ k.transpose(-2, -1) * scale
+    scores = (q * scale) @ k.transpose(-2, -1)
     if mask is not None:
         scores = scores + mask
     weights = softmax(scores)
@@ -363,7 +363,7 @@ _FAR_BELOW = f64([60]), f64([-50], [-50.02]), f64([1], [2])
         "two keys, one a block": (*_qkv((), 1, 2, 2, 1, seed=70), 1),
         "five keys, two a block": (*_qkv((), 3, 5, 4, 2, seed=73), 2),
         "one block for all": (*_qkv((2,), 3, 4, 4, 2, seed=76), 9),
-        "large scores": (*_qkv((2, 3), 2, 7, 4, 5, seed=79, by=1000), 3),
+        "large scores": (*_qkv((4, 4), 2, 7, 4, 5, seed=79, by=1000), 3),
         "all scores near -3000": (*_FAR_BELOW, 1),
         "50 queries, 500 keys, ten a block": (*_LONG, 10),
     },
