@@ -30,17 +30,6 @@ def plain(*args, **kwargs):
 BOTH = pytest.mark.parametrize("attention", [plain, fused_attention])
 
 
-@pytest.mark.parametrize("dim", [0, 1, -1])
-def test_softmax_agrees_with_torch(dim):
-    agrees(
-        lambda x: softmax(x, dim),
-        lambda x: torch.softmax(x, dim),
-        name="torch",
-        cases=[(randn(3, 5, seed=1),), (randn(3, 5, 2, seed=2) * 700,)],
-        gradients=True,
-    )
-
-
 def test_softmax_survives_half_precision_and_large_scores():
     scores = torch.tensor([6e4, 6e4, -6e4], dtype=torch.float16)
     agrees(softmax(scores), [0.5, 0.5, 0.0], name="arithmetic")
@@ -146,19 +135,6 @@ def test_a_row_without_keys_gives_zero_never_nan(attention, dtype):
     agrees(context[0], torch.zeros(3), name="the rule", within=0)
     for gradient in torch.autograd.grad(context.sum(), (q, k, v)):
         assert gradient.isfinite().all()
-
-
-def test_half_precision_holds_where_the_raw_scores_would_not():
-    q = k = torch.full((2, 256), 20.0, dtype=torch.float16)  # q·k = 102400
-    attention = scaled_dot_product_attention(q, k, torch.eye(2).half())
-    agrees(attention.weights, torch.full((2, 2), 0.5), name="arithmetic")
-
-
-def test_heads_are_slices_of_the_width():
-    x = randn(2, 10, 64, seed=1)
-    heads = split_heads(x, 8)
-    assert heads.shape == (2, 8, 10, 8)
-    agrees(heads[:, 3], x[..., 24:32], name="slicing", within=0)
 
 
 def test_repeated_heads_stand_in_groups():

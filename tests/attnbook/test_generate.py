@@ -10,7 +10,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
-from torch.nn.utils.rnn import pad_sequence
 from transformers.generation.logits_process import (
     LogitsProcessorList,
     MinPLogitsWarper,
@@ -103,17 +102,6 @@ def _is_close(z, p):
     """Whether a running sum, from either side, is within rounding of p."""
     ordered = z.softmax(-1).sort(descending=True).values
     return ((ordered.cumsum(-1) - p).abs() < 1e-12).any()
-
-
-@tried
-@given(z=logits(), penalty=st.floats(0.1, 5), data=st.data())
-def test_the_penalty_is_theirs(z, penalty, data):
-    token = st.integers(0, z.shape[1] - 1)
-    row = st.lists(token, min_size=4, max_size=4)
-    tokens = torch.tensor([data.draw(row) for _ in z])
-    seen = torch.zeros_like(z, dtype=torch.bool).scatter(1, tokens, True)
-    expected = RepetitionPenaltyLogitsProcessor(penalty)(tokens, z)
-    assert torch.equal(penalise(z, seen, penalty), expected)
 
 
 @tried
@@ -234,16 +222,6 @@ def test_a_sum_that_is_not_1_is_no_harm():
 
 
 # ---- padding
-
-
-def test_pad_left():
-    tokens, real = pad_left(PROMPTS)
-    turned = [torch.tensor(s).flip(0) for s in PROMPTS]
-    assert torch.equal(tokens, pad_sequence(turned, batch_first=True).flip(1))
-    ones = [torch.ones(len(s), dtype=torch.bool) for s in PROMPTS]
-    assert torch.equal(real, pad_sequence(ones, batch_first=True).flip(1))
-    tokens, real = pad_left([[0, 1], [2, 0]])
-    assert tokens.tolist() == [[0, 1], [2, 0]] and real is None
 
 
 @pytest.mark.parametrize("sequences", [[], [[]], [[1], []]])

@@ -7,7 +7,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from attnbook import norms
 from attnbook.feed_forward import (
     ACTIVATIONS,
     FEED_FORWARDS,
@@ -253,10 +252,6 @@ def test_layer_norm_agrees_with_torch(bias):
     cases = [(randn(5, seed=20),), (randn(2, 3, 5, seed=21) * 100 + 7,)]
     options = {"cases": cases, "gradients": True, "within": 1e-11}
     agrees(ours, theirs, name="nn.LayerNorm", **options)
-    plain = norms.layer_norm
-    agrees(lambda x: plain(x, weight, shift), theirs, name="torch", **options)
-    constant = torch.full((2, 5), 3.0, dtype=torch.float64)
-    agrees(plain(constant), 0 * constant, name="zero")
 
 
 def test_rms_norm_agrees_with_torch():
@@ -266,10 +261,6 @@ def test_rms_norm_agrees_with_torch():
     cases = [(randn(5, seed=23),), (randn(2, 3, 5, seed=24) * 100 + 7,)]
     options = {"cases": cases, "gradients": True}
     agrees(ours, theirs, name="nn.RMSNorm", **options)
-    plain = norms.rms_norm
-    agrees(lambda x: plain(x, weight), theirs, name="torch", **options)
-    zeros = torch.zeros(2, 5, dtype=torch.float64)
-    agrees(plain(zeros), zeros, name="zero")
 
 
 @pytest.mark.parametrize(

@@ -25,15 +25,6 @@ from attnbook.teach.seeded import randn
 SIZES = [(1, 1), (4, 4), (1, 5), (2, 5), (3, 4)]
 
 
-@pytest.mark.parametrize("t, s", SIZES)
-@pytest.mark.parametrize("window", [1, 2, 9])
-def test_masks_by_their_definitions(t, s, window):
-    causal = [[j <= i + s - t for j in range(s)] for i in range(t)]
-    agrees(causal_mask(t, s), causal, name="the definition")
-    near = [[i + s - t - j < window for j in range(s)] for i in range(t)]
-    agrees(window_mask(t, s, window=window), near, name="the definition")
-
-
 def test_masks_are_square_unless_told():
     agrees(causal_mask(5), torch.ones(5, 5).tril().bool(), name="tril")
     assert window_mask(5, window=2).shape == (5, 5)

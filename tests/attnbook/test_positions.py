@@ -1,8 +1,5 @@
-"""Positions: sinusoidal, rotary, ALiBi, against formulas and transformers."""
+"""Positions: rotary and ALiBi against transformers, and what they refuse."""
 
-import math
-
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -22,29 +19,6 @@ from attnbook.positions import (
 )
 from attnbook.teach.proof import agrees
 from attnbook.teach.seeded import randn
-
-
-@pytest.mark.parametrize("given", [{}, {"base": 50.0}])
-def test_sinusoidal_is_its_formula(given):
-    base = given.get("base", 10_000)
-    positions = torch.tensor([[0, 1, 5], [3, 1000, 2]])
-    expected = np.zeros((2, 3, 6))
-    for b, t in np.ndindex(2, 3):
-        for i in range(3):
-            angle = positions[b, t].item() / base ** (2 * i / 6)
-            expected[b, t, 2 * i] = math.sin(angle)
-            expected[b, t, 2 * i + 1] = math.cos(angle)
-    agrees(sinusoidal(positions, 6, **given), expected, name="the formula")
-
-
-def test_rotation_is_complex_multiplication():
-    x, positions = randn(2, 4, 6, seed=1), torch.tensor([0, 3, 4, 100])
-    angles = rotary_angles(positions, 6, base=100.0)
-    turned = torch.view_as_complex(x.unflatten(-1, (3, 2))) * torch.exp(
-        1j * angles
-    )
-    expected = torch.view_as_real(turned).flatten(-2)
-    agrees(rotate(x, angles, layout="interleaved"), expected, name="complex")
 
 
 def test_the_layouts_are_permutations_of_each_other():
@@ -120,20 +94,6 @@ def test_alibi_agrees_with_bloom(n_heads):
         name="transformers",
         within=1e-6,
     )
-
-
-def test_alibi_of_eight_heads():
-    agrees(alibi_slopes(8), [2.0**-n for n in range(1, 9)], name="the paper")
-    bias = alibi_bias(8, torch.arange(3), torch.arange(3))
-    expected = [[0, 0.5, 1], [-0.5, 0, 0.5], [-1, -0.5, 0]]
-    agrees(bias[0], expected, name="the paper")
-
-
-def test_alibi_takes_positions_in_batches():
-    positions = torch.tensor([[0, 1, 2], [0, 0, 1]])
-    bias = alibi_bias(2, positions, positions)
-    assert bias.shape == (2, 2, 3, 3)
-    agrees(bias[1, 0, 2], [-0.0625] * 2 + [0.0], name="by hand")
 
 
 P, X = torch.arange(3), torch.ones(3, 4)
