@@ -4,6 +4,7 @@ import math
 
 import torch
 import torch.nn.functional as F
+from torch.func import functional_call
 from torch.utils.flop_counter import FlopCounterMode
 
 from attnbook.teach.inputs import f64, randns, watched
@@ -50,6 +51,13 @@ def _layer(leading, d_model, d_ff, *, seed):
     return randns((*leading, d_model), *sizes, seed=seed)
 
 
+def _as_layer(kind, x, *weights):
+    """What a class of the page gives with these in place of its own."""
+    layer = kind(*weights[0].shape)  # d_model, d_ff
+    named = zip(layer.state_dict(), (w.t() for w in weights))
+    return functional_call(layer, dict(named), (x,))
+
+
 def _by_torch(x, w_up, b_up, w_down, b_down):
     inner = F.gelu(F.linear(x, w_up.mT, b_up))  # (..., d_ff)
     return F.linear(inner, w_down.mT, b_down)  # (..., d_model)
@@ -57,15 +65,10 @@ def _by_torch(x, w_up, b_up, w_down, b_down):
 
 @task(
     against="torch's Linear layers",
+    layer=_as_layer,
     gradients=True,
     cases={
-        "one token of width 1, one unit": (
-            f64([1]),
-            f64([-2]),
-            f64(1),
-            f64([3]),
-            f64(-1),
-        ),
+        "one unit": (f64([1]), f64([-2]), f64(1), f64([3]), f64(-1)),
         "one token, 2 to 3 units": _layer((1,), 2, 3, seed=815),
         "six tokens, 3 to 12": _layer((6,), 3, 12, seed=820),
         "a batch, 5 to 7": _layer((2, 4), 5, 7, seed=825),
@@ -119,8 +122,7 @@ def does_not_expand(d_model):
     cause: Both matrices are d_model × d_model. The layer is drawn as a box
     with the same width on both sides, and its inside is overlooked.
     fix: Go up to 4 · d_model, bend there, and come down again."""
-    w_up, w_down = (d_model, d_model), (d_model, d_model)
-    return w_up, w_down
+    return (d_model, d_model), (d_model, d_model)
 
 
 def _gated(leading, d_model, d_ff, *, seed):
@@ -130,6 +132,7 @@ def _gated(leading, d_model, d_ff, *, seed):
 
 @task(
     against="torch's F.glu",
+    layer=_as_layer,
     gradients=True,
     cases={
         "gate 2, up −1": (f64([1]), f64([2]), f64([-1]), f64([1])),
@@ -175,28 +178,15 @@ def bends_the_product(x, w_gate, w_up, w_down):
     cases={
         "one unit, silent": (f64([1]), f64([-2]), f64(1)),
         "one, at zero": (f64([1]), f64([-2]), f64(2)),
+        "one, barely": (f64([1]), f64([-2]), f64(2.0005)),
         "one, now and then": (f64([[1], [-1]]), f64([-2]), f64(1)),
-        "a batch, 3 to 12": _layer((2, 2), 3, 12, seed=880)[:3],
+        "a batch of batches": _layer((2, 1, 2), 3, 12, seed=880)[:3],
     },
 )
 def dead_units(x, w_up, b_up):
     """how many units of relu(x w_up + b_up) are zero for every token"""
     tokens, units = x.flatten(0, -2), zip(w_up.T, b_up)
     return sum(all(t @ w + b <= 0 for t in tokens) for w, b in units)
-
-
-def _counted(T, d_model):
-    """FLOPs of one block as torch counts them."""
-    x = torch.empty(T, d_model, device="meta")
-    square = torch.empty(d_model, d_model, device="meta")
-    up = torch.empty(d_model, 4 * d_model, device="meta")
-    with FlopCounterMode(display=False) as counter:
-        for _ in ("query", "key", "value"):
-            x @ square  # (T, d_model)
-        weights = x @ x.T  # (T, T)
-        context = weights @ x  # (T, d_model)
-        (context @ square) @ up @ up.T  # (T, d_model)
-    return counter.get_total_flops()
 
 
 @task(
@@ -211,7 +201,16 @@ def _counted(T, d_model):
 def block_flops(T, d_model):
     """the FLOPs of a block's matrix products for T tokens: attention, and a
     feed-forward of width 4 · d_model; two for a multiply-add"""
-    return _counted(T, d_model)
+    x = torch.empty(T, d_model, device="meta")
+    square = torch.empty(d_model, d_model, device="meta")
+    up = torch.empty(d_model, 4 * d_model, device="meta")
+    with FlopCounterMode(display=False) as counter:
+        for _ in ("query", "key", "value"):
+            x @ square  # (T, d_model)
+        weights = x @ x.T  # (T, T)
+        context = weights @ x  # (T, d_model)
+        (context @ square) @ up @ up.T  # (T, d_model)
+    return counter.get_total_flops()
 
 
 @block_flops.mistake(
@@ -290,9 +289,9 @@ def gate_backward(gate, up, gradient):
         "two units, one a slice": (*_layer((1,), 1, 2, seed=860), 1),
         "twelve units, by fives": (*_layer((6,), 3, 12, seed=865), 5),
         "one slice for all": (*_layer((2, 4), 5, 7, seed=870), 9),
-        "fifty tokens, 800 units": (
-            *watched(*_layer((50,), 8, 800, seed=875)),
-            100,
+        "2000 units, by eights": (
+            *watched(*_layer((1250,), 4, 2000, seed=875)),
+            8,
         ),
     },
 )
