@@ -11,6 +11,7 @@ from notebooks import CHAPTERS, read
 
 from attnbook.attention import merge_heads, scaled_dot_product_attention
 from attnbook.layers import MultiHeadAttention, SelfAttention
+from attnbook.positions import alibi_bias, sinusoidal
 from attnbook.teach.drawings import DRAWINGS
 
 AGAIN = [p for p in CHAPTER_FILES if "**Time:**" in str(read(p).cells)]
@@ -122,6 +123,17 @@ def masked_attention():
     return {"T": 5, "d_model": 12, "d_k": 3, "d_v": 2}, seen._asdict() | {
         "x": x,
         "mask": mask,
+    }
+
+
+def positions():
+    x, at = torch.randn(5, 12), torch.arange(5)
+    position, bias = sinusoidal(at, 12).float(), alibi_bias(1, at, at)[0]
+    seen = SelfAttention(12, 3, 2).stages(x + position)
+    return {"T": 5, "d_model": 12, "d_k": 3, "d_v": 2}, seen._asdict() | {
+        "x": x,
+        "position": position,
+        "bias": bias,
     }
 
 
