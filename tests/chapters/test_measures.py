@@ -14,6 +14,7 @@ from attnbook.attention import merge_heads, scaled_dot_product_attention
 from attnbook.feed_forward import FeedForward
 from attnbook.layers import MultiHeadAttention, SelfAttention
 from attnbook.norms import layer_norm as normed
+from attnbook.positions import alibi_bias, sinusoidal
 from attnbook.teach.drawings import DRAWINGS
 
 AGAIN = [p for p in CHAPTER_FILES if "**Time:**" in str(read(p).cells)]
@@ -143,6 +144,17 @@ def layer_norm():
     tensors = {"x": x, "mean": mean, "variance": variance, "gain": gain}
     tensors |= {"bias": bias, "normal": normed(x), "column_mean": x.mean(0)}
     return {"T": 5, "d": 12}, tensors | {"y": normed(x, gain, bias)}
+
+
+def positions():
+    x, at = torch.randn(5, 12), torch.arange(5)
+    position, bias = sinusoidal(at, 12).float(), alibi_bias(1, at, at)[0]
+    seen = SelfAttention(12, 3, 2).stages(x + position)
+    return {"T": 5, "d_model": 12, "d_k": 3, "d_v": 2}, seen._asdict() | {
+        "x": x,
+        "position": position,
+        "bias": bias,
+    }
 
 
 @pytest.mark.parametrize("name", DRAWINGS)
