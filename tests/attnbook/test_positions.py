@@ -21,6 +21,16 @@ from attnbook.teach.proof import agrees
 from attnbook.teach.seeded import randn
 
 
+def test_rotation_is_complex_multiplication():
+    x, positions = randn(2, 4, 6, seed=1), torch.tensor([0, 3, 4, 100])
+    angles = rotary_angles(positions, 6, base=100.0)
+    turned = torch.view_as_complex(x.unflatten(-1, (3, 2))) * torch.exp(
+        1j * angles
+    )
+    expected = torch.view_as_real(turned).flatten(-2)
+    agrees(rotate(x, angles, layout="interleaved"), expected, name="complex")
+
+
 def test_the_layouts_are_permutations_of_each_other():
     x, positions = randn(2, 5, 8, seed=2), torch.arange(5)
     order, angles = half_order(8), rotary_angles(positions, 8)
