@@ -12,7 +12,11 @@ from notebooks import CHAPTERS, read
 
 from attnbook.attention import merge_heads, scaled_dot_product_attention
 from attnbook.feed_forward import FeedForward
-from attnbook.layers import MultiHeadAttention, SelfAttention
+from attnbook.layers import (
+    MultiHeadAttention,
+    SelfAttention,
+    TransformerBlock,
+)
 from attnbook.norms import layer_norm as normed
 from attnbook.teach.drawings import DRAWINGS
 
@@ -143,6 +147,18 @@ def layer_norm():
     tensors = {"x": x, "mean": mean, "variance": variance, "gain": gain}
     tensors |= {"bias": bias, "normal": normed(x), "column_mean": x.mean(0)}
     return {"T": 5, "d": 12}, tensors | {"y": normed(x, gain, bias)}
+
+
+def block():
+    x, layer = torch.randn(5, 12), TransformerBlock(12, 3)
+    heard = layer.attention(normed(x))
+    middle = x + heard
+    made = layer.feed_forward(normed(middle))
+    tensors = {"x": x, "normed": normed(x), "heard": heard, "made": made}
+    return {"T": 5, "d": 12}, tensors | {"middle": middle, "y": layer(x)}
+
+
+block_post_norm = block
 
 
 @pytest.mark.parametrize("name", DRAWINGS)
