@@ -75,20 +75,10 @@ def _blocks(norm_first):
     }
 
 
-TORCH_NAMES = {
-    "attention.out": "self_attn.out_proj",
-    "feed_forward.up": "linear1",
-    "feed_forward.down": "linear2",
-    "attention_norm": "norm1",
-    "feed_forward_norm": "norm2",
-}
-GPT2_NAMES = {
-    "attention.out": "attn.c_proj",
-    "feed_forward.up": "mlp.c_fc",
-    "feed_forward.down": "mlp.c_proj",
-    "attention_norm": "ln_1",
-    "feed_forward_norm": "ln_2",
-}
+OURS = "attention.out feed_forward.up feed_forward.down".split()
+OURS += ["attention_norm", "feed_forward_norm"]
+TORCH_NAMES = "self_attn.out_proj linear1 linear2 norm1 norm2".split()
+GPT2_NAMES = "attn.c_proj mlp.c_fc mlp.c_proj ln_1 ln_2".split()
 
 
 def _as_layer(kind, x, n_heads, state, mask=None):
@@ -129,7 +119,7 @@ def renamed(state, names, joint):
     """Parameters under the book's names, those of q, k and v cut apart."""
     found = {
         f"{ours}.{part}": state[f"{theirs}.{part}"]
-        for ours, theirs in names.items()
+        for ours, theirs in zip(OURS, names)
         for part in ("weight", "bias")
     }
     for part in ("weight", "bias"):
@@ -397,7 +387,7 @@ def from_gpt2(state):
         ours: {part: state[f"{theirs}.{part}"] for part in ("weight", "bias")}
         if ours.endswith("norm")
         else rows(theirs, 0, None)
-        for ours, theirs in GPT2_NAMES.items()
+        for ours, theirs in zip(OURS, GPT2_NAMES)
     }
     layers["attention.query"] = rows("attn.c_attn", 0, d)
     layers["attention.key_value"] = rows("attn.c_attn", d, None)
