@@ -12,7 +12,11 @@ from notebooks import CHAPTERS, read
 
 from attnbook.attention import merge_heads, scaled_dot_product_attention
 from attnbook.feed_forward import FeedForward
-from attnbook.layers import MultiHeadAttention, SelfAttention
+from attnbook.layers import (
+    MultiHeadAttention,
+    SelfAttention,
+    TransformerBlock,
+)
 from attnbook.norms import layer_norm as normed
 from attnbook.positions import alibi_bias, sinusoidal
 from attnbook.teach.drawings import DRAWINGS
@@ -155,6 +159,18 @@ def positions():
         "position": position,
         "bias": bias,
     }
+
+
+def block():
+    x, layer = torch.randn(5, 12), TransformerBlock(12, 3)
+    heard = layer.attention(normed(x))
+    middle = x + heard
+    made = layer.feed_forward(normed(middle))
+    tensors = {"x": x, "normed": normed(x), "heard": heard, "made": made}
+    return {"T": 5, "d": 12}, tensors | {"middle": middle, "y": layer(x)}
+
+
+block_post_norm = block
 
 
 @pytest.mark.parametrize("name", DRAWINGS)

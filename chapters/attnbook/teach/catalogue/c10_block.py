@@ -3,6 +3,7 @@
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.func import functional_call
 
 from attnbook.teach.inputs import Labelled, drawn, f64, marks, randns
 from attnbook.teach.seeded import randn
@@ -72,6 +73,60 @@ def _blocks(norm_first):
         "three tokens, two heads": _block((3, 6), 2, 2, norm_first=norm_first),
         "two sequences": _block((2, 5, 8), 4, 3, norm_first=norm_first),
     }
+
+
+OURS = "attention.out feed_forward.up feed_forward.down".split()
+OURS += ["attention_norm", "feed_forward_norm"]
+TORCH_NAMES = "self_attn.out_proj linear1 linear2 norm1 norm2".split()
+GPT2_NAMES = "attn.c_proj mlp.c_fc mlp.c_proj ln_1 ln_2".split()
+
+
+def _as_layer(kind, x, n_heads, state, mask=None):
+    """What a class of the page gives with these parameters in its layers."""
+    block = kind(x.shape[-1], n_heads).to(x)
+    weights = renamed(state, TORCH_NAMES, "self_attn.in_proj_")
+    return functional_call(block, weights, (x,), {"mask": mask})
+
+
+def _state(size, n_heads, seed, mask=None):
+    layer = nn.TransformerEncoderLayer(size[-1], 1, 4 * size[-1])
+    state = dict(drawn(layer, seed=seed).state_dict())
+    return randn(*size, seed=seed) * 3, n_heads, state, mask
+
+
+@task(
+    against="torch's TransformerEncoderLayer",
+    layer=_as_layer,
+    gradients=True,
+    cases=lambda: {
+        "one token of width four": _state((1, 1, 4), 1, 41),
+        "three heads": _state((2, 5, 12), 3, 42),
+        "a causal mask": _state((2, 3, 6), 2, 43, marks("100", "110", "111")),
+    },
+)
+def Block(x, n_heads, state, mask=None):
+    """x (B, T, d_model) after attention, where the mask is True, and then the
+    feed-forward layer, each reading x through its norm and adding to it"""
+    d, gelu = x.shape[-1], nn.GELU(approximate="tanh")
+    layer = nn.TransformerEncoderLayer(
+        d, n_heads, 4 * d, activation=gelu, norm_first=True, **_LAYER
+    ).to(x)
+    forbidden = None if mask is None else ~mask
+    return functional_call(layer, state, (x, forbidden))
+
+
+def renamed(state, names, joint):
+    """Parameters under the book's names, those of q, k and v cut apart."""
+    found = {
+        f"{ours}.{part}": state[f"{theirs}.{part}"]
+        for ours, theirs in zip(OURS, names)
+        for part in ("weight", "bias")
+    }
+    for part in ("weight", "bias"):
+        query, *others = state[joint + part].chunk(3)  # q, k, v, by rows
+        found[f"attention.query.{part}"] = query
+        found[f"attention.key_value.{part}"] = torch.cat(others)
+    return found
 
 
 @task(
@@ -188,7 +243,8 @@ def norms_first_where_the_text_says_last(
     cause: The two designs have the same parts and the same parameters, and a
     class named after the one is easily given the body of the other.
     fix: Decide on one, say which, and compare with a library's layer whose
-    norm_first is set accordingly."""
+    norm_first is set accordingly.
+    hint: What are mean and variance of a token that leaves your block?"""
     x = x + attention(attention_norm(x))
     return x + feed_forward(feed_forward_norm(x))
 
@@ -204,7 +260,8 @@ def norms_the_branch_alone(
     cause: "The norm comes after the sub-layer" is read as after the branch; it
     is after the addition. OLMo 2 (arXiv:2501.00656) normalises the branch on
     purpose; its weights were trained that way.
-    fix: Normalise the sum: norm(x + attention(x))."""
+    fix: Normalise the sum: norm(x + attention(x)).
+    hint: Is the stream itself normalised, or what is added to it?"""
     x = x + attention_norm(attention(x))
     return x + feed_forward_norm(feed_forward(x))
 
@@ -327,19 +384,13 @@ def from_gpt2(state):
         }
 
     layers = {
-        "attention.query": rows("attn.c_attn", 0, d),
-        "attention.key_value": rows("attn.c_attn", d, 3 * d),
-        "attention.out": rows("attn.c_proj", 0, d),
-        "feed_forward.up": rows("mlp.c_fc", 0, 4 * d),
-        "feed_forward.down": rows("mlp.c_proj", 0, d),
+        ours: {part: state[f"{theirs}.{part}"] for part in ("weight", "bias")}
+        if ours.endswith("norm")
+        else rows(theirs, 0, None)
+        for ours, theirs in zip(OURS, GPT2_NAMES)
     }
-    for ours, theirs in (
-        ("attention_norm", "ln_1"),
-        ("feed_forward_norm", "ln_2"),
-    ):
-        layers[ours] = {
-            part: state[f"{theirs}.{part}"] for part in ("weight", "bias")
-        }
+    layers["attention.query"] = rows("attn.c_attn", 0, d)
+    layers["attention.key_value"] = rows("attn.c_attn", d, None)
     return {
         f"{layer}.{part}": values
         for layer, parts in layers.items()
@@ -354,60 +405,9 @@ def transposes_only_what_does_not_fit(state):
     complains about the oblong ones alone; the square one of attention's output
     fits either way.
     fix: Transpose every weight matrix of the old layout, square or not."""
-    d = len(state["ln_1.weight"])
-    query, key_value = state["attn.c_attn.weight"].T.split([d, 2 * d])
-    query_bias, key_value_bias = state["attn.c_attn.bias"].split([d, 2 * d])
-    return {
-        "attention_norm.weight": state["ln_1.weight"],
-        "attention_norm.bias": state["ln_1.bias"],
-        "attention.query.weight": query,
-        "attention.query.bias": query_bias,
-        "attention.key_value.weight": key_value,
-        "attention.key_value.bias": key_value_bias,
-        "attention.out.weight": state["attn.c_proj.weight"],
-        "attention.out.bias": state["attn.c_proj.bias"],
-        "feed_forward_norm.weight": state["ln_2.weight"],
-        "feed_forward_norm.bias": state["ln_2.bias"],
-        "feed_forward.up.weight": state["mlp.c_fc.weight"].T,
-        "feed_forward.up.bias": state["mlp.c_fc.bias"],
-        "feed_forward.down.weight": state["mlp.c_proj.weight"].T,
-        "feed_forward.down.bias": state["mlp.c_proj.bias"],
-    }
-
-
-def _state(d_model, d_ff, seed):
-    layer = nn.TransformerEncoderLayer(d_model, 1, d_ff)
-    return (dict(drawn(layer, seed=seed).state_dict()),)
-
-
-@task(
-    against="slices of the joint matrix",
-    cases=lambda: {
-        "width eighteen, thirty inside": _state(18, 30, 41),
-        "width twenty, four times that inside": _state(20, 80, 42),
-    },
-)
-def from_torch(state):
-    """the parameters of nn.TransformerEncoderLayer under the names of the
-    book's TransformerBlock"""
-    d = len(state["norm1.weight"])
-    renamed = {
-        "self_attn.out_proj": "attention.out",
-        "linear1": "feed_forward.up",
-        "linear2": "feed_forward.down",
-        "norm1": "attention_norm",
-        "norm2": "feed_forward_norm",
-    }
-    found = {
-        f"{ours}.{part}": state[f"{theirs}.{part}"]
-        for theirs, ours in renamed.items()
-        for part in ("weight", "bias")
-    }
-    for part in ("weight", "bias"):
-        joint = state[f"self_attn.in_proj_{part}"]  # q, k, v, from the top
-        found[f"attention.query.{part}"] = joint[:d]
-        found[f"attention.key_value.{part}"] = joint[d:]
-    return found
+    oblong = {n for n, p in state.items() if len(p) != p.shape[-1]}
+    state = {n: p.T if n in oblong else p for n, p in state.items()}
+    return renamed(state, GPT2_NAMES, "attn.c_attn.")
 
 
 @task(
