@@ -1,25 +1,12 @@
-"""What a chapter asks of a reader, and its drawings."""
+"""What a chapter asks of a reader: minutes, lines, folds."""
 
 import re
 
-import pytest
-import torch
-import torch.nn.functional as F
 from book import CHAPTER_FILES, by_notebook
+from bs4 import BeautifulSoup
 from measures import measure, stamped
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
-from notebooks import CHAPTERS, read
-
-from attnbook.attention import merge_heads, scaled_dot_product_attention
-from attnbook.feed_forward import FeedForward
-from attnbook.layers import (
-    MultiHeadAttention,
-    SelfAttention,
-    TransformerBlock,
-)
-from attnbook.norms import layer_norm as normed
-from attnbook.positions import alibi_bias, sinusoidal
-from attnbook.teach.drawings import DRAWINGS
+from notebooks import ROOT, read
 
 AGAIN = [p for p in CHAPTER_FILES if "**Time:**" in str(read(p).cells)]
 
@@ -43,6 +30,25 @@ def test_a_chapter_has_a_drawing_and_three_questions(path):
     (quiz,) = re.findall(r"(?s)\n## Three questions\n(.*?)\n## ", source)
     answers = re.findall(r"(?s)<summary>Answer</summary>(.*?)</details>", quiz)
     assert len(answers) == 3 and all("](#" in a for a in answers)
+
+
+@by_notebook(AGAIN)
+def test_its_side_roads_are_folded_and_nothing_else_is(path):
+    html = (ROOT / "_build" / "html" / f"{path.stem}.html").read_text()
+    page = BeautifulSoup(html, "html.parser")
+    folds = [s.parent for s in page.select("summary:has(h2, h3)")]
+    titles = [fold.find(["h2", "h3"]).get_text() for fold in folds]
+    roads = [p for p in measure(read(path)).parts if p.kind == "side road"]
+    assert len(titles) == len(roads)
+    assert all(title.startswith("Side road") for title in titles)
+    for fold in folds:
+        assert not fold.select("h2 ~ section > h2"), "a section too many"
+        assert fold.parent.name == "section" and fold.parent["id"]
+
+
+def test_six_chapters_take_an_evening():
+    """As the first page says."""
+    assert sum(measure(read(path)).core for path in CHAPTER_FILES[:6]) < 120
 
 
 def test_minutes_are_words_and_lines():
@@ -70,115 +76,3 @@ def test_minutes_are_words_and_lines():
         "5 minutes, side roads 2 more, exercises 5."
     )
     assert "more (2 minutes)" in cells[4].source
-
-
-def self_attention():
-    x = torch.randn(5, 12)
-    head = SelfAttention(12, 3, 2, bias=False)
-    seen = head.stages(x)
-    return {"T": 5, "d_model": 12, "d_k": 3, "d_v": 2}, seen._asdict() | {
-        "x": x
-    }
-
-
-def self_attention_plain():
-    x = torch.randn(5, 12)
-    scores = x @ x.mT
-    weights = torch.softmax(scores, -1)
-    seen = {"x": x, "scores": scores, "weights": weights}
-    return {"T": 5, "d": 12}, seen | {"context": weights @ x}
-
-
-def weighted_average():
-    values, weights = torch.tensor([[90.0, 120.0, 100.0], [0.1, 0.3, 0.6]])
-    terms = weights * values
-    tensors = {"values": values, "weights": weights, "terms": terms}
-    return {"S": 3}, tensors | {"average": terms.sum()}
-
-
-def multi_head_attention():
-    x = torch.randn(5, 12)
-    layer = MultiHeadAttention(12, 3)
-    y, weights = layer.with_weights(x)
-    q, _, v = layer.project(x)  # (H, T, d/H)
-    context = weights @ v
-    each = {"q": q[0], "weights": weights[0], "context": context[0]}
-    rows = layer.out.weight.T.unflatten(0, (3, 4))[0]
-    one = {"joined": merge_heads(context), "w_out": layer.out.weight}
-    return {"T": 5, "d": 12, "H": 3}, each | one | dict(x=x, y=y, rows=rows)
-
-
-sum_of_heads = multi_head_attention
-
-
-def grouped_queries():
-    layer = MultiHeadAttention(12, 4, n_kv_heads=2)
-    q, k, _ = layer.project(torch.randn(5, 12))
-    return {"T": 5, "H": 4, "H_kv": 2, "d_k": 3}, {"q": q, "k": k}
-
-
-def scaled_attention():
-    q, k, v = torch.randn(5, 3), torch.randn(7, 3), torch.randn(7, 2)
-    scores, scaled = q @ k.T, q @ k.T / 3**0.5
-    context, weights = scaled_dot_product_attention(q, k, v)
-    return {"T": 5, "S": 7, "d_k": 3, "d_v": 2}, locals()
-
-
-def masked_attention():
-    x, mask = torch.randn(5, 12), torch.ones(5, 5).bool().tril()
-    seen = SelfAttention(12, 3, 2).stages(x, mask)
-    return {"T": 5, "d_model": 12, "d_k": 3, "d_v": 2}, seen._asdict() | {
-        "x": x,
-        "mask": mask,
-    }
-
-
-def feed_forward():
-    x, layer = torch.randn(5, 3), FeedForward(3, 12)
-    hidden = layer.up(x)
-    bent = F.gelu(hidden)
-    tensors = {"x": x, "hidden": hidden, "bent": bent}
-    sizes = {"T": 5, "d_model": 3, "d_ff": 12}
-    return sizes, tensors | {"out": layer.down(bent)}
-
-
-def layer_norm():
-    x, gain, bias = torch.randn(5, 12), torch.ones(12), torch.zeros(12)
-    variance, mean = torch.var_mean(x, -1, correction=0, keepdim=True)
-    tensors = {"x": x, "mean": mean, "variance": variance, "gain": gain}
-    tensors |= {"bias": bias, "normal": normed(x), "column_mean": x.mean(0)}
-    return {"T": 5, "d": 12}, tensors | {"y": normed(x, gain, bias)}
-
-
-def positions():
-    x, at = torch.randn(5, 12), torch.arange(5)
-    position, bias = sinusoidal(at, 12).float(), alibi_bias(1, at, at)[0]
-    seen = SelfAttention(12, 3, 2).stages(x + position)
-    return {"T": 5, "d_model": 12, "d_k": 3, "d_v": 2}, seen._asdict() | {
-        "x": x,
-        "position": position,
-        "bias": bias,
-    }
-
-
-def block():
-    x, layer = torch.randn(5, 12), TransformerBlock(12, 3)
-    heard = layer.attention(normed(x))
-    middle = x + heard
-    made = layer.feed_forward(normed(middle))
-    tensors = {"x": x, "normed": normed(x), "heard": heard, "made": made}
-    return {"T": 5, "d": 12}, tensors | {"middle": middle, "y": layer(x)}
-
-
-block_post_norm = block
-
-
-@pytest.mark.parametrize("name", DRAWINGS)
-def test_the_shapes_of_a_drawing_are_those_of_tensors(name):
-    sizes, tensors = globals()[name]()
-    svg = (CHAPTERS / f"attnbook/teach/drawings/{name}.svg").read_text()
-    shapes = re.findall(r'data-of="(\w+)"[^>]*>\((.*?)\)<', svg)
-    assert len(shapes) == svg.count('class="shape') > 0
-    for tensor, shape in shapes:
-        drawn = eval(f"({shape.rstrip(',')},)" if shape else "()", {}, sizes)
-        assert drawn == tuple(tensors[tensor].shape), tensor
