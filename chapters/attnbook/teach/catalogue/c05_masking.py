@@ -242,8 +242,7 @@ def positions_count_the_padding(real):
     """Padded on the left, a text gives other outputs than alone. Padded on the
     right all is well, so the side seems to matter.
     cause: The columns are counted, so the first real token is not at 0.
-    fix: Count real tokens: a cumulative sum over the mask, less one.
-    hint: At which position is the first real token of a padded row?"""
+    fix: Count real tokens: a cumulative sum over the mask, less one."""
     return torch.arange(real.shape[-1]) * real
 
 
