@@ -56,8 +56,8 @@ def test_one_plane(visit):
     figure = Figure(visit(ONE_PLANE), "query")
     assert_shows(figure, 1, 0.8)
     figure.slide("query: moves", -0.4)
-    figure.slide("query: water", 2.35)
-    assert_shows(figure, -0.4, 2.35)
+    figure.slide("query: water", 1.35)
+    assert_shows(figure, -0.4, 1.35)
     figure.press("query: zero")
     assert_shows(figure, 0, 0)
     assert "All weights are equal" in figure.said
