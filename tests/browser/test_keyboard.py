@@ -62,7 +62,7 @@ def test_all_is_reached_and_seen(visit):
 
 def test_code_is_copied(visit):
     page = visit(CHAPTER, permissions=["clipboard-read", "clipboard-write"])
-    cell = page.locator(".cell_input").nth(2)
+    cell = page.locator(".cell:not(.tag_hide-input) .cell_input").nth(1)
     cell.locator(".copybtn").press("Enter")
     page.wait_for_selector(".copybtn.success")
     copied = page.evaluate("navigator.clipboard.readText()")

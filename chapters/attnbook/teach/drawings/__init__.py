@@ -1,7 +1,7 @@
 """Drawings that grow from chapter to chapter, with the shapes in them.
 
 Each is an svg file beside this one: boxes, arrows and names, in the classes of
-``style.css``. A shape stands in a ``<text class="shape" data-of="weights">``,
+`_STYLES`. A shape stands in a ``<text class="shape" data-of="weights">``,
 as ``(T, T)``; a test holds it against the tensor of that name.
 """
 
@@ -30,16 +30,46 @@ def drawing(name: str) -> None:
             f"got {name!r}"
         )
     svg = (_HERE / f"{name}.svg").read_text("utf-8")
-    style = (_HERE / "style.css").read_text("utf-8")
-    inside = f"<style>{style}</style>\n<defs>{_TIP.format(name)}</defs>"
-    svg = svg.replace("</desc>", f"</desc>\n{inside}", 1)
-    # Two drawings on one page may not share a name.
-    svg = re.sub(r'class="flow"', rf'\g<0> marker-end="url(#tip-{name})"', svg)
-    description = re.search(r"(?s)<desc[^>]*>(.*?)</desc>", svg)[1]
-    text = " ".join(description.split())
+    title, text = (
+        " ".join(re.search(rf"(?s)<{tag}[^>]*>(.*?)</{tag}>", svg)[1].split())
+        for tag in ("title", "desc")
+    )
+    # No words besides those that are seen: a search would mark them, too.
+    svg = re.sub(r"(?s)<(title|desc).*?</\1>\n?", "", svg)
+    label = f'aria-label="{title}. {text}" style="{_STYLES["svg"]}"'
+    svg = re.sub(r'aria-labelledby="[^"]*"', label, svg)
+    svg = re.sub(r'class="([^"]*)"', lambda m: _styled(m[1], name), svg)
+    svg = svg.replace(">", f">\n<defs>{_TIP.format(name)}</defs>", 1)
     html = f'<div class="drawing">\n{svg}</div>'
     display({"text/html": html, "text/plain": text}, raw=True)
 
+
+def _styled(classes: str, name: str) -> str:
+    """The attributes of an element of these classes."""
+    style = "; ".join(_STYLES[one] for one in classes.split())
+    # Two drawings on one page may not share a name.
+    tip = f' marker-end="url(#tip-{name})"' if classes == "flow" else ""
+    return f'style="{style}"{tip}'
+
+
+_ONE_HEAD = "fill: {0}; fill-opacity: .22; stroke: {0}; stroke-width: 1.6"
+
+#: What the classes of a drawing mean; "svg" is the whole.
+_STYLES = {
+    "svg": "display: block; width: 100%; min-width: 480px; max-width: 700px; "
+    "margin: auto; font: 14px sans-serif; fill: currentColor; "
+    "text-anchor: middle",
+    "left": "text-anchor: start",
+    "name": "font-weight: 600",
+    "note": "font-size: 12px",
+    "shape": "font: 12px monospace",
+    "part": "fill-opacity: .08; stroke: currentColor; stroke-width: 1.4",
+    "one": _ONE_HEAD.format("#2f7fc1"),
+    "two": _ONE_HEAD.format("#d9822b"),
+    "three": _ONE_HEAD.format("#3a9d6b"),
+    "off": "fill: none; stroke: currentColor; stroke-dasharray: 3 3",
+    "flow": "fill: none; stroke: currentColor; stroke-width: 1.6",
+}
 
 _TIP = (
     '<marker id="tip-{}" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" '
