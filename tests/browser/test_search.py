@@ -50,7 +50,7 @@ def test_a_result_leads_to_the_words(visit):
     title = found(page)[0]
     page.locator("#search-results li > a").first.click()
     page.get_by_role("heading", name=title).wait_for()
-    marked = page.locator("article .highlighted")
+    marked = page.locator("article span.highlighted")  # a drawing has boxes
     marked.first.wait_for(state="attached")
     assert {word.lower() for word in marked.all_text_contents()} == {"rotary"}
     page.get_by_text("Hide Search Matches").click()
