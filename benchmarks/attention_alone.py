@@ -4,7 +4,7 @@ Four GPTs of the town model's width are trained by its recipe, on the same
 stories: two blocks of attention and feed-forward, the attention of the two
 blocks alone, six layers of attention, which have as many weights as the two
 blocks, and three feed-forward layers, which have as many too. Chapter 8 shows
-the result. It takes about ten minutes on two idle cores.
+the result. Twelve trainings take some ten minutes or more.
 
 usage: python benchmarks/attention_alone.py
 """

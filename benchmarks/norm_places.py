@@ -16,18 +16,17 @@ import itertools
 import torch
 import torch.nn.functional as F
 from results import store
+from small import HEADS, WIDTH, loss_after, small_model
 from torch import Tensor, nn
 
-from attnbook.gpt import GPT, GPTConfig
+from attnbook.gpt import GPT
 from attnbook.layers import TransformerBlock
 from attnbook.teach.seeded import randn
-from attnbook.town import WORDS, Town, encode
-from attnbook.training import Recipe, mean_loss, train
+from attnbook.training import Recipe
 
 PLACES = ("pre", "post")
 SEEDS = range(3)
-WIDTH, HEADS = 32, 4
-DEPTH, STEPS, ASKED = 8, 100, 200  # of the trained models
+DEPTH, STEPS = 8, 100  # of the trained models
 #: Peak of the learning rate, and steps of warm-up.
 RATES = ((1e-3, 0), (1e-3, 50), (4e-3, 0), (4e-3, 20), (4e-3, 50))
 HEIGHTS = (0, 6, 12, 24, 48, 96, 192)  # blocks
@@ -35,22 +34,8 @@ TOKENS = 16
 
 
 def model(place: str, seed: int) -> GPT:
-    """A new model; each matrix keeps the size of what it multiplies."""
-    torch.manual_seed(seed)
-    made = GPT(
-        GPTConfig(
-            vocab_size=len(WORDS),
-            context=Town().longest,
-            d_model=WIDTH,
-            n_heads=HEADS,
-            n_layers=DEPTH,
-            positions="alibi",
-            initial_std=WIDTH**-0.5,
-        )
-    )
-    for parameter in made.blocks.parameters():
-        if parameter.ndim == 2:  # (to, from)
-            nn.init.normal_(parameter, std=parameter.shape[1] ** -0.5)
+    """A new model with its norms in one of the two places."""
+    made = small_model(DEPTH, seed=seed)
     if place == "post":
         for block in made.blocks:
             block.norm_first = False
@@ -59,17 +44,11 @@ def model(place: str, seed: int) -> GPT:
 
 
 def loss(place: str, peak: float, warmup: int, seed: int) -> float | None:
-    """Cross-entropy on new stories after training; None if it broke off."""
-    trained = model(place, seed)
+    """Of one model after its training; None if it broke off."""
     recipe = Recipe(
         STEPS, 8, peak=peak, warmup=warmup, final=0.0, clip=1e9, seed=seed
     )
-    try:
-        train(trained, Town().batches, recipe)
-    except ValueError:  # the loss or a gradient is no longer finite
-        return None
-    asked = encode(Town().stories(ASKED, seed=10**9))
-    return round(mean_loss(trained, *asked), 4)
+    return loss_after(model(place, seed), recipe)
 
 
 def similarity(x: Tensor) -> float:

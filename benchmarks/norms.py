@@ -12,36 +12,22 @@ from __future__ import annotations
 
 import torch
 from results import store
+from small import loss_after, small_model
 from torch import nn
 
-from attnbook.gpt import GPT, GPTConfig
+from attnbook.gpt import GPT
 from attnbook.norms import LayerNorm
-from attnbook.town import WORDS, Town, encode
-from attnbook.training import Recipe, mean_loss, train
+from attnbook.training import Recipe
 
 DEPTHS = (2, 4, 8, 12, 16)
 PEAK = 4e-3  # learning rate
 SEEDS = range(3)
-STEPS, ASKED = 100, 200
-WIDTH = 32
+STEPS = 100
 
 
 def model(depth: int, *, norms: bool, seed: int) -> GPT:
     """A new model; without norms each of them hands its tokens through."""
-    torch.manual_seed(seed)
-    config = GPTConfig(
-        vocab_size=len(WORDS),
-        context=Town().longest,
-        d_model=WIDTH,
-        n_heads=4,
-        n_layers=depth,
-        positions="alibi",
-        initial_std=WIDTH**-0.5,
-    )
-    made = GPT(config)
-    for parameter in made.blocks.parameters():
-        if parameter.ndim == 2:  # (to, from)
-            nn.init.normal_(parameter, std=parameter.shape[1] ** -0.5)
+    made = small_model(depth, seed=seed)
     for part in list(made.modules()) if not norms else []:
         for name, child in part.named_children():
             if isinstance(child, LayerNorm):
@@ -50,15 +36,9 @@ def model(depth: int, *, norms: bool, seed: int) -> GPT:
 
 
 def loss(depth: int, *, norms: bool, seed: int) -> float | None:
-    """Cross-entropy on new stories after training; None if it broke off."""
-    trained = model(depth, norms=norms, seed=seed)
+    """Of one model after its training; None if it broke off."""
     recipe = Recipe(STEPS, 8, peak=PEAK, warmup=20, final=0.0, seed=seed)
-    try:
-        train(trained, Town().batches, recipe)
-    except ValueError:  # the loss or a gradient is no longer finite
-        return None
-    asked = encode(Town().stories(ASKED, seed=10**9))
-    return round(mean_loss(trained, *asked), 4)
+    return loss_after(model(depth, norms=norms, seed=seed), recipe)
 
 
 def main() -> None:

@@ -22,7 +22,6 @@ from notebooks import notebooks, read, write
 WORDS, LINES = 200, 12  # a minute
 FOLDED = {"setup", "hide-input", "hide-cell", "badges", "solution"}
 HEADING = re.compile(r"(?m)^(#+) (.+)$")
-SIDE_ROAD = re.compile(r"Side road: .+? \((\d+) minutes?\)$")
 EXERCISE = re.compile(r"Exercise .+ (\d+) minutes\)$")
 TIME = re.compile(
     r"\*\*Time:\*\* (\d+) minutes, side roads (\d+) more, exercises (\d+)\."
