@@ -59,8 +59,8 @@ class Shot:
 README = [
     Shot(
         "screenshot",
-        "02_self_attention",
-        top="#temperature",
+        "05_masking",
+        top="#the-mask-in-the-picture",
         size=(1280, 1130),
     ),
     Shot(

@@ -5,6 +5,7 @@ import re
 import pytest
 import torch
 import torch.nn.functional as F
+from bs4 import BeautifulSoup
 from notebooks import CHAPTERS
 
 from attnbook.attention import merge_heads, scaled_dot_product_attention
@@ -16,6 +17,7 @@ from attnbook.layers import (
 )
 from attnbook.norms import layer_norm as normed
 from attnbook.positions import alibi_bias, sinusoidal
+from attnbook.teach import drawings
 from attnbook.teach.drawings import DRAWINGS
 
 
@@ -129,3 +131,17 @@ def test_the_shapes_of_a_drawing_are_those_of_tensors(name):
     for tensor, shape in shapes:
         drawn = eval(f"({shape.rstrip(',')},)" if shape else "()", {}, sizes)
         assert drawn == tuple(tensors[tensor].shape), tensor
+
+
+def test_a_drawing_holds_no_words_but_those_that_are_seen(monkeypatch):
+    """A search marks all text of a page, and fails inside these."""
+    shown = []
+    monkeypatch.setattr(drawings, "display", lambda x, raw: shown.append(x))
+    for name in DRAWINGS:
+        drawings.drawing(name)
+    for one in shown:
+        soup = BeautifulSoup(one["text/html"], "html.parser")
+        assert not soup.select("title, desc, style, [class=flow]")
+        assert one["text/plain"] in soup.svg["aria-label"]
+    with pytest.raises(ValueError, match="expected one of block,.*'knot'"):
+        drawings.drawing("knot")
