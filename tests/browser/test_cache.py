@@ -1,11 +1,11 @@
-"""Chapter 13's figure: what each call computes, with a cache and without."""
+"""Chapter 14's figure: what each call computes, with a cache and without."""
 
 import numpy as np
 import pytest
 from figure import Figure
 from playwright.sync_api import expect
 
-PAGE = "13_kv_cache"
+PAGE = "14_kv_cache"
 
 
 def by_numpy(data, call):

@@ -13,7 +13,7 @@ from build import HTML as SITE
 from playwright.sync_api import Page
 from views import PHONE, WIDE, visits
 
-CHAPTER = "13_kv_cache"
+CHAPTER = "14_kv_cache"
 SECTIONS = '[...document.querySelectorAll(".bd-article section section")]'
 LEFT = (
     f"{SECTIONS}.filter((section) => "

@@ -1,4 +1,4 @@
-"""Chapter 13, the KV cache: tasks and known mistakes."""
+"""Chapter 14, the KV cache: tasks and known mistakes."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Chapter 12, encoder, decoder, encoder-decoder: tasks and known mistakes."""
+"""Chapter 13, encoder, decoder, encoder-decoder: tasks and known mistakes."""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""Chapter 15, a real model: tasks and known mistakes."""
+"""Chapter 16, a real model: tasks and known mistakes."""
 
 import math
 

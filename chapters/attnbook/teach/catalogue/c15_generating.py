@@ -1,4 +1,4 @@
-"""Chapter 14, generating text: tasks and known mistakes."""
+"""Chapter 15, generating text: tasks and known mistakes."""
 
 import math
 
