@@ -186,11 +186,12 @@ def write(folder, name, data):
 
 
 def pages_of(site):
-    """The book's pages, without the theme's own files."""
+    """The book's pages, without the theme's own files and old addresses."""
     return sorted(
         page
         for page in site.rglob("*.html")
         if not page.relative_to(site).parts[0].startswith("_")
+        and b"<body" in page.read_bytes()
     )
 
 

@@ -36,6 +36,13 @@ def pages(toc: dict) -> list[str]:
     return found
 
 
+def shown(html: Path) -> list[Path]:
+    """The pages of a site; an old address, which leads on, has no body."""
+    return sorted(
+        page for page in html.glob("*.html") if b"<body" in page.read_bytes()
+    )
+
+
 def missing_pages(html: Path, toc: dict) -> list[str]:
     """The pages that should have been built and were not."""
     wanted = ["index.html", *(f"{page}.html" for page in pages(toc))]

