@@ -66,6 +66,7 @@ def open_chromium() -> Iterator[Browser]:
 def read_whole(page: Page, url: str) -> None:
     """Open a page of the book, and wait until all of it is laid out."""
     page.goto(url)
+    page.evaluate("dispatchEvent(new Event('scroll'))")
     page.locator(":root:not([data-first-view])").wait_for(state="attached")
 
 

@@ -1,6 +1,6 @@
 // A page that is opened at its top lays out what the first view shows, and the
-// sections far below once it has loaded, one at a time, so that it answers in
-// between: a chapter has some 20 000 boxes, most of them in formulas and code.
+// sections far below once a reader scrolls, one at a time, so that it answers
+// in between: a chapter has thousands of boxes, most in formulas and code.
 // The first touch or key wants to know where everything is, and gets the rest
 // at once. (See data-first-view in book.css and book_page.py.)
 const page = document.documentElement.dataset;
@@ -17,7 +17,7 @@ function layOutNext() {
   (window.requestIdleCallback ?? setTimeout)(layOutNext);
 }
 
-addEventListener("load", layOutNext);
+addEventListener("scroll", layOutNext, { once: true, passive: true });
 addEventListener("pointerdown", layOutAll, { capture: true, once: true });
 addEventListener("keydown", layOutAll, { capture: true, once: true });
 
