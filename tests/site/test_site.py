@@ -5,14 +5,18 @@ Run on ``_build/html``, which ``make book`` makes.
 
 import gzip
 import re
+from types import SimpleNamespace
 from urllib.parse import unquote, urlsplit
 
 import pytest
 import sphinxcontrib.katex as sphinx_katex
-from build import HTML
+import yaml
+from book import extension
+from build import HTML, shown
 from notebooks import CHAPTERS, ROOT
 from pages import built, is_local, pages, soup_of, target_of, urls_of
 from repository import address as repository
+from repository import is_placeholder
 
 # Bytes that a page may cost a new reader who reads to its end: a second and a
 # half on a slow line (1.6 Mbit/s). Of KaTeX's fonts it takes a third.
@@ -27,7 +31,7 @@ LOADED = (
 )
 
 by_page = pytest.mark.parametrize(
-    "page", sorted(HTML.glob("*.html")), ids=lambda page: page.stem
+    "page", shown(HTML), ids=lambda page: page.stem
 )
 
 
@@ -67,8 +71,28 @@ def test_images_say_what_they_show(page):
             assert len(alt) >= ALT_LENGTH, image
 
 
-def test_a_notebook_opens_in_colab_and_binder():
+@pytest.mark.parametrize("owner, there", [("OWNER", False), ("me", True)])
+def test_buttons_wait_for_an_address(owner, there):
+    options = {
+        "repository_url": f"https://github.com/{owner}/book",
+        "launch_buttons": {"colab_url": "https://colab.research.google.com"},
+        "use_repository_button": True,
+        "use_issues_button": True,
+    }
+    config = SimpleNamespace(html_theme_options=options)
+    extension("book_page").hide_buttons(None, config)
+    assert bool(options["launch_buttons"]) is there
+    assert options["use_repository_button"] is there
+    assert options["use_issues_button"] is there
+
+
+def test_a_notebook_opens_in_colab_and_binder_or_nothing_says_so():
     url, branch = repository()
+    if is_placeholder(url):
+        for page in pages():
+            links = " ".join(urls_of(page, "a[href]")).lower()
+            assert not re.search("/owner/|colab\\.research|mybinder", links)
+        return
     name = urlsplit(url).path.strip("/")
     starts = {
         "https://colab.research.google.com/": f"github/{name}/blob/{branch}",
@@ -231,3 +255,13 @@ def test_where_a_work_is_cited_the_text_names_author_and_year(page):
         text, work = re.sub(r"\s+", " ", text)[-160:], entry.get_text()
         named = AUTHOR_YEAR.findall(text)
         assert any(who in work and year in work for who, year in named), text
+
+
+def test_an_old_address_leads_to_the_new_page():
+    config = yaml.safe_load((ROOT / "_config.yml").read_text("utf-8"))
+    redirects = config["sphinx"]["config"]["redirects"]
+    assert len(redirects) >= 4
+    for old, new in redirects.items():
+        text = (built() / f"{old}.html").read_text("utf-8")
+        assert f'var target = "{new}"' in text and "location.hash" in text
+        assert built() / new in pages()
