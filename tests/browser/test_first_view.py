@@ -1,6 +1,6 @@
-"""A page shows its first view first; a moment later it is as any other.
+"""A page shows its first view first; when it is read it is as any other.
 
-What is far below is laid out after the page has loaded (book.js).
+What is far below is laid out once a reader scrolls (book.js).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def opened(visit, mark: str = "") -> Page:
     return page
 
 
-def test_the_rest_follows_by_itself(visit):
+def test_the_rest_follows_a_scroll(visit):
     page, whole = opened(visit), opened(visit, "#no-such-place")
     assert page.evaluate("left") > 10, "all was laid out at once"
     assert whole.evaluate("left") == 0
