@@ -154,10 +154,12 @@ def _tensor_difference(ours, theirs, within, equal_nan):
             f"first at {list(place)}: ours {bool(x)}, the reference {bool(y)}",
         )
     kind = "nan" if x != x or y != y else "value"
+    coarse = ours.dtype == torch.float32 != theirs.dtype and gap.max() < 1e-5
+    why = "; ours is float32" if coarse else ""
     return Difference(
         kind,
         f"worst at {list(place)}: ours {x:.6g}, the reference {y:.6g}, "
-        f"|Δ| {gap.flatten()[worst].item():.2g} > {within:g}",
+        f"|Δ| {gap.flatten()[worst].item():.2g} > {within:g}{why}",
     )
 
 

@@ -50,6 +50,7 @@ def test_the_sentence_says_what_was_tried(capsys):
     "ours, theirs, kind, words",
     [
         (X + 1e-9, X, "value", "worst at"),
+        (X.float() + 1e-6, X, "value", "; ours is float32"),
         (X.T, X, "shape", "(3, 2)"),
         (X[:1], X, "shape", "(1, 3)"),  # would broadcast
         (X.int(), X, "type", "integers"),

@@ -10,6 +10,7 @@ from attnbook.teach.seeded import randn
 from attnbook.teach.tasks import task
 
 INF = torch.inf
+LEAST = torch.finfo(torch.float64).min
 
 
 @task(
@@ -123,7 +124,7 @@ def maximum_of_the_whole_tensor(scores, dim=-1):
             f64(1000.0, 999.0, 0.0, 1.0),
             ints(0, 0, 1, 1),
         ),
-        "a sentence far down": (f64(-1e300, -1e300, 0.0), ints(0, 0, 1)),
+        "the least finite scores": (f64(LEAST, LEAST, 0.0), ints(0, 0, 1)),
         "a score of −∞": (f64(0.0, -INF), ints(3, 3)),
         "a sentence of nothing but −∞": (
             f64(-INF, -INF, 0.0, 1.0),
