@@ -59,13 +59,17 @@ class Labelled:
 
 
 class Watched(Tensor):
-    """A tensor from which no large one may be made: an answer that builds
-    the matrix that an exercise does without is told so."""
+    """A tensor from which no large one may be made, and that `BARRED` may not
+    be called on: an answer that builds the matrix, or calls the function, that
+    an exercise does without is told so."""
 
     LARGEST = 10_000
+    BARRED: tuple[str, ...] = ()
 
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):
+        if function.__name__ in cls.BARRED:
+            raise ValueError(f"this exercise does without {function.__name__}")
         made = super().__torch_function__(function, types, args, kwargs or {})
         if isinstance(made, Tensor) and made.numel() > cls.LARGEST:
             raise ValueError(

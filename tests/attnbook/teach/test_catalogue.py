@@ -90,6 +90,15 @@ def test_two_of_one_name_are_refused():
         task.mistake()(wrong)
 
 
+def test_what_an_exercise_does_without_is_refused():
+    fused = torch.nn.functional.scaled_dot_product_attention
+    for name, fn in {
+        "attention_scores": lambda q, k: q @ k.mT,
+        "attention_in_blocks": lambda q, k, v, block: fused(q, k, v),
+    }.items():
+        assert "exercise does without" in judge(fn, TASKS[name]).message
+
+
 def test_a_tensor_too_large_for_an_exercise_is_refused():
     (x,) = watched(torch.ones(200))
     assert (x * 2).sum() == 400
