@@ -122,6 +122,16 @@ def block():
 block_post_norm = block
 
 
+def encoder_decoder():
+    x, y = torch.randn(7, 12), torch.randn(5, 12)
+    layer, memory = TransformerBlock(12, 3, cross=True), normed(x)
+    middle = y + layer.attention(normed(y), causal=True)
+    q, k, v = layer.cross_attention.project(middle, memory)
+    heard, weights = layer.cross_attention.with_weights(middle, memory)
+    out = layer(y, memory, causal=True)
+    return {"S": 7, "T": 5, "d": 12, "H": 3, "d_k": 4}, locals()
+
+
 @pytest.mark.parametrize("name", DRAWINGS)
 def test_the_shapes_of_a_drawing_are_those_of_tensors(name):
     sizes, tensors = globals()[name]()
