@@ -214,10 +214,8 @@ def counts_words_in_plain_sight(logits, tokens, covered):
     return F.cross_entropy(logits.flatten(0, -2), tokens.flatten())
 
 
-_WORDS, _OTHERS = (
-    ints([5, 6, 7, 8], [8, 7, 6, 5]),
-    ints([1, 2, 3, 4], [4, 3, 2, 1]),
-)
+_WORDS = ints([5, 6, 7, 8], [8, 7, 6, 5])
+_OTHERS = ints([1, 2, 3, 4], [4, 3, 2, 1])
 _KIND = f64([0.8, 0.85, 0.9, 0.5], [0.79, 0.9, 0.89, 0.8])
 _CHOSEN = marks("1111", "1101")
 
