@@ -20,14 +20,13 @@ from attnbook.positions import alibi_bias, sinusoidal
 from attnbook.teach import drawings
 from attnbook.teach.drawings import DRAWINGS
 
+SIZES = {"T": 5, "d_model": 12, "d_k": 3, "d_v": 2}
+
 
 def self_attention():
     x = torch.randn(5, 12)
-    head = SelfAttention(12, 3, 2, bias=False)
-    seen = head.stages(x)
-    return {"T": 5, "d_model": 12, "d_k": 3, "d_v": 2}, seen._asdict() | {
-        "x": x
-    }
+    seen = SelfAttention(12, 3, 2, bias=False).stages(x)
+    return SIZES, seen._asdict() | {"x": x}
 
 
 def self_attention_plain():
@@ -76,38 +75,29 @@ def scaled_attention():
 def masked_attention():
     x, mask = torch.randn(5, 12), torch.ones(5, 5).bool().tril()
     seen = SelfAttention(12, 3, 2).stages(x, mask)
-    return {"T": 5, "d_model": 12, "d_k": 3, "d_v": 2}, seen._asdict() | {
-        "x": x,
-        "mask": mask,
-    }
+    return SIZES, seen._asdict() | {"x": x, "mask": mask}
 
 
 def feed_forward():
     x, layer = torch.randn(5, 3), FeedForward(3, 12)
     hidden = layer.up(x)
     bent = F.gelu(hidden)
-    tensors = {"x": x, "hidden": hidden, "bent": bent}
-    sizes = {"T": 5, "d_model": 3, "d_ff": 12}
-    return sizes, tensors | {"out": layer.down(bent)}
+    out = layer.down(bent)
+    return {"T": 5, "d_model": 3, "d_ff": 12}, locals()
 
 
 def layer_norm():
     x, gain, bias = torch.randn(5, 12), torch.ones(12), torch.zeros(12)
     variance, mean = torch.var_mean(x, -1, correction=0, keepdim=True)
-    tensors = {"x": x, "mean": mean, "variance": variance, "gain": gain}
-    tensors |= {"bias": bias, "normal": normed(x), "column_mean": x.mean(0)}
-    return {"T": 5, "d": 12}, tensors | {"y": normed(x, gain, bias)}
+    normal, column_mean, y = normed(x), x.mean(0), normed(x, gain, bias)
+    return {"T": 5, "d": 12}, locals()
 
 
 def positions():
     x, at = torch.randn(5, 12), torch.arange(5)
     position, bias = sinusoidal(at, 12).float(), alibi_bias(1, at, at)[0]
     seen = SelfAttention(12, 3, 2).stages(x + position)
-    return {"T": 5, "d_model": 12, "d_k": 3, "d_v": 2}, seen._asdict() | {
-        "x": x,
-        "position": position,
-        "bias": bias,
-    }
+    return SIZES, seen._asdict() | locals()
 
 
 def block():
@@ -120,6 +110,16 @@ def block():
 
 
 block_post_norm = block
+
+
+def encoder_decoder():
+    x, y = torch.randn(7, 12), torch.randn(5, 12)
+    layer, memory = TransformerBlock(12, 3, cross=True), normed(x)
+    middle = y + layer.attention(normed(y), causal=True)
+    q, k, v = layer.cross_attention.project(middle, memory)
+    heard, weights = layer.cross_attention.with_weights(middle, memory)
+    out = layer(y, memory, causal=True)
+    return {"S": 7, "T": 5, "d": 12, "H": 3, "d_k": 4}, locals()
 
 
 @pytest.mark.parametrize("name", DRAWINGS)
