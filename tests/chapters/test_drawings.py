@@ -122,6 +122,14 @@ def block():
 block_post_norm = block
 
 
+def cache_step():
+    head, x = SelfAttention(12, 3, 2), torch.randn(6, 12)
+    (_, keys, values), x = head.project(x), x[-1:]
+    q, k, v = head.project(x)
+    context, weights = scaled_dot_product_attention(q, keys, values)
+    return {"S": 6, "d_model": 12, "d_k": 3, "d_v": 2}, locals()
+
+
 @pytest.mark.parametrize("name", DRAWINGS)
 def test_the_shapes_of_a_drawing_are_those_of_tensors(name):
     sizes, tensors = globals()[name]()
