@@ -42,7 +42,7 @@ define("cache", ({ words, prompt, flops, kept }) => {
       (word, i) => boxed(word, look(i))).join(" ")}</div>
       <div style="line-height: 2; font-size: 0.875rem">With the cache, a word
       is ${boxed("read now", NOW)} ${boxed("kept", KEPT)} or
-      ${boxed("written now", NEW)}. Below, filled is computed now.</div>`;
+      ${boxed("written now", NEW)}. Filled: computed now.</div>`;
   }
 
   // On top a cell for each key; below, for each query, a bar of its scores.
