@@ -397,11 +397,7 @@ def ragged_after(model, cache, path):
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize(
     "forget",
-    [
-        lambda cache: cache.reset(),
-        lambda cache: cache.trim(0),
-        lambda cache: cache.trim([0, 0]),
-    ],
+    [lambda cache: cache.reset(), lambda cache: cache.trim([0, 0])],
 )
 def test_a_nan_of_an_earlier_request_does_not_come_back(forget, path):
     model = poisoned()

@@ -124,10 +124,10 @@ block_post_norm = block
 
 def cache_step():
     head, x = SelfAttention(12, 3, 2), torch.randn(6, 12)
-    (_, keys, values), x = head.project(x), x[-1:]
-    q, k, v = head.project(x)
+    (q, k, v), (_, keys, values) = head.project(x[-1:]), head.project(x)
     context, weights = scaled_dot_product_attention(q, keys, values)
-    return {"S": 6, "d_model": 12, "d_k": 3, "d_v": 2}, locals()
+    sizes = {"S": 6, "d_model": 12, "d_k": 3, "d_v": 2}
+    return sizes, locals() | {"x": x[-1:]}
 
 
 @pytest.mark.parametrize("name", DRAWINGS)
