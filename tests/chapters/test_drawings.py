@@ -122,6 +122,14 @@ def encoder_decoder():
     return {"S": 7, "T": 5, "d": 12, "H": 3, "d_k": 4}, locals()
 
 
+def cache_step():
+    head, x = SelfAttention(12, 3, 2), torch.randn(6, 12)
+    (q, k, v), (_, keys, values) = head.project(x[-1:]), head.project(x)
+    context, weights = scaled_dot_product_attention(q, keys, values)
+    sizes = {"S": 6, "d_model": 12, "d_k": 3, "d_v": 2}
+    return sizes, locals() | {"x": x[-1:]}
+
+
 @pytest.mark.parametrize("name", DRAWINGS)
 def test_the_shapes_of_a_drawing_are_those_of_tensors(name):
     sizes, tensors = globals()[name]()

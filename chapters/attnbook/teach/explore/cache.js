@@ -27,16 +27,22 @@ define("cache", ({ words, prompt, flops, kept }) => {
     bytes: [length(call) * kept, 0],
   });
 
-  // Filled: its key and value are computed now. Framed: they are kept.
-  // Dotted: the word that this call writes. The rest takes its room.
+  // How a word looks that is read now, is kept, is written; a later one.
+  const NOW = `border: 2px solid ${BLUE}; background: ${BLUE}; color: #fff`;
+  const KEPT = `border: 2px solid ${GREEN}`, NEW = "border: 2px dotted";
+  const LATER = `${NEW}; visibility: hidden`;  // it takes its room
+  const boxed = (word, look) => `<span style="padding: 0.1rem 0.3rem;
+    border-radius: 0.25rem; ${look}">${esc(word)}</span>`;
+
   function text(call) {
     const S = length(call);
-    const look = (i) => (i > S ? "visibility: hidden" : `border: 2px ${
-      i === S ? "dotted" : i < S - read(call)[0] ? `solid ${GREEN}`
-        : `solid ${BLUE}; background: ${BLUE}; color: #fff`}`);
-    return `<div style="line-height: 2">${words.map((word, i) => `<span
-      style="padding: 0.1rem 0.3rem; border-radius: 0.25rem; ${look(i)}">${
-      esc(word)}</span>`).join(" ")}</div>`;
+    const look = (i) => (i > S ? LATER : i === S ? NEW
+      : i < S - read(call)[0] ? KEPT : NOW);
+    return `<div style="line-height: 2">${words.map(
+      (word, i) => boxed(word, look(i))).join(" ")}</div>
+      <div style="line-height: 2; font-size: 0.875rem">With the cache, a word
+      is ${boxed("read now", NOW)} ${boxed("kept", KEPT)} or
+      ${boxed("written now", NEW)}. Filled: computed now.</div>`;
   }
 
   // On top a cell for each key; below, for each query, a bar of its scores.
