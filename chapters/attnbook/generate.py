@@ -6,16 +6,14 @@ vocabulary. Samplers take logits (..., V) and give as many.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from attnbook.config import check_fields, option, whole, wrong
 from attnbook.gpt import GPT
-
-new_chance = partial(torch.rand, (), dtype=torch.float64)
 
 #: Tokens that the cache has room for at first, behind the longest prompt.
 ROOM = 1024
@@ -146,9 +144,9 @@ def generate(
     """Continue prompts of any lengths, and give the tokens as they come.
 
     Each step yields a list with the next token of each prompt, None where it
-    has ended. A prompt is continued as it would be alone: each draws with a
-    generator of its own, on the CPU, prompt r with `seed` + r. A prompt that
-    has ended is taken out of the batch and of the cache. Refuses at once.
+    has ended, which takes it out of the batch and of the cache. Each draws
+    with a generator of its own, so it goes on as it would alone: prompt r
+    with number r of `np.random.SeedSequence(seed).spawn`. Refuses at once.
 
     Args:
         prompts: token numbers, at least one a prompt; or a tensor (B, T).
@@ -166,7 +164,7 @@ def generate(
             whole(name, token, at_least=0, below=config.vocab_size)
     pad_left(prompts)  # refuses empty ones
     whole("max_new_tokens", max_new_tokens, at_least=1)
-    whole("seed", seed)
+    whole("seed", seed, at_least=0)
     if config.positions == "learned":
         length = max(map(len, prompts)) + max_new_tokens - 1  # last is unread
         whole("the text's length", length, at_most=config.context)
@@ -207,7 +205,8 @@ def steps(
     """The loop of `generate`; the sequences take in the new tokens."""
     device = model.token_embedding.weight.device
     open_rows = list(range(len(sequences)))
-    chances = [torch.Generator().manual_seed(seed + r) for r in open_rows]
+    seeds = np.random.SeedSequence(seed).spawn(len(sequences))
+    chances = [np.random.default_rng(each) for each in seeds]
     # The last token is never read, so it needs no room.
     longest = max(len(s) for s in sequences)
     most = longest + max_new_tokens - 1
@@ -227,8 +226,8 @@ def steps(
                 seen = torch.zeros_like(logits, dtype=torch.bool)  # (B, V)
                 for n, text in enumerate(texts):
                     seen[n, text] = True
-            ours = [new_chance(generator=chances[r]) for r in open_rows]
-            chance = torch.stack(ours).to(device)  # (B,)
+            ours = [chances[r].random() for r in open_rows]
+            chance = torch.tensor(ours, dtype=torch.float64, device=device)
             found = sampling.choose(logits, chance, seen)  # (B,)
             found = found.masked_fill(logits.isnan().any(-1), -1)
         chosen: list[int] = found.tolist()

@@ -10,6 +10,7 @@ from notebooks import CHAPTERS
 
 from attnbook.attention import merge_heads, scaled_dot_product_attention
 from attnbook.feed_forward import FeedForward
+from attnbook.generate import draw, keep_top_k
 from attnbook.layers import (
     MultiHeadAttention,
     SelfAttention,
@@ -128,6 +129,13 @@ def cache_step():
     context, weights = scaled_dot_product_attention(q, keys, values)
     sizes = {"S": 6, "d_model": 12, "d_k": 3, "d_v": 2}
     return sizes, locals() | {"x": x[-1:]}
+
+
+def generating():
+    tokens, logits, u = torch.ones(3, 5), torch.randn(3, 8), torch.rand(3)
+    bent = keep_top_k(logits / 0.8, 4)
+    p = bent.softmax(-1)
+    return {"B": 3, "T": 5, "V": 8}, locals() | {"token": draw(p, u)[:, None]}
 
 
 @pytest.mark.parametrize("name", DRAWINGS)

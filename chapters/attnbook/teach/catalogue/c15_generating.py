@@ -104,13 +104,13 @@ def one_chance_for_all(probabilities, chance):
     return torch.searchsorted(reached, wanted, right=True)[:, 0]
 
 
-def _kept(logits, choose):
-    """The logits, −∞ at those whose place `choose` does not name."""
-    rows = []
-    for row in logits.reshape(-1, logits.shape[-1]).tolist():
-        keep = choose(row)
-        rows.append([z if n in keep else -math.inf for n, z in enumerate(row)])
-    return torch.tensor(rows, dtype=logits.dtype).reshape(logits.shape)
+def _warped(logits, name, option):
+    """What transformers' class of this name makes of logits (..., V)."""
+    from transformers.generation import logits_process
+
+    rows = logits.reshape(-1, logits.shape[-1])
+    warper = getattr(logits_process, name)(option)
+    return warper(None, rows).reshape(logits.shape)
 
 
 def _shares(row):
@@ -120,7 +120,7 @@ def _shares(row):
 
 
 @task(
-    against="sorted lists",
+    against="transformers' TopKLogitsWarper",
     home="generate.keep_top_k",
     cases={
         "one of three": (f64(2.0, 5.0, 1.0), 1),
@@ -132,12 +132,7 @@ def _shares(row):
 def keep_top_k(logits, k):
     """the logits (..., V), −∞ everywhere but at the k largest, and at those
     that equal the last of them"""
-
-    def choose(row):
-        least = sorted(row)[-min(k, len(row))]
-        return {n for n, z in enumerate(row) if z >= least}
-
-    return _kept(logits, choose)
+    return _warped(logits, "TopKLogitsWarper", k)
 
 
 @keep_top_k.mistake("kingoflolz/mesh-transformer-jax #164")
@@ -152,7 +147,7 @@ def keeps_one_more(logits, k):
 
 
 @task(
-    against="sorted lists",
+    against="transformers' TopPLogitsWarper",
     home="generate.keep_top_p",
     cases={
         "the second reaches it": (f64(0.5, 0.41, 0.09).log(), 0.9),
@@ -165,17 +160,7 @@ def keeps_one_more(logits, k):
 def keep_top_p(logits, p):
     """the logits (..., V), −∞ outside the smallest set of likeliest tokens
     whose probabilities reach p"""
-
-    def choose(row):
-        shares, keep, total = _shares(row), set(), 0.0
-        for n in sorted(range(len(row)), key=lambda n: -row[n]):
-            if total >= p:
-                break
-            keep.add(n)
-            total += shares[n]
-        return keep
-
-    return _kept(logits, choose)
+    return _warped(logits, "TopPLogitsWarper", p)
 
 
 @keep_top_p.mistake(
@@ -223,7 +208,7 @@ def gathers_where_it_should_scatter(logits, p):
 
 
 @task(
-    against="a comparison with the largest share",
+    against="transformers' MinPLogitsWarper",
     home="generate.keep_min_p",
     cases={
         "one of three is out": (f64(0.6, 0.39, 0.01).log(), 0.1),
@@ -235,12 +220,7 @@ def gathers_where_it_should_scatter(logits, p):
 def keep_min_p(logits, p):
     """the logits (..., V), −∞ at tokens with less than p times the probability
     of the likeliest"""
-
-    def choose(row):
-        shares = _shares(row)
-        return {n for n, s in enumerate(shares) if s >= p * max(shares)}
-
-    return _kept(logits, choose)
+    return _warped(logits, "MinPLogitsWarper", p)
 
 
 @keep_min_p.mistake("state-spaces/mamba #1010")
@@ -385,8 +365,9 @@ def takes_zeros_for_padding(sequences, *, device=None):
     },
 )
 def nucleus_size(probabilities, p):
-    """how many tokens top-p keeps: the size of the smallest set of likeliest
-    tokens whose probabilities (V,) reach p"""
+    """how many tokens top-p keeps, as an int or a tensor without axes: the
+    size of the smallest set of likeliest tokens whose probabilities (V,) reach
+    p"""
     total, size = 0.0, 0
     for share in sorted(probabilities.tolist(), reverse=True):
         if total >= p:
