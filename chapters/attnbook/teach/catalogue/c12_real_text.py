@@ -37,7 +37,7 @@ def learn_merges(data, n_merges):
 @task(
     against="the library tokenizers",
     cases={
-        "a rarer pair first": (b"abcbc", [(97, 98), (98, 99)]),
+        "first on the right": (b"abcbc", [(98, 99), (97, 98)]),
         "no byte": (b"", [(97, 98)]),
         "bytes that are no text": (_CUT, learn_merges(3 * _CUT, 5)),
         "two sentences": (_TEXT, learn_merges(_TEXT, 20)),
@@ -53,18 +53,17 @@ def encode_bytes(data, merges):
     return Tokenizer(models.BPE(ids, pairs)).encode(data.decode("latin-1")).ids
 
 
-@encode_bytes.mistake()
-def merges_what_is_frequent_here(data, merges):
+@encode_bytes.mistake("ztxz16/fastllm #715, joshcarp/llm.go #2")
+def merges_from_left_to_right(data, merges):
     """Decoded it is the same text, and yet a trained model is worse on it.
-    cause: The pair that this text has most often is merged first. The model
+    cause: The first pair of the text that can be merged is merged. The model
     was trained on ids merged in the order of training.
     fix: Make the merges in the order in which they were learned.
     hint: Of two pairs that could be merged, which was learned first?"""
     ids = data.decode("latin-1")
     new = {chr(a) + chr(b): chr(n) for n, (a, b) in enumerate(merges, 256)}
-    while any(pair in ids for pair in new):
-        pair = max(new, key=ids.count)
-        ids = ids.replace(pair, new[pair])
+    while pairs := [a + b for a, b in zip(ids, ids[1:]) if a + b in new]:
+        ids = ids.replace(pairs[0], new[pairs[0]], 1)
     return [ord(n) for n in ids]
 
 
@@ -81,13 +80,13 @@ def bits_per_byte(loss, n_tokens, text):
     return math.log2(math.exp(loss)) * n_tokens / len(text.encode())
 
 
-@bits_per_byte.mistake()
-def divides_by_the_characters(loss, n_tokens, text):
-    """Right for English; too high for a text with é, ж or 🛶.
-    cause: len(text) counts characters, and a character has up to four bytes.
-    fix: Divide by len(text.encode()).
-    hint: How many bytes has é?"""
-    return loss / math.log(2) * n_tokens / len(text)
+@bits_per_byte.mistake("EleutherAI/lm-evaluation-harness #242")
+def leaves_the_nats(loss, n_tokens, text):
+    """The number is too small by a factor of 0.693.
+    cause: The loss comes from a natural logarithm, in nats.
+    fix: Divide by ln 2, about 0.693.
+    hint: How many nats is one bit?"""
+    return loss * n_tokens / len(text.encode())
 
 
 @task(
@@ -104,7 +103,7 @@ def text_as_it_comes(parts):
     return [decoder.decode(part) for part in parts]
 
 
-@text_as_it_comes.mistake()
+@text_as_it_comes.mistake("exo-explore/exo #1691")
 def decodes_token_by_token(parts):
     """Plain letters are right; é comes out as two signs �, 🛶 as four.
     cause: Each token is decoded alone, and one may end within a character.
