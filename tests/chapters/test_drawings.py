@@ -19,7 +19,9 @@ from attnbook.layers import (
 from attnbook.norms import layer_norm as normed
 from attnbook.positions import alibi_bias, sinusoidal
 from attnbook.teach import drawings
+from attnbook.teach.catalogue.c12_real_text import encode_bytes, learn_merges
 from attnbook.teach.drawings import DRAWINGS
+from attnbook.text import book_text
 
 SIZES = {"T": 5, "d_model": 12, "d_k": 3, "d_v": 2}
 
@@ -136,6 +138,15 @@ def generating():
     bent = keep_top_k(logits / 0.8, 4)
     p = bent.softmax(-1)
     return {"B": 3, "T": 5, "V": 8}, locals() | {"token": draw(p, u)[:, None]}
+
+
+def tokens():
+    merges = learn_merges("\n".join(book_text()).encode(), 200)
+    ids = torch.tensor(encode_bytes(b"The boat", merges))
+    assert ids.tolist() == [264, 368]  # as they stand in the drawing
+    table, data = torch.randn(456, 12), torch.tensor(list(b"The boat"))
+    tensors = {"data": data, "ids": ids, "table": table, "x": table[ids]}
+    return {"n": 8, "T": 2, "V": 456, "d": 12}, tensors
 
 
 @pytest.mark.parametrize("name", DRAWINGS)

@@ -14,6 +14,7 @@ SYMPTOMS = {
         takes_softmax_twice averages_the_texts_means raises_two_to_the_nats
         averages_perplexities leaves_dropout_on averages_the_batches_means
         reports_nats_as_bits divides_by_the_tokens divides_by_all_places
+        leaves_the_nats
         counts_words_in_plain_sight asks_for_every_word
         tells_the_models_chance normalises_the_columns
         counts_across_the_texts keeps_four_times_the_width""",
@@ -23,6 +24,7 @@ SYMPTOMS = {
         adds_no_positions reads_the_bare_stream
         runs_one_block_again_and_again memory_one_block_early
         keys_from_the_query_matrix leans_on_a_global
+        merges_from_left_to_right
         adds_the_context_itself steps_at_once_and_sums
         averages_small_batches_alike reads_every_number_as_int
         bends_after_the_second_matrix rotates_along_the_heads
@@ -127,6 +129,7 @@ SYMPTOMS = {
         writes_on_after_the_end waits_for_all_to_end_at_once
         pads_on_the_right takes_the_last_column sees_the_first_key_only
         drops_the_one_that_reaches_p counts_up_to_p compares_logits
+        decodes_token_by_token
         draws_what_cannot_be keeps_one_more subtracts_the_noise""",
         "Values are right, gradients are not": """
         follows_its_own_score_only keeps_only_the_diagonal
