@@ -10,6 +10,7 @@ from notebooks import CHAPTERS
 
 from attnbook.attention import merge_heads, scaled_dot_product_attention
 from attnbook.feed_forward import FeedForward
+from attnbook.gpt import GPT, GPTConfig
 from attnbook.layers import (
     MultiHeadAttention,
     SelfAttention,
@@ -120,6 +121,15 @@ def block():
 
 
 block_post_norm = block
+
+
+def gpt():
+    model = GPT(GPTConfig(7, 9, d_model=12, n_heads=3, n_layers=1))
+    tokens, table = torch.ones(2, 5).long(), model.token_embedding.weight
+    x = model.embed(tokens, torch.arange(5))
+    y = model.blocks[0](x, causal=True)
+    seen = {"normed": model.norm(y), "logits": model(tokens), "table": table}
+    return dict(B=2, T=5, d=12, V=7), seen | dict(tokens=tokens, x=x, y=y)
 
 
 @pytest.mark.parametrize("name", DRAWINGS)
