@@ -112,10 +112,7 @@ def divides_by_all_places(logits, targets):
     cause: The sum over the real targets is divided by all places of the batch,
     the padded ones included.
     fix: Divide by the number of targets that are asked for."""
-    losses = F.cross_entropy(
-        logits.flatten(0, 1), targets.flatten(), reduction="none"
-    )
-    return losses.mean()
+    return F.cross_entropy(logits.mT, targets, reduction="none").mean()
 
 
 @cross_entropy.mistake(
@@ -127,9 +124,7 @@ def averages_the_texts_means(logits, targets):
     cause: A mean for each text first, then the mean of these means: a weighted
     average with other weights than intended.
     fix: Add up all losses, and divide once."""
-    losses = F.cross_entropy(
-        logits.transpose(1, 2), targets, reduction="none"
-    )  # (B, T)
+    losses = F.cross_entropy(logits.mT, targets, reduction="none")  # (B, T)
     return (losses.sum(-1) / (targets != -100).sum(-1)).mean()
 
 
@@ -315,12 +310,8 @@ def averages_the_batches_means(model, tokens, targets, *, batch_size=64):
     was_training = model.training
     model.eval()
     with torch.no_grad():
-        means = [
-            F.cross_entropy(model(some).transpose(1, 2), theirs)
-            for some, theirs in zip(
-                tokens.split(batch_size), targets.split(batch_size)
-            )
-        ]
+        pairs = zip(tokens.split(batch_size), targets.split(batch_size))
+        means = [F.cross_entropy(model(x).mT, y) for x, y in pairs]
     model.train(was_training)
     return torch.stack(means).mean().item()
 
@@ -444,8 +435,7 @@ def steps_at_once_and_sums(model, batches, n, rate):
     hint: How many small batches are in your first step?"""
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
     for i, (tokens, targets) in enumerate(batches):
-        logits = model(tokens).flatten(0, 1)
-        F.cross_entropy(logits, targets.flatten()).backward()
+        F.cross_entropy(model(tokens).mT, targets).backward()
         if i % n == 0:
             optimizer.step()
             optimizer.zero_grad()
@@ -462,8 +452,7 @@ def averages_small_batches_alike(model, batches, n, rate):
     hint: Which average is this, and what are its weights?"""
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
     for i, (tokens, targets) in enumerate(batches):
-        logits = model(tokens).flatten(0, 1)
-        (F.cross_entropy(logits, targets.flatten()) / n).backward()
+        (F.cross_entropy(model(tokens).mT, targets) / n).backward()
         if (i + 1) % n == 0:
             optimizer.step()
             optimizer.zero_grad()
