@@ -11,6 +11,7 @@ from notebooks import CHAPTERS
 from attnbook.attention import merge_heads, scaled_dot_product_attention
 from attnbook.feed_forward import FeedForward
 from attnbook.generate import draw, keep_top_k
+from attnbook.gpt import GPT, GPTConfig
 from attnbook.layers import (
     MultiHeadAttention,
     SelfAttention,
@@ -147,6 +148,15 @@ def tokens():
     table, data = torch.randn(456, 12), torch.tensor(list(b"The boat"))
     tensors = {"data": data, "ids": ids, "table": table, "x": table[ids]}
     return {"n": 8, "T": 2, "V": 456, "d": 12}, tensors
+
+
+def gpt():
+    model = GPT(GPTConfig(7, 9, d_model=12, n_heads=3, n_layers=1))
+    tokens, table = torch.ones(2, 5).long(), model.token_embedding.weight
+    x = model.embed(tokens, torch.arange(5))
+    y = model.blocks[0](x, causal=True)
+    seen = {"normed": model.norm(y), "logits": model(tokens), "table": table}
+    return dict(B=2, T=5, d=12, V=7), seen | dict(tokens=tokens, x=x, y=y)
 
 
 @pytest.mark.parametrize("name", DRAWINGS)

@@ -1,9 +1,6 @@
 """Every notebook from its first cell to its last: in an empty folder, on a
 graphics card, pretended where there is none."""
 
-import sys
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -22,10 +19,6 @@ from torch import nn
 
 from attnbook.teach import notebook
 
-#: What asks for a training of minutes. Here its steps are enough, what the
-#: model has learned is left to the comparison of outputs.
-TRAINING = "TOWN_RECIPE"
-
 
 @pytest.fixture
 def page(tmp_path, monkeypatch):
@@ -34,21 +27,11 @@ def page(tmp_path, monkeypatch):
     monkeypatch.setattr(notebook, "DEVICE", CARD)
 
     def run(path):
-        trains = TRAINING in lesson(path)
-        page = Page(path, asserts=not trains)
-        for module in _holding(TRAINING) if trains else ():
-            short = replace(getattr(module, TRAINING), steps=20, warmup=5)
-            monkeypatch.setattr(module, TRAINING, short)
+        page = Page(path)
         with as_a_page(), Pretended():
             return page, page.run()
 
     return run
-
-
-def _holding(name):
-    """The modules of the package that have a thing of this name."""
-    modules = [m for n, m in sys.modules.items() if n.startswith("attnbook")]
-    return [m for m in modules if hasattr(m, name)]
 
 
 @by_notebook()

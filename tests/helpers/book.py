@@ -105,11 +105,10 @@ def used(source: str) -> set[str]:
 
 
 class Page:
-    """A notebook's code, run in this process cell by cell, with or without
-    its own `assert` lines."""
+    """A notebook's code, run in this process cell by cell."""
 
-    def __init__(self, path: Path, *, asserts: bool = True) -> None:
-        self.path, self.asserts = path, asserts
+    def __init__(self, path: Path) -> None:
+        self.path = path
         self.cells = code_cells(path)
         self.names: dict = {"__name__": "__page__"}  # what the cells bind
         self.taken: list[str] = []  # what a stub has bound anew
@@ -133,7 +132,7 @@ class Page:
                     tree.body[n:n] = rebound
         place = f"{self.path.name}, code cell {number}"
         before = dict(self.names) if is_stub(cell) else {}
-        code = compile(tree, place, "exec", optimize=int(not self.asserts))
+        code = compile(tree, place, "exec")
         try:
             exec(code, self.names)
         except Exception as error:

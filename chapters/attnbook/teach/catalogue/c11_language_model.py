@@ -1,10 +1,12 @@
 """Chapter 11, a small language model: tasks and known mistakes."""
 
 import math
+from collections import Counter
 
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.utils.rnn import pad_sequence
 
 from attnbook.teach.inputs import drawn, f64, ints, randns
 from attnbook.teach.proof import call
@@ -24,12 +26,10 @@ def shifted(texts, pad):
     """tokens and targets of some texts, (B, T) both, T one less than the
     longest: each text without its last token, padded with pad; and without its
     first, padded with −100"""
-    T = max(len(text) for text in texts) - 1
-    tokens, targets = [], []
-    for text in texts:
-        spare = T + 1 - len(text)
-        tokens.append(text[:-1] + [pad] * spare)
-        targets.append(text[1:] + [-100] * spare)
+    longest = max(map(len, texts))
+    spare = [longest - len(text) for text in texts]
+    tokens = [t[:-1] + [pad] * n for t, n in zip(texts, spare)]
+    targets = [t[1:] + [-100] * n for t, n in zip(texts, spare)]
     return torch.tensor(tokens), torch.tensor(targets)
 
 
@@ -40,13 +40,9 @@ def asks_for_the_token_itself(texts, pad):
     cause: The targets are the tokens themselves, one place too early. The mask
     hides the future, but a token may always see itself.
     fix: The target of token t is token t + 1."""
-    T = max(len(text) for text in texts) - 1
-    tokens = torch.full((len(texts), T), pad)
-    targets = torch.full((len(texts), T), -100)
-    for b, text in enumerate(texts):
-        tokens[b, : len(text) - 1] = torch.tensor(text[:-1])
-        targets[b, : len(text) - 1] = torch.tensor(text[:-1])
-    return tokens, targets
+    rows = [torch.tensor(text) for text in texts]
+    tokens = pad_sequence([row[:-1] for row in rows], True, pad)
+    return tokens, pad_sequence([row[:-1] for row in rows], True, -100)
 
 
 @shifted.mistake("huggingface/transformers #44642, InternLM/InternLM #318")
@@ -56,13 +52,10 @@ def shifts_twice(texts, pad):
     cause: The shift is done twice, in the data and again in the loss, so that
     the model is asked for the word after the next.
     fix: Shift in one place; know whether your library's loss does it."""
-    T = max(len(text) for text in texts) - 1
-    tokens = torch.full((len(texts), T), pad)
-    targets = torch.full((len(texts), T), -100)
-    for b, text in enumerate(texts):
-        tokens[b, : len(text) - 1] = torch.tensor(text[:-1])
-        targets[b, : len(text) - 2] = torch.tensor(text[2:])
-    return tokens, targets
+    rows = [torch.tensor(text) for text in texts]
+    tokens = pad_sequence([row[:-1] for row in rows], True, pad)
+    targets = pad_sequence([row[2:] for row in rows], True, -100)
+    return tokens, F.pad(targets, (0, 1), value=-100)
 
 
 @shifted.mistake("lucidrains/DALLE-pytorch #57, EleutherAI/gpt-neo #45")
@@ -72,13 +65,9 @@ def asks_for_the_padding(texts, pad):
     cause: The targets are padded with the number of the padding token, an
     answer like any other, instead of one that the loss leaves out.
     fix: Pad the targets with −100, which the loss does not count."""
-    T = max(len(text) for text in texts) - 1
-    tokens = torch.full((len(texts), T), pad)
-    targets = torch.full((len(texts), T), pad)
-    for b, text in enumerate(texts):
-        tokens[b, : len(text) - 1] = torch.tensor(text[:-1])
-        targets[b, : len(text) - 1] = torch.tensor(text[1:])
-    return tokens, targets
+    rows = [torch.tensor(text) for text in texts]
+    tokens = pad_sequence([row[:-1] for row in rows], True, pad)
+    return tokens, pad_sequence([row[1:] for row in rows], True, pad)
 
 
 @task(
@@ -123,10 +112,7 @@ def divides_by_all_places(logits, targets):
     cause: The sum over the real targets is divided by all places of the batch,
     the padded ones included.
     fix: Divide by the number of targets that are asked for."""
-    losses = F.cross_entropy(
-        logits.flatten(0, 1), targets.flatten(), reduction="none"
-    )
-    return losses.mean()
+    return F.cross_entropy(logits.mT, targets, reduction="none").mean()
 
 
 @cross_entropy.mistake(
@@ -138,22 +124,16 @@ def averages_the_texts_means(logits, targets):
     cause: A mean for each text first, then the mean of these means: a weighted
     average with other weights than intended.
     fix: Add up all losses, and divide once."""
-    losses = F.cross_entropy(
-        logits.transpose(1, 2), targets, reduction="none"
-    )  # (B, T)
+    losses = F.cross_entropy(logits.mT, targets, reduction="none")  # (B, T)
     return (losses.sum(-1) / (targets != -100).sum(-1)).mean()
-
-
-def _texts(*lengths, seed):
-    return [-text.abs() for text in randns(*zip(lengths), seed=seed)]
 
 
 @task(
     against="a sum over all words",
     cases={
         "one word of four": ([torch.tensor([0.25]).log()],),
-        "two texts of the same length": (_texts(3, 3, seed=1),),
-        "one short, one long": (_texts(1, 6, seed=2),),
+        "two texts of the same length": ([*-randn(2, 3, seed=1).abs()],),
+        "one short, one long": ([*(-randn(7, seed=2).abs()).split([1, 6])],),
     },
 )
 def perplexity(texts):
@@ -181,36 +161,6 @@ def averages_perplexities(texts):
     mean of powers is not the power of the mean.
     fix: Average the losses over all words first, then take exp once."""
     return torch.stack([(-text.mean()).exp() for text in texts]).mean()
-
-
-@task(
-    against="the types of the defaults",
-    cases={
-        "one whole number": ({"d_model": "64"}, {"d_model": 768}),
-        "a dropout": ({"dropout": "0.1"}, {"dropout": 0.0}),
-        "several, not all given": (
-            {"n_heads": "4", "dropout": "0.25"},
-            {"n_heads": 12, "dropout": 0.1, "context": 32},
-        ),
-    },
-)
-def read_options(given, defaults):
-    """the options as numbers: each value, a text, converted to the type of the
-    default of that name"""
-    read = dict(defaults)
-    for name, value in given.items():
-        read[name] = type(defaults[name])(value)
-    return read
-
-
-@read_options.mistake()
-def reads_every_number_as_int(given, defaults):
-    """Nothing fails. Dropout 0.1 becomes 0: the model trains without any, and
-    overfits as if the setting did nothing.
-    cause: The configuration says dropout: int, and a reader of options
-    believes it. A probability below 1, rounded down, is 0.
-    fix: Declare a probability as float, and let no conversion round."""
-    return defaults | {n: int(float(value)) for n, value in given.items()}
 
 
 class Parts(list):
@@ -255,7 +205,8 @@ def adds_no_positions(tokens, token_table, position_table, blocks, norm):
     """The model learns, but what it says of a text depends little on the order
     of its words.
     cause: The table of positions exists, has parameters, and is not added.
-    fix: Add the rows of positions 0 … T − 1 to the embeddings."""
+    fix: Add the rows of positions 0 … T − 1 to the embeddings.
+    hint: What in your logits would change with the order of the words?"""
     x = token_table[tokens]
     for block in blocks:
         x = block(x)
@@ -268,7 +219,8 @@ def reads_the_bare_stream(tokens, token_table, position_table, blocks, norm):
     jumpy.
     cause: The blocks are pre-norm: nobody has normalised the stream when it
     leaves the last one.
-    fix: Normalise once more before the head."""
+    fix: Normalise once more before the head.
+    hint: What was done last to the stream that your head reads?"""
     x = token_table[tokens] + position_table[: tokens.shape[1]]
     for block in blocks:
         x = block(x)
@@ -283,7 +235,8 @@ def ties_a_copy(tokens, token_table, position_table, blocks, norm):
     has V × d_model parameters more than the text says.
     cause: The head starts as a copy of the embeddings. A copy is tied for one
     step.
-    fix: Use the same parameter in both places."""
+    fix: Use the same parameter in both places.
+    hint: Through how many doors does the gradient come to the table?"""
     head = token_table.detach().clone()
     x = token_table[tokens] + position_table[: tokens.shape[1]]
     for block in blocks:
@@ -298,57 +251,18 @@ def runs_one_block_again_and_again(
     """It runs and trains, no better than a model with one block; the others
     never get a gradient.
     cause: The loop counts to n_layers and runs the same block each time.
-    fix: Go through the blocks themselves: for block in blocks."""
+    fix: Go through the blocks themselves: for block in blocks.
+    hint: Which block does your second round run?"""
     x = token_table[tokens] + position_table[: tokens.shape[1]]
     for _ in range(len(blocks)):
         x = blocks[0](x)
     return norm(x) @ token_table.T
 
 
-@task(
-    against="torch's layers, counted",
-    cases={
-        "as small as can be": (1, 1, 1, 1),
-        "two blocks": (50, 16, 8, 2),
-        "GPT-2 small": (50_257, 1024, 768, 12),
-    },
-)
-def parameter_count(vocab_size, context, d_model, n_layers):
-    """how many numbers a GPT with a learned table of positions, biases, and a
-    tied head learns"""
-    with torch.device("meta"):  # sizes without numbers
-        layer = nn.TransformerEncoderLayer(d_model, 1, 4 * d_model)
-        parts = [
-            nn.Embedding(vocab_size, d_model),
-            nn.Embedding(context, d_model),
-            nn.LayerNorm(d_model),
-        ]
-    in_block = sum(p.numel() for p in layer.parameters())
-    around = sum(p.numel() for part in parts for p in part.parameters())
-    return n_layers * in_block + around
-
-
-@parameter_count.mistake("rasbt/LLMs-from-scratch #822")
-def counts_the_head_too(vocab_size, context, d_model, n_layers):
-    """GPT-2 small comes out with 163 million parameters instead of 124
-    million.
-    cause: The head is counted though it is tied, or it is tied in the text and
-    not in the code.
-    fix: A tied head learns nothing of its own: count the table once."""
-    block = 12 * d_model**2 + 13 * d_model
-    tables = (2 * vocab_size + context) * d_model
-    return n_layers * block + tables + 2 * d_model
-
-
-class Table(nn.Module):
-    """A model for tests: logits from a table; all dropped in training."""
-
-    def __init__(self, vocab_size, seed):
-        super().__init__()
-        self.table = nn.Parameter(randn(vocab_size, vocab_size, seed=seed))
-
-    def forward(self, tokens):
-        return F.dropout(self.table[tokens], 1.0, self.training)
+def _bigram(vocab_size, seed, dropout=0.0):
+    """A model that knows the last token only: a table of logits."""
+    table = drawn(nn.Embedding(vocab_size, vocab_size), seed=seed)
+    return nn.Sequential(table, nn.Dropout(dropout))
 
 
 _TOKENS = ints([0, 1, 2], [3, 1, 0], [2, 2, 1])
@@ -359,16 +273,16 @@ _TARGETS = ints([1, 2, 0], [1, 0, 3], [2, -100, -100])
     against="a sum over all targets",
     home="training.mean_loss",
     cases=lambda: {
-        "one text": (Table(3, 1), _TOKENS[:1], _TARGETS[:1]),
+        "one text": (_bigram(3, 1, 1.0), _TOKENS[:1], _TARGETS[:1]),
         "three texts, two at a time, one of them short": call(
-            Table(4, 2), _TOKENS, _TARGETS, batch_size=2
+            _bigram(4, 2, 1.0), _TOKENS, _TARGETS, batch_size=2
         ),
     },
 )
 def mean_loss(model, tokens, targets, *, batch_size=64):
     """the mean loss over all targets of many texts, without dropout, computed
     batch by batch; the model is left in the mode it was in"""
-    logs = model.table.detach()[tokens].log_softmax(-1)
+    logs = model[0].weight.detach()[tokens].log_softmax(-1)
     asked = (targets != -100).nonzero().tolist()
     return -sum(logs[b, t, targets[b, t]].item() for b, t in asked) / len(
         asked
@@ -396,50 +310,10 @@ def averages_the_batches_means(model, tokens, targets, *, batch_size=64):
     was_training = model.training
     model.eval()
     with torch.no_grad():
-        means = [
-            F.cross_entropy(model(some).transpose(1, 2), theirs)
-            for some, theirs in zip(
-                tokens.split(batch_size), targets.split(batch_size)
-            )
-        ]
+        pairs = zip(tokens.split(batch_size), targets.split(batch_size))
+        means = [F.cross_entropy(model(x).mT, y) for x, y in pairs]
     model.train(was_training)
     return torch.stack(means).mean().item()
-
-
-@task(
-    against="math.log2, word by word",
-    cases={
-        "one of two characters": (f64(0.5).log(), "a"),
-        "two words of three letters": (f64(0.25, 0.125).log(), "the mill"),
-        "letters beyond ASCII": (-randn(3, seed=1).abs(), "où es-tu"),
-    },
-)
-def bits_per_character(log_probabilities, text):
-    """the bits that a model spends on a character of a text, from the log p of
-    its tokens in nats, (N,), and the text"""
-    bits = [-math.log2(math.exp(log)) for log in log_probabilities.tolist()]
-    return math.fsum(bits) / len(text)
-
-
-@bits_per_character.mistake("huggingface/evaluate #241")
-def reports_nats_as_bits(log_probabilities, text):
-    """The number is too small by a factor of 0.693.
-    cause: Nats are reported as bits: a natural logarithm was not divided by ln
-    2.
-    fix: Divide the nats by ln 2, about 0.693.
-    hint: How many bits does one choice between two equals cost?"""
-    return -log_probabilities.sum().item() / len(text)
-
-
-@bits_per_character.mistake()
-def divides_by_the_tokens(log_probabilities, text):
-    """A model of words seems far worse than one of characters, whatever it has
-    learned.
-    cause: The bits are divided by the number of tokens, and a token is a word
-    here and a character there.
-    fix: Divide by what is the same for both, the length of the text.
-    hint: By what do you divide, and would another tokenizer change it?"""
-    return -log_probabilities.mean().item() / math.log(2)
 
 
 @task(
@@ -453,19 +327,11 @@ def divides_by_the_tokens(log_probabilities, text):
 def bigram(texts, vocab_size, extra):
     """log p of each token given the one before, (V, V): the pairs counted in
     some texts, with extra added to every count"""
-    rows = []
-    for first in range(vocab_size):
-        row = [
-            extra
-            + sum(
-                list(pair) == [first, second]
-                for text in texts
-                for pair in zip(text[:-1], text[1:])
-            )
-            for second in range(vocab_size)
-        ]
-        rows.append([math.log(n / sum(row)) for n in row])
-    return torch.tensor(rows, dtype=torch.float64)
+    seen = Counter(pair for text in texts for pair in zip(text, text[1:]))
+    numbers = range(vocab_size)
+    rows = [[extra + seen[a, b] for b in numbers] for a in numbers]
+    logs = [[math.log(n / sum(row)) for n in row] for row in rows]
+    return torch.tensor(logs, dtype=torch.float64)
 
 
 @bigram.mistake()
@@ -497,31 +363,69 @@ def counts_across_the_texts(texts, vocab_size, extra):
 
 
 @task(
-    against="a loop over targets",
+    against="torch's AdamW",
     cases={
-        "two small batches of two targets": (f64([3], [6]), [2, 2], 2),
-        "of one and of three targets": (f64([3], [6]), [1, 3], 2),
-        "three a step": (randn(6, 4, seed=1), [5, 2, 9, 1, 1, 4], 3),
+        "a first step": (*f64([1, -2], [3, 0], [0, 0], [0, 0]), 1, 0.1, 0.0),
+        "a third, with decay": (*randn(4, 2, 3, seed=1).abs(), 3, 0.01, 0.5),
+        "a late one": (*randn(4, 5, seed=2).abs(), 500, 0.01, 0.1),
     },
 )
-def accumulate(gradients, targets, n):
-    """the gradients of the steps, (M / n, P): that of the mean loss over n
-    small batches at a time, from the gradients of their mean losses, (M, P),
-    and from their numbers of targets"""
-    steps = []
-    for start in range(0, len(targets), n):
-        total = sum(targets[start : start + n])
-        steps.append(
-            sum(
-                gradients[m] * targets[m] / total
-                for m in range(start, start + n)
-            )
-        )
-    return torch.stack(steps)
+def adamw(w, gradient, mean, square, step, rate, decay):
+    """weights after one step of AdamW with the decay rates 0.9 and 0.99 and
+    10⁻⁸ beside the root, and the new running means of the gradient and of its
+    square; step counts from 1"""
+    weight, means = nn.Parameter(w.clone()), [mean.clone(), square.clone()]
+    weight.grad = gradient
+    optimizer = torch.optim.AdamW(
+        [weight], lr=rate, betas=(0.9, 0.99), weight_decay=decay
+    )
+    names = ("step", "exp_avg", "exp_avg_sq")
+    state = zip(names, (torch.tensor(step - 1.0), *means))
+    optimizer.state[weight] = dict(state)
+    optimizer.step()
+    return weight.detach(), *means
+
+
+@adamw.mistake("nntrainer/nntrainer #3565")
+def decays_through_the_gradient(w, gradient, mean, square, step, rate, decay):
+    """Weights with large gradients hardly decay, whatever the setting says.
+    cause: The decay is added to the gradient and divided by its root mean
+    square with it: Adam with an L2 penalty, as in torch.optim.Adam.
+    fix: Take rate · decay · w off the weights themselves."""
+    gradient = gradient + decay * w
+    mean = 0.9 * mean + 0.1 * gradient
+    square = 0.99 * square + 0.01 * gradient**2
+    root = (square / (1 - 0.99**step)).sqrt() + 1e-8
+    return w - rate * mean / (1 - 0.9**step) / root, mean, square
+
+
+_ROWS = [*zip(_TOKENS.split(1), _TARGETS.split(1))]
+
+
+@task(
+    against="a step of torch's SGD on the large batch",
+    cases=lambda: {
+        "two of three targets": (_bigram(4, 1), _ROWS[:2], 2, 1.0),
+        "of three and of one": (_bigram(4, 2), _ROWS[1:], 2, 1.0),
+        "two steps of three": (_bigram(4, 3), _ROWS + _ROWS[::-1], 3, 0.5),
+    },
+)
+def accumulate(model, batches, n, rate):
+    """the model's parameters, a list, after plain gradient descent with a step
+    after every n small batches, on the gradient of the mean loss over all
+    their targets together"""
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+    for start in range(0, len(batches), n):
+        some = zip(*batches[start : start + n])
+        tokens, targets = (torch.cat([x.flatten() for x in xs]) for xs in some)
+        optimizer.zero_grad()
+        F.cross_entropy(model(tokens), targets).backward()
+        optimizer.step()
+    return [p.detach() for p in model.parameters()]
 
 
 @accumulate.mistake("rasbt/LLMs-from-scratch #299")
-def steps_at_once_and_sums(gradients, targets, n):
+def steps_at_once_and_sums(model, batches, n, rate):
     """The first step comes after one small batch, and each is n times as long
     as it should be.
     cause: The step is made where i % n == 0, which is so for i = 0, and the
@@ -529,21 +433,27 @@ def steps_at_once_and_sums(gradients, targets, n):
     fix: Step where (i + 1) % n == 0, and weight each small batch by its share
     of the targets.
     hint: How many small batches are in your first step?"""
-    steps, total = [], torch.zeros_like(gradients[0])
-    for i in range(len(targets)):
-        total = total + gradients[i]
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+    for i, (tokens, targets) in enumerate(batches):
+        F.cross_entropy(model(tokens).mT, targets).backward()
         if i % n == 0:
-            steps.append(total)
-            total = torch.zeros_like(total)
-    return torch.stack(steps)
+            optimizer.step()
+            optimizer.zero_grad()
+    return list(model.parameters())
 
 
 @accumulate.mistake("huggingface/transformers #24725, karpathy/nanochat #59")
-def averages_small_batches_alike(gradients, targets, n):
+def averages_small_batches_alike(model, batches, n, rate):
     """Training is a little worse than with one large batch, though it should
     be the same; the more the texts differ in length, the more so.
     cause: The small batches count alike, though some have more targets: the
     mean of the means.
     fix: Weight each by its number of targets.
     hint: Which average is this, and what are its weights?"""
-    return gradients.reshape(-1, n, gradients.shape[-1]).mean(1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+    for i, (tokens, targets) in enumerate(batches):
+        (F.cross_entropy(model(tokens).mT, targets) / n).backward()
+        if (i + 1) % n == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+    return list(model.parameters())

@@ -13,8 +13,7 @@ SYMPTOMS = {
         "The loss, or another score, is not what others report": """
         takes_softmax_twice averages_the_texts_means raises_two_to_the_nats
         averages_perplexities leaves_dropout_on averages_the_batches_means
-        reports_nats_as_bits divides_by_the_tokens divides_by_all_places
-        leaves_the_nats
+        leaves_the_nats divides_by_all_places decays_through_the_gradient
         counts_words_in_plain_sight asks_for_every_word
         tells_the_models_chance normalises_the_columns
         counts_across_the_texts keeps_four_times_the_width""",
@@ -26,7 +25,7 @@ SYMPTOMS = {
         keys_from_the_query_matrix leans_on_a_global
         merges_from_left_to_right
         adds_the_context_itself steps_at_once_and_sums
-        averages_small_batches_alike reads_every_number_as_int
+        averages_small_batches_alike
         bends_after_the_second_matrix rotates_along_the_heads
         reads_the_blocks_input divides_by_the_reciprocal drops_the_stream
         rotates_the_values_too ties_a_copy forgets_the_final_norm
@@ -146,7 +145,7 @@ SYMPTOMS = {
         "A count of parameters, memory or work is off": """
         keeps_the_full_width counts_linear_layers_only
         counts_multiply_and_add_as_one keeps_four_times_the_width
-        counts_the_head_too gives_every_head_a_cache counts_the_heads_twice
+        gives_every_head_a_cache counts_the_heads_twice
         counts_the_linear_layers_alone counts_keys_for_every_head
         forgets_the_gate feeds_the_last_token_twice ties_a_copy
         does_not_expand""",
