@@ -7,6 +7,10 @@ from transformers import (
     GPT2LMHeadModel,
     LlamaConfig,
     LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
 )
 
 VOCABULARY = 37
@@ -25,7 +29,10 @@ SMALL = {
 KINDS = {
     "gpt2": (GPT2Config, GPT2LMHeadModel),
     "llama": (LlamaConfig, LlamaForCausalLM),
+    "mistral": (MistralConfig, MistralForCausalLM),
+    "qwen2": (Qwen2Config, Qwen2ForCausalLM),
 }
+SMALL |= dict.fromkeys(("mistral", "qwen2"), SMALL["llama"])
 
 
 def their_config(family, **changes):
