@@ -13,9 +13,11 @@ import json
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from urllib.request import urlopen
 
-import huggingface_hub
 import torch
+from huggingface_hub import hf_hub_download
+from huggingface_hub.constants import ENDPOINT
 from notebooks import ROOT, write_text
 from transformers import AutoTokenizer, GPT2LMHeadModel
 
@@ -24,6 +26,7 @@ from attnbook.generate import complete
 from attnbook.pretrained import load
 
 FILE = ROOT / "chapters/attnbook/data/real_model.json"
+FILES = "config.json", "vocab.json", "merges.txt", "model.safetensors"
 PROMPT = "The boat left the river"
 PARAGRAPH = (
     "Attention is a weighted average whose weights are computed. Each word "
@@ -36,22 +39,31 @@ BOUND = 1e-2  # of logits near −100, in float32
 
 
 def fetched(name: str) -> Path:
-    """The folder of a model: this one, or a copy of the hub's."""
+    """The folder of a model: this one, or a copy of the hub's.
+
+    Raises:
+        SystemExit: no such folder or copy, and the hub does not answer.
+    """
     if Path(name).is_dir():
         return Path(name)
-    try:
-        found = huggingface_hub.snapshot_download(
-            f"openai-community/{name}",
-            revision=REVISIONS[name],
-            allow_patterns=["*.json", "merges.txt", "model.safetensors"],
-            etag_timeout=5,
-        )
-    except Exception as error:  # of any kind: those of the network are many
-        raise SystemExit(
-            f"{name} was not fetched, and nothing was changed; expected the "
-            f"hub to answer, or a folder; got {type(error).__name__}"
-        ) from None
-    return Path(found)
+    for here in (True, False):
+        try:
+            if not here:  # the hub's own client would try for a minute
+                urlopen(ENDPOINT, timeout=5).close()
+            for file in FILES:
+                found = hf_hub_download(
+                    f"openai-community/{name}",
+                    file,
+                    revision=REVISIONS[name],
+                    local_files_only=here,
+                )
+            return Path(found).parent
+        except Exception as error:  # those of the network are many
+            got = type(error).__name__
+    raise SystemExit(
+        f"{name} was not fetched, and nothing was changed; expected the hub "
+        f"to answer, or a copy or a folder here; got {got}"
+    )
 
 
 @torch.no_grad()

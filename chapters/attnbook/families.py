@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from attnbook.config import one_of, whole, wrong
 from attnbook.gpt import GPTConfig
-from attnbook.positions import UNSCALED
 
 _PUBLISHED = (  # name, blocks, width, heads, state of the repository
     ("gpt2", 12, 768, 12, "607a30d783dfa663caf39e06633721c8d4cfcd7e"),
@@ -37,21 +36,20 @@ class Family(NamedTuple):
 
     prefix: str  # of all names but the head's, or left away
     ignored: str  # buffers that are no weights
-    conv1d: bool  # whether the blocks' matrices lie (inputs, outputs)
     names: dict[str, str]  # theirs and ours, in the order of computation
     sizes: dict[str, str]  # ours and theirs, beside those of `_SIZES`
     norm_eps: tuple[str, float]  # with transformers' default
     activation: tuple[str, str]
     activations: dict[str, str]  # theirs and ours
-    tied: bool  # the default
-    options: dict[str, Any]  # of ours, the same for all models of the family
+    conv1d: bool = False  # whether the blocks' matrices lie (inputs, outputs)
+    tied: bool = False  # the default
+    options: dict[str, Any] = {}  # of ours, the same for all of the family
     window: int | None = None  # the default of sliding_window
 
 
 _GPT2 = Family(
     prefix="transformer.",
     ignored=r"h\.\d+\.attn\.(bias|masked_bias)",
-    conv1d=True,
     names={
         "wte": "token_embedding",
         "wpe": "position_embedding",
@@ -67,13 +65,12 @@ _GPT2 = Family(
     norm_eps=("layer_norm_epsilon", 1e-5),
     activation=("activation_function", "gelu_new"),
     activations={"gelu_new": "gelu_tanh", "gelu": "gelu", "relu": "relu"},
+    conv1d=True,
     tied=True,
-    options={},
 )
 _LLAMA = Family(
     prefix="model.",
     ignored=r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq",
-    conv1d=False,
     names={
         "embed_tokens": "token_embedding",
         "layers.#.input_layernorm": "#.attention_norm",
@@ -92,7 +89,6 @@ _LLAMA = Family(
     norm_eps=("rms_norm_eps", 1e-6),
     activation=("hidden_act", "silu"),
     activations={"silu": "swiglu"},
-    tied=False,
     options={"positions": "rotary", "norm": "rms"},
 )
 #: What can be loaded. A new family is a row: what it has otherwise.
@@ -131,8 +127,7 @@ def config_of(config: dict) -> GPTConfig:
 
     Raises:
         ValueError: an architecture that is not in the table; a size that is
-            missing; a setting that our class does not have, or two that
-            disagree.
+            missing; a setting not of our class, or two that disagree.
         TypeError: a value of another type.
     """
     name = one_of("model_type", config.get("model_type"), FAMILIES)
@@ -196,13 +191,13 @@ def _rotation(config, context):
         rope |= table
     plain = {"rope_type": "default", "type": "default"}
     plain |= {"partial_rotary_factor": 1, "rope_theta": rope["rope_theta"]}
-    scaling = UNSCALED
+    found = {"rotary_base": rope["rope_theta"]}
     if rope.get("rope_type") == "llama3":
         given = {_SCALING[3]: context} | rope
-        scaling = tuple(given.get(name) for name in _SCALING)
+        found["rotary_scaling"] = tuple(given.get(n) for n in _SCALING)
         plain |= {n: given.get(n) for n in (*_SCALING, "rope_type")}
         plain["type"] = "llama3"
     for name, got in rope.items():
         if got is not None and got != plain.get(name):
             raise wrong(ValueError, name, got, plain.get(name, "nothing"))
-    return {"rotary_base": rope["rope_theta"], "rotary_scaling": scaling}
+    return found

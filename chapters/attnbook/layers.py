@@ -106,8 +106,7 @@ class MultiHeadAttention(nn.Module):
         d_model: width of the result, shared out among the n_heads heads.
         d_in, d_memory: widths of x (d_model) and of the memory (d_in).
         dropout: of the weights, and then of the result, in training.
-        rotary: whether queries and keys are rotated by their positions, and
-            `rotary_base` and `rotary_scaling`: as in `rotary_angles`.
+        rotary: whether to rotate queries and keys, as `rotary_angles` says.
         qkv_bias: biases for queries, keys and values, whatever `bias` says.
         n_kv_heads: heads of keys and values, each for a group of queries'
             heads; n_heads if not given.
@@ -142,10 +141,9 @@ class MultiHeadAttention(nn.Module):
         self.dropout = number("dropout", dropout, at_least=0, below=1)
         self.rotary, scaling = rotary, rotary_scaling
         self.angles = partial(rotary_angles, base=rotary_base, scaling=scaling)
-        qkv_bias = bias or qkv_bias
         d_keys = n_kv_heads * (d_model // n_heads)  # H_kv·d_k
-        self.query = nn.Linear(d_in, d_model, bias=qkv_bias)
-        self.key_value = nn.Linear(d_memory, 2 * d_keys, bias=qkv_bias)
+        self.query = nn.Linear(d_in, d_model, bias=bias or qkv_bias)
+        self.key_value = nn.Linear(d_memory, 2 * d_keys, bias=bias or qkv_bias)
         self.out = nn.Linear(d_model, d_model, bias=bias)  # W_O
 
     def project(

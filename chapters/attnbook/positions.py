@@ -42,9 +42,8 @@ def rotary_angles(
 ) -> Tensor:
     """The angle of each pair of components, p · base^(−2i / width), radians.
 
-    `scaling` is Llama 3.1's (factor, low, high, context): a pair that turns
-    less than `low` times in `context` tokens turns slower by the factor, one
-    that turns more than `high` times as before, the others in between.
+    `scaling` is Llama 3.1's (factor, low, high, context): slower by the factor
+    below `low` turns in `context` tokens, as before above `high`, or between.
 
     Shapes: positions (..., T), integers → (..., T, width / 2), float64.
     Source: Su et al. (2021), arXiv:2104.09864, equation 15.

@@ -195,32 +195,15 @@ def forgets_what_is_left_over(expected, found):
     }
 
 
-_GPT2 = {
-    "model_type": "gpt2",
-    "vocab_size": 11,
-    "n_positions": 7,
-    "n_embd": 6,
-    "n_head": 2,
-    "n_layer": 1,
-    "n_inner": None,
-    "layer_norm_epsilon": 1e-5,
-    "activation_function": "gelu_new",
-}
-_LLAMA = {
-    "model_type": "llama",
-    "vocab_size": 11,
-    "hidden_size": 8,
-    "max_position_embeddings": 7,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 4,
-    "intermediate_size": 9,
-    "hidden_act": "silu",
-    "rms_norm_eps": 1e-5,
-    "rope_theta": 10_000.0,
-    "attention_bias": False,
-    "tie_word_embeddings": False,
-}
+_GPT2 = dict(model_type="gpt2", vocab_size=11, n_positions=7, n_embd=6)
+_GPT2 |= dict(n_head=2, n_layer=1, n_inner=None, layer_norm_epsilon=1e-5)
+_GPT2 |= dict(activation_function="gelu_new")
+_LLAMA = dict(model_type="llama", vocab_size=11, hidden_size=8)
+_LLAMA |= dict(max_position_embeddings=7, num_hidden_layers=2)
+_LLAMA |= dict(num_attention_heads=4, num_key_value_heads=4)
+_LLAMA |= dict(intermediate_size=9, hidden_act="silu", rms_norm_eps=1e-5)
+_LLAMA |= dict(rope_theta=10_000.0, attention_bias=False)
+_LLAMA |= dict(tie_word_embeddings=False)
 
 
 @task(
@@ -515,42 +498,8 @@ def names_the_largest(ours, theirs, bound):
 
 
 _SIZES = dict(vocab_size=7, context=6, d_model=8, n_heads=2, n_layers=2)
-_ROTARY = dict(
-    positions="rotary",
-    norm="rms",
-    activation="swiglu",
-    bias=False,
-    tied=False,
-    n_kv_heads=1,
-)
-
-
-def _hunt(seed, plant=None, sizes=_SIZES, **other):
-    """Two models with equal parameters, one with a bug, and tokens."""
-    theirs = drawn(GPT(GPTConfig(**sizes)), seed=seed).requires_grad_(False)
-    ours = GPT(GPTConfig(**sizes | other)).double().requires_grad_(False)
-    ours.load_state_dict(theirs.state_dict())
-    if plant:
-        plant(ours)
-    return ours.eval(), theirs.eval(), ints([0, 3, 6, 2, 5], [4, 4, 1, 0, 2])
-
-
-def _untransposed(model):
-    weight = model.blocks[1].attention.out.weight
-    weight.copy_(weight.T.clone())
-
-
-def _loose_norm(model):
-    model.blocks[1].attention_norm.eps = 1e-2
-
-
-def _one_place_on(model):
-    weight = model.position_embedding.weight
-    weight.copy_(weight.roll(1, 0))
-
-
-def _a_little_more(model):
-    model.norm.bias += 5e-9
+_ROTARY = dict(positions="rotary", norm="rms", activation="swiglu")
+_ROTARY |= dict(bias=False, tied=False, n_kv_heads=1)
 
 
 class _AddsMore(TransformerBlock):
@@ -558,12 +507,26 @@ class _AddsMore(TransformerBlock):
         return super().forward(x, **options) + x / 100
 
 
-def _addition(model):
-    model.blocks[0].__class__ = _AddsMore
-
-
-def _nothing_to_hear(model):
-    model.blocks[0].attention.key_value.weight[-1] = torch.nan
+def _hunt(seed, bug="", sizes=_SIZES, **other):
+    """Two models with equal parameters, one with a bug, and tokens."""
+    theirs = drawn(GPT(GPTConfig(**sizes)), seed=seed).requires_grad_(False)
+    ours = GPT(GPTConfig(**sizes | other)).double().requires_grad_(False)
+    ours.load_state_dict(theirs.state_dict())
+    first, second = ours.blocks
+    if bug == "a matrix":
+        second.attention.out.weight.t_()
+    elif bug == "a norm":
+        second.attention_norm.eps = 1e-2
+    elif bug == "positions":
+        weight = ours.position_embedding.weight
+        weight.copy_(weight.roll(1, 0))
+    elif bug == "NaN":
+        first.attention.key_value.weight[-1] = torch.nan
+    elif bug == "a small one":
+        ours.norm.bias += 5e-9
+    elif bug == "an addition":
+        first.__class__ = _AddsMore
+    return ours.eval(), theirs.eval(), ints([0, 3, 6, 2, 5], [4, 4, 1, 0, 2])
 
 
 def _outputs(model, tokens):
@@ -589,14 +552,14 @@ def _outputs(model, tokens):
 @task(
     against="the outputs of all modules",
     cases=lambda: {
-        "a matrix": _hunt(1, _untransposed),
-        "a norm": _hunt(2, _loose_norm),
+        "a matrix": _hunt(1, "a matrix"),
+        "a norm": _hunt(2, "a norm"),
         "between two matrices": _hunt(3, activation="gelu"),
-        "the positions": _hunt(4, _one_place_on),
+        "the positions": _hunt(4, "positions"),
         "no bug": _hunt(5),
-        "a small one": _hunt(8, _a_little_more),
-        "an addition": _hunt(9, _addition),
-        "NaN": _hunt(6, _nothing_to_hear),
+        "NaN": _hunt(6, "NaN"),
+        "a small one": _hunt(8, "a small one"),
+        "an addition": _hunt(9, "an addition"),
         "a Llama's rotation": _hunt(
             7, sizes=_SIZES | _ROTARY, rotary_base=100.0
         ),
