@@ -37,7 +37,7 @@ first=$$?; cat _build/beside.txt; exit $$((first || second))
 endef
 
 .PHONY: help install book pdf check quick test test-site scores outputs \
-	model bench repository clean
+	model real-model bench repository clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' \
@@ -99,6 +99,11 @@ outputs: $(INSTALLED) ## run chapters and store their outputs (CHAPTER=04)
 model: $(INSTALLED) ## train the book's language model again
 	env -u ATTNBOOK_QUIET OMP_NUM_THREADS=1 PYTHONPATH=chapters $(BIN)/python \
 		tools/town_model.py chapters/attnbook/data/town.safetensors
+
+real-model: $(INSTALLED) ## fetch GPT-2, compare it, fill its place in chapter 16
+	env -u ATTNBOOK_OFFLINE PYTHONPATH=chapters $(BIN)/python \
+		tools/real_model.py
+	$(BIN)/python tools/outputs.py 16
 
 bench: $(INSTALLED) ## measure the speed beside other libraries (ROUNDS=5)
 	$(BIN)/python benchmarks/speed.py $(if $(ROUNDS),--rounds $(ROUNDS))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from attnbook.attention import check_heads
 from attnbook.cache import KVCache, LayerCache
-from attnbook.config import check_fields, option, whole
+from attnbook.config import check_fields, number, option, whole
 from attnbook.feed_forward import FEED_FORWARDS
 from attnbook.layers import TransformerBlock
 from attnbook.norms import NORMS, make_norm
@@ -43,18 +43,25 @@ class GPTConfig:
     norm: str = option("layer", "kind of norm", choices=NORMS)
     norm_eps: float = option(1e-5, "added inside the norms' root", at_least=0)
     rotary_base: float = option(10_000.0, "base of rotation", at_least=1)
+    rotary_scaling: tuple[float, float, float, float] = option(
+        (1, 1, 4, 8192), "Llama 3.1's factor, low, high, context", above=0
+    )
+    qkv_bias: bool = option(False, "biases in queries, keys, values anyhow")
     tied: bool = option(True, "the token embedding as the output head")
 
     def __post_init__(self) -> None:
         check_fields(self)
         heads = self.n_heads
         check_heads(self.d_model, heads, self.n_kv_heads or heads)
+        _, low, high, _ = self.rotary_scaling
+        number("rotary_scaling's high", high, above=low)
 
     def parameter_count(self) -> int:
         """How many numbers a `GPT` of these sizes learns, by formula."""
         d, b = self.d_model, int(self.bias)
         shared = d * (self.n_kv_heads or self.n_heads) // self.n_heads
-        attention = (2 * d + 2 * shared) * (d + b)  # query, key_value, out
+        qkv = (d + 2 * shared) * (d + max(b, self.qkv_bias))
+        attention = qkv + d * (d + b)
         gated = self.activation == "swiglu"
         d_ff = self.d_ff or (round(8 * d / 3) if gated else 4 * d)
         feed_forward = (2 if gated else 1) * d_ff * (d + b) + d * (d_ff + b)
@@ -92,6 +99,8 @@ class GPT(nn.Module):
                 dropout=config.dropout,
                 rotary=config.positions == "rotary",
                 rotary_base=config.rotary_base,
+                rotary_scaling=config.rotary_scaling,
+                qkv_bias=config.qkv_bias,
                 n_kv_heads=config.n_kv_heads,
             )
             for _ in range(config.n_layers)

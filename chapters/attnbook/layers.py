@@ -28,7 +28,7 @@ from attnbook.config import check_sizes, number, one_of
 from attnbook.feed_forward import FEED_FORWARDS
 from attnbook.masks import check_mask, merge_causal
 from attnbook.norms import make_norm
-from attnbook.positions import rotary_angles, rotate
+from attnbook.positions import UNSCALED, rotary_angles, rotate
 from attnbook.shapes import check_tokens, expect
 
 
@@ -106,7 +106,8 @@ class MultiHeadAttention(nn.Module):
         d_model: width of the result, shared out among the n_heads heads.
         d_in, d_memory: widths of x (d_model) and of the memory (d_in).
         dropout: of the weights, and then of the result, in training.
-        rotary: whether queries and keys are rotated by their positions.
+        rotary: whether to rotate queries and keys, as `rotary_angles` says.
+        qkv_bias: biases for queries, keys and values, whatever `bias` says.
         n_kv_heads: heads of keys and values, each for a group of queries'
             heads; n_heads if not given.
 
@@ -126,7 +127,9 @@ class MultiHeadAttention(nn.Module):
         dropout: float = 0.0,
         rotary: bool = False,
         rotary_base: float = 10_000.0,
+        rotary_scaling: tuple[float, float, float, float] = UNSCALED,
         n_kv_heads: int | None = None,
+        qkv_bias: bool = False,
     ) -> None:
         super().__init__()
         d_in = d_model if d_in is None else d_in
@@ -136,10 +139,11 @@ class MultiHeadAttention(nn.Module):
         check_heads(d_model, n_heads, n_kv_heads)
         self.n_heads, self.n_kv_heads = n_heads, n_kv_heads
         self.dropout = number("dropout", dropout, at_least=0, below=1)
-        self.rotary, self.rotary_base = rotary, rotary_base
+        self.rotary, scaling = rotary, rotary_scaling
+        self.angles = partial(rotary_angles, base=rotary_base, scaling=scaling)
         d_keys = n_kv_heads * (d_model // n_heads)  # H_kv·d_k
-        self.query = nn.Linear(d_in, d_model, bias=bias)
-        self.key_value = nn.Linear(d_memory, 2 * d_keys, bias=bias)
+        self.query = nn.Linear(d_in, d_model, bias=bias or qkv_bias)
+        self.key_value = nn.Linear(d_memory, 2 * d_keys, bias=bias or qkv_bias)
         self.out = nn.Linear(d_model, d_model, bias=bias)  # W_O
 
     def project(
@@ -172,7 +176,7 @@ class MultiHeadAttention(nn.Module):
             if positions is None:
                 positions = torch.arange(x.shape[-2], device=x.device)
             at = positions[..., None, :]  # the same for every head
-            angles = rotary_angles(at, q.shape[-1], base=self.rotary_base)
+            angles = self.angles(at, q.shape[-1])
             q, k = rotate(q, angles), rotate(k, angles)
         return (q, k, v) if cache is None else (q, *cache.extend(k, v))
 
@@ -256,7 +260,7 @@ class TransformerBlock(nn.Module):
         norm_first: pre-norm (GPT-2) or post-norm (the first transformer).
         cross: whether a cross-attention to a memory stands between the two.
         activation, norm: names in `FEED_FORWARDS` and `NORMS`.
-        self_attention: `rotary`, `rotary_base`, `n_kv_heads` for it alone.
+        self_attention: for it alone, `rotary`, `n_kv_heads`, `qkv_bias`.
 
     Shapes: x (..., T, d_model), memory (..., S, d_model) → as x.
     Source: Vaswani et al. (2017), arXiv:1706.03762, figure 1; Xiong et al.

@@ -16,6 +16,8 @@ from attnbook.shapes import expect
 #: The two layouts of rotary pairs: components i and i + d/2 ("half", as in
 #: GPT-NeoX and Llama), or 2i and 2i + 1 ("interleaved", as in the paper).
 LAYOUTS = ("half", "interleaved")
+#: The `scaling` of a rotation that is as it was first published.
+UNSCALED = (1.0, 1.0, 4.0, 8192.0)
 
 
 def sinusoidal(
@@ -32,9 +34,16 @@ def sinusoidal(
 
 
 def rotary_angles(
-    positions: Tensor, width: int, *, base: float = 10_000.0
+    positions: Tensor,
+    width: int,
+    *,
+    base: float = 10_000.0,
+    scaling: tuple[float, float, float, float] = UNSCALED,
 ) -> Tensor:
     """The angle of each pair of components, p · base^(−2i / width), radians.
+
+    `scaling` is Llama 3.1's (factor, low, high, context): slower by the factor
+    below `low` turns in `context` tokens, as before above `high`, or between.
 
     Shapes: positions (..., T), integers → (..., T, width / 2), float64.
     Source: Su et al. (2021), arXiv:2104.09864, equation 15.
@@ -43,7 +52,13 @@ def rotary_angles(
     _check_even(width)
     number("base", base, at_least=1)
     pair = torch.arange(0, width, 2, device=positions.device)  # 2i
-    return positions[..., None] * base ** (-pair.double() / width)
+    speed = base ** (-pair.double() / width)  # radians a token
+    factor, low, high, context = scaling
+    if factor != 1:
+        turns = speed * context / (2 * torch.pi)
+        kept = ((turns - low) / (high - low)).clamp(0, 1)
+        speed = speed * (kept + (1 - kept) / factor)
+    return positions[..., None] * speed
 
 
 def rotate(x: Tensor, angles: Tensor, *, layout: str = "half") -> Tensor:

@@ -80,11 +80,8 @@ def rename(
 ) -> dict[str, Tensor]:
     """Their tensors under our names, the way round that ours have.
 
-    GPT-2's matrices are those of a `Conv1D`, which computes x W + b: they
-    lie (inputs, outputs). A `Linear` computes x Wᵀ + b, so its matrix lies
-    (outputs, inputs), and each is transposed here. `c_attn` holds queries,
-    keys and values side by side, our `query` the first and `key_value` the
-    other two. Llama has a matrix for each of the three.
+    A `Conv1D` of GPT-2 computes x W + b, so its matrix is transposed for our
+    `Linear`. What holds queries, keys and values side by side is cut.
 
     The prefix "transformer." or "model." may be missing; `where` is what
     messages call the place of the tensors. Where nothing has to be stacked,
@@ -130,8 +127,8 @@ def _check(tensors, matches, where):
     extra = [name for name in tensors if name not in expected]
     if missing:
         first, (_, ours, shape, _) = missing[0], expected[missing[0]]
-        like = [n for n in extra if tuple(tensors[n].shape) == shape]
-        like = [n for n in like[:300] if len(n) < 200]  # it takes its time
+        like = [n for n in extra if tensors[n].shape == shape][:300]
+        like = [n for n in like if len(n) < 200]  # it takes its time
         got = "no other tensor of that shape"
         for name in difflib.get_close_matches(first, like, n=1, cutoff=0):
             got = f"{shown(name)[1:-1]} of that shape, perhaps renamed from it"

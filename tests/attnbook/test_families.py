@@ -1,19 +1,27 @@
 """Configurations of others: read as what they mean, or refused by name."""
 
 import math
+import random
 
 import pytest
 import theirs
+import torch
 from transformers import GPT2Config
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from attnbook.families import SIZES, config_of
+from attnbook.families import FAMILIES, SIZES, config_of
 from attnbook.gpt import GPTConfig
+from attnbook.positions import rotary_angles
+from attnbook.pretrained import load
+from attnbook.teach.proof import agrees
 
 SMALL = {
     name: {"model_type": name, "vocab_size": theirs.VOCABULARY} | sizes
     for name, sizes in theirs.SMALL.items()
 }
 DEFAULT = {"type": "default"}
+LLAMA3 = {"rope_type": "llama3", "factor": 3.0, "low_freq_factor": 1.0}
+LLAMA3 |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 30}
 LINEAR = {"rope_theta": 5e5, "rope_type": "linear", "factor": 2.0}
 
 #: A family, what is changed, and what the message must name.
@@ -52,13 +60,19 @@ REFUSED = [
     ("llama", {"rope_parameters": [1]}, "rope_parameters"),
     ("llama", {"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "type"),
     ("llama", {"rope_scaling": {"factor": 4.0}}, "factor"),
+    ("llama", {"rope_scaling": LLAMA3 | {"factor": None}}, "rotary_scaling"),
+    ("llama", {"rope_scaling": LLAMA3 | {"low_freq_factor": 9}}, "high"),
+    ("llama", {"rope_scaling": LLAMA3 | {"beta_fast": 9}}, "beta_fast"),
+    ("mistral", {"max_position_embeddings": 5000}, "sliding_window"),
+    ("qwen2", {"use_sliding_window": True, "sliding_window": 9}, "sliding_w"),
+    ("qwen2", {"layer_types": ["sliding_attention"] * 2}, "layer_types"),
     ("llama", {"rope_scaling": {"partial_rotary_factor": 0.5}}, "partial_rot"),
     ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
     ("llama", {"rope_parameters": {"rope_theta": 0.5}}, "rotary_base"),
     (
         "llama",
         {"rope_parameters": LINEAR, "rope_scaling": DEFAULT},
-        "two name",
+        "rope_parameters and rope_scaling",
     ),
 ]
 
@@ -102,6 +116,41 @@ def test_what_a_file_does_not_say_is_their_default(name):
     full = theirs.their_config(name).to_dict()
     assert config_of(SMALL[name]) == config_of(full)
     assert full.keys() > SMALL[name].keys()
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("name", FAMILIES)
+@torch.no_grad()
+def test_a_row_of_the_table_is_transformers_model(tmp_path, name, seed):
+    """Of random sizes, with rotations and epsilons of their own."""
+    of = random.Random(seed)
+    heads, shared, depth = of.choice([2, 3]), of.choice([1, 2]), seed % 3 + 1
+    eps, rope = of.choice([1e-6, 0.1]), [LLAMA3, DEFAULT][seed % 2]
+    changes = dict(n_head=heads, n_embd=7 * heads, n_layer=depth)
+    changes |= dict(n_inner=of.choice([None, 19]), layer_norm_epsilon=eps)
+    if name != "gpt2":
+        changes = dict(num_key_value_heads=heads, hidden_size=12 * heads)
+        changes |= dict(num_attention_heads=heads * shared, rms_norm_eps=eps)
+        changes |= dict(num_hidden_layers=depth, intermediate_size=19)
+        changes |= dict(rope_parameters=rope | {"rope_theta": 90.0})
+    model = theirs.their_model(name, **changes)
+    model.save_pretrained(tmp_path)
+    ours, tokens = load(tmp_path), theirs.tokens_of(2, 24)
+    assert ours.config.parameter_count() == model.num_parameters()
+    agrees(ours(tokens), model(tokens).logits, name="theirs", within=1e-4)
+
+
+def test_llama_3s_rotation_is_transformers():
+    rope = LLAMA3 | {"rope_theta": 500.0}
+    config = theirs.their_config("llama", rope_parameters=rope, head_dim=64)
+    expected, _ = ROPE_INIT_FUNCTIONS["llama3"](config)
+    one, options = torch.tensor([1]), {"scaling": (3, 1, 4, 30)}
+    agrees(
+        rotary_angles(one, 64, base=500.0, **options)[0],
+        expected,
+        name="theirs",
+        within=1e-6,
+    )
 
 
 def test_the_published_sizes_are_the_defaults():

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from bs4 import BeautifulSoup
 from notebooks import CHAPTERS
+from transformers import GPT2Config, GPT2Model
 
 from attnbook.attention import merge_heads, scaled_dot_product_attention
 from attnbook.feed_forward import FeedForward
@@ -157,6 +158,23 @@ def gpt():
     y = model.blocks[0](x, causal=True)
     seen = {"normed": model.norm(y), "logits": model(tokens), "table": table}
     return dict(B=2, T=5, d=12, V=7), seen | dict(tokens=tokens, x=x, y=y)
+
+
+def loading():
+    config = GPTConfig(11, 7, 12, 3, 1)
+    ours = {
+        part.split(".")[-2]: tensor
+        for part, tensor in GPT(config).state_dict().items()
+        if part.endswith("weight")
+    }
+    sizes = dict(vocab_size=11, n_positions=7, n_embd=12, n_head=3, n_layer=1)
+    theirs = {
+        name.replace(".c_proj", "_c_proj").split(".")[-2]: tensor
+        for name, tensor in GPT2Model(GPT2Config(**sizes)).named_parameters()
+        if name.endswith("weight")
+    }
+    mask = torch.ones(1, 1, 7, 7)
+    return {"V": 11, "C": 7, "d": 12}, ours | theirs | {"mask": mask}
 
 
 @pytest.mark.parametrize("name", DRAWINGS)

@@ -2,12 +2,7 @@
 
 import torch
 from torch import nn
-from transformers import (
-    GPT2Config,
-    GPT2LMHeadModel,
-    LlamaConfig,
-    LlamaForCausalLM,
-)
+from transformers import AutoConfig, AutoModelForCausalLM
 
 VOCABULARY = 37
 #: Sizes, under the names that a file has.
@@ -22,22 +17,20 @@ SMALL = {
         "max_position_embeddings": 64,
     },
 }
-KINDS = {
-    "gpt2": (GPT2Config, GPT2LMHeadModel),
-    "llama": (LlamaConfig, LlamaForCausalLM),
-}
+SMALL |= dict.fromkeys(("mistral", "qwen2"), SMALL["llama"])
 
 
 def their_config(family, **changes):
     """A small configuration of theirs, with what is changed in it."""
     own = {"vocab_size": VOCABULARY, "bos_token_id": 0, "eos_token_id": 0}
-    return KINDS[family][0](**own | SMALL[family] | changes)
+    return AutoConfig.for_model(family, **own | SMALL[family] | changes)
 
 
 def their_model(family, *, std=0.3, **changes):
     """A random model of theirs, in which nothing is 0 or 1."""
     torch.manual_seed(len(changes))
-    theirs = KINDS[family][1](their_config(family, **changes))
+    config = their_config(family, **changes)
+    theirs = AutoModelForCausalLM.from_config(config)
     for name, parameter in theirs.named_parameters():
         # About 1 is what a norm multiplies by.
         scale = parameter.ndim == 1 and name.endswith("weight")

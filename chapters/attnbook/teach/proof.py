@@ -448,7 +448,7 @@ def _type_difference(ours, theirs) -> Difference:
 
 def _describe(x) -> str:
     if x is None:
-        return "None (was a return forgotten?)"
+        return "None"
     if isinstance(x, (tuple, list)):
         return f"a {type(x).__name__} of {len(x)}"
     if isinstance(x, Mapping):

@@ -247,6 +247,7 @@ def judge(
         return Verdict("error", message, error=mine.error, short=short)
     expected, received = _apart(right.result, mine.result)
     found = outcome_difference(mine, right, **options)
+    forgot = mine.result is None and all(w.result is not None for w in wanted)
     lines = [
         f"{task.name}: not right yet.",
         fill(f"wanted: {task.wanted}", "  "),
@@ -254,6 +255,7 @@ def judge(
         fill(f"expected {expected}", "  "),
         fill(f"got {received}", "  "),
         fill(found.message, "  "),
+        *["  was a return forgotten?"] * forgot,
     ]
     both = f"expected {expected}; got {received}"
     short = f"{case.label}: {both if len(both) < 90 else found.message}"

@@ -257,3 +257,10 @@ def test_values_are_brief():
     assert brief({"a": torch.zeros(5, 5)}) == "{'a': a tensor of shape (5, 5)}"
     assert brief([0.123456789, "left"]) == "[0.123456789, 'left']"
     assert brief(0.123456789) == "0.123457"
+
+
+def test_a_forgotten_return_is_named_where_none_is_no_answer():
+    words = "was a return forgotten?"
+    for name, asked in (("softmax", True), ("find_first", False)):
+        message = judge(lambda *given: None, all_tasks()[name]).message
+        assert (words in message) == asked

@@ -68,7 +68,7 @@ def test_the_sentence_says_what_was_tried(capsys):
         ({"a": X}, {"b": X}, "type", "keys ['a']"),
         ((1.0, {"k": 2.0}), (1.0, {"k": 3.0}), "value", "part 1: entry 'k': "),
         ("left", "right", "type", "str 'left'"),
-        (None, X, "type", "was a return forgotten?"),
+        (None, X, "type", "ours is None"),
     ],
 )
 def test_differences_are_found(ours, theirs, kind, words):

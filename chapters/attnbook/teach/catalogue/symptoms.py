@@ -113,6 +113,7 @@ SYMPTOMS = {
         takes_neighbours_for_pairs counts_the_heads_from_zero
         shares_one_norm norms_first_where_the_text_says_last
         transposes_only_what_does_not_fit leaves_the_square_ones
+        looks_for_the_prefix
         looks_at_common_names_alone forgets_what_is_left_over
         keeps_the_books_epsilon cuts_head_by_head reorders_across_heads
         memory_without_its_norm stacks_them_as_they_are
