@@ -120,7 +120,7 @@ def test_a_chapter_alone_fetches_the_helper_and_gives_its_numbers(
     python, repository, tmp_path
 ):
     """The set-up cell is the same everywhere, as test_notebooks sees to."""
-    path = chapter_file(14)
+    path = chapter_file(6)
     notebook = read(path)
     for cell in notebook.cells:
         if "setup" in tags(cell):
