@@ -36,7 +36,10 @@ def drawing(name: str) -> None:
     )
     # No words besides those that are seen: a search would mark them, too.
     svg = re.sub(r"(?s)<(title|desc).*?</\1>\n?", "", svg)
-    label = f'aria-label="{title}. {text}" style="{_STYLES["svg"]}"'
+    width = int(re.search(r'viewBox="\S+ \S+ (\d+)', svg)[1])
+    # A narrow drawing fits a phone; a wide one scrolls sideways there.
+    style = _STYLES["svg"].format(*(280, width) if width < 480 else (480, 700))
+    label = f'aria-label="{title}. {text}" style="{style}"'
     svg = re.sub(r'aria-labelledby="[^"]*"', label, svg)
     svg = re.sub(r'class="([^"]*)"', lambda m: _styled(m[1], name), svg)
     svg = svg.replace(">", f">\n<defs>{_TIP.format(name)}</defs>", 1)
@@ -54,9 +57,9 @@ def _styled(classes: str, name: str) -> str:
 
 _ONE_HEAD = "fill: {0}; fill-opacity: .22; stroke: {0}; stroke-width: 1.6"
 
-#: What the classes of a drawing mean; "svg" is the whole.
+#: What the classes of a drawing mean; "svg" is the whole, of two widths.
 _STYLES = {
-    "svg": "display: block; width: 100%; min-width: 480px; max-width: 700px; "
+    "svg": "display: block; width: 100%; min-width: {}px; max-width: {}px; "
     "margin: auto; font: 14px sans-serif; fill: currentColor; "
     "text-anchor: middle",
     "left": "text-anchor: start",
