@@ -283,7 +283,7 @@ _FOUR, _GAP = f64([1, 2], [3, 4]), f64([1, 2], [torch.nan, 4])
         "one of four larger by 1.5e-9": (f64([1, 2], [3 + 1.5e-9, 4]), _FOUR),
         "larger by 1e-8, at 1000": (f64([1000 + 1e-8]), f64([1000])),
         "one row against the same row twice": (_FOUR[:1], _FOUR[[0, 0]]),
-        "ones, in another shape": (torch.ones(2, 2), torch.ones(2, 1, 2)),
+        "ones, in another shape": (f64([[1, 1]]), f64([[1], [1]])),
     },
 )
 def looks_right(ours, reference):
