@@ -95,6 +95,7 @@ def test_what_an_exercise_does_without_is_refused():
     for name, fn in {
         "attention_scores": lambda q, k: q @ k.mT,
         "attention_in_blocks": lambda q, k, v, block: fused(q, k, v),
+        "layer_norm": lambda x: torch.nn.functional.layer_norm(x, x.shape),
     }.items():
         assert "exercise does without" in judge(fn, TASKS[name]).message
 
