@@ -24,6 +24,7 @@ from bs4 import BeautifulSoup, Tag
 from build import HTML, ROOT
 from pikepdf import Name, ObjectStreamMode, Pdf
 from playwright.sync_api import Browser, Page
+from repository import is_placeholder
 
 PDF = ROOT / "_build" / "averages-to-attention.pdf"
 STYLES = Path(__file__).with_suffix(".css")
@@ -169,14 +170,14 @@ def page_number(target: str) -> str:
 
 
 def title_page(config: dict, motto: str) -> str:
-    repository = config["repository"]
+    url, branch = (config["repository"][key] for key in ("url", "branch"))
+    place = "" if is_placeholder(url) else f' of <a href="{url}">{url}</a>'
     return f"""
 <section class="title-page">
   <img src="_static/logo-light.svg" alt="">
   <p class="title">{escape(config["title"])}</p>
   <p class="motto">{escape(motto)}</p>
-  <p class="imprint">Release {repository["branch"].removeprefix("v")} of
-  <a href="{repository["url"]}">{repository["url"]}</a>, where every chapter
+  <p class="imprint">Release {branch.removeprefix("v")}{place}. Every chapter
   is a notebook that runs. Here the solutions of the exercises stand at the
   end, and folded code, which draws figures, is left out.</p>
   <p class="imprint">{config["html"]["extra_footer"]}</p>

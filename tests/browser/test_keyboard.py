@@ -16,7 +16,6 @@ STOPS = {
     "sidebar's button": ".primary-toggle",
     "menus": ".article-header-buttons .dropdown-toggle",
     "theme switch": ".theme-switch-button",
-    "badge": 'article a[href*="colab.research"]',
     "hidden code": "details.hide > summary",
     "copy button": ".copybtn",
     "solution": "details:not([class]) > summary",
@@ -71,7 +70,7 @@ def test_code_is_copied(visit):
 
 def test_a_menu_opens_and_closes(visit):
     page = visit(CHAPTER)
-    button = page.get_by_role("button", name="Launch interactive content")
+    button = page.get_by_role("button", name="Download this page")
     button.press("Enter")
     page.locator(".dropdown-menu.show").wait_for()
     press(page, "ArrowDown")

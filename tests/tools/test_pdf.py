@@ -5,7 +5,7 @@ import pdf
 import pytest
 from pikepdf import Pdf
 
-URL = "https://github.com/OWNER/a-book"
+URL = "https://github.com/someone/a-book"
 CONFIG = {
     "title": "A book & more",
     "author": "its authors",
