@@ -113,12 +113,6 @@ def _warped(logits, name, option):
     return warper(None, rows).reshape(logits.shape)
 
 
-def _shares(row):
-    top = max(row)
-    parts = [math.exp(z - top) for z in row]
-    return [part / math.fsum(parts) for part in parts]
-
-
 @task(
     against="transformers' TopKLogitsWarper",
     home="generate.keep_top_k",
@@ -424,7 +418,10 @@ def takes_the_last_column(logits, lengths):
         "k cuts": (f64([2.0, 0.0, 1.0]), ints(2), 1.0, 2),
         "four tokens": (randn(4, 6, seed=16), ints(2, 0, 5, 3), 0.7, 6),
         "a token that was cut": (f64([2.0, 0.0, 1.0]), ints(1), 0.5, 2),
+        "two rows": (f64([2, 0, 1], [9, 5, 7]), ints(2, 0), 1.5, 2),
+        "very unlikely": (f64([0.0, 500.0], [500.0, 0.0]), ints(0, 1), 1.0, 2),
     },
+    within=1e-6,
 )
 def chance_of_text(logits, tokens, temperature, k):
     """log of the probability with which a sampler draws these tokens (T,): the
@@ -432,11 +429,12 @@ def chance_of_text(logits, tokens, temperature, k):
     the sum of the logs; −∞ if a token was cut"""
     total = 0.0
     for row, token in zip(logits.tolist(), tokens.tolist()):
-        least = sorted(row)[-k]
-        shares = _shares(
-            [z / temperature if z >= least else -math.inf for z in row]
-        )
-        total += math.log(shares[token]) if shares[token] else -math.inf
+        if row[token] < (least := sorted(row)[-k]):
+            return torch.tensor(-math.inf, dtype=logits.dtype)
+        gaps = [(z - row[token]) / temperature for z in row if z >= least]
+        most = max(gaps)
+        parts = math.fsum(math.exp(gap - most) for gap in gaps)
+        total -= most + math.log(parts)
     return torch.tensor(total, dtype=logits.dtype)
 
 
