@@ -191,7 +191,7 @@ def pages_of(site):
         page
         for page in site.rglob("*.html")
         if not page.relative_to(site).parts[0].startswith("_")
-        and b"<body" in page.read_bytes()
+        and b'http-equiv="refresh"' not in page.read_bytes()
     )
 
 

@@ -37,9 +37,11 @@ def pages(toc: dict) -> list[str]:
 
 
 def shown(html: Path) -> list[Path]:
-    """The pages of a site; an old address, which leads on, has no body."""
+    """The pages of a site, without old addresses, which lead on."""
     return sorted(
-        page for page in html.glob("*.html") if b"<body" in page.read_bytes()
+        page
+        for page in html.glob("*.html")
+        if b'http-equiv="refresh"' not in page.read_bytes()
     )
 
 
