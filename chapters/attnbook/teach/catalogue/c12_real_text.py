@@ -37,7 +37,8 @@ def learn_merges(data, n_merges):
 @task(
     against="the library tokenizers",
     cases={
-        "first on the right": (b"abcbc", [(98, 99), (97, 98)]),
+        "first on the right": (b"ababc", [(98, 99), (97, 98)]),
+        "three alike": (b"aaa", [(97, 97)]),
         "no byte": (b"", [(97, 98)]),
         "bytes that are no text": (_CUT, learn_merges(3 * _CUT, 5)),
         "two sentences": (_TEXT, learn_merges(_TEXT, 20)),
@@ -56,8 +57,7 @@ def encode_bytes(data, merges):
 @encode_bytes.mistake("ztxz16/fastllm #715, joshcarp/llm.go #2")
 def merges_from_left_to_right(data, merges):
     """Decoded it is the same text, and yet a trained model is worse on it.
-    cause: The first pair of the text that can be merged is merged. The model
-    was trained on ids merged in the order of training.
+    cause: It merges the first pair in the text, not the first one learned.
     fix: Make the merges in the order in which they were learned.
     hint: Of two pairs that could be merged, which was learned first?"""
     ids = data.decode("latin-1")
@@ -93,7 +93,7 @@ def leaves_the_nats(loss, n_tokens, text):
     against="Python's incremental decoder",
     cases={
         "a boat in four parts": ([b"a ", b"\xf0", b"\x9f", b"\x9b", b"\xb6"],),
-        "cut twice": ([b"caf\xc3", b"\xa9 \xf0\x9f", b"\x9b\xb6!", b"\xc3"],),
+        "cut twice": ([b"caf\xc3", b"\xa9 \xf0\x9f", b"\x9b\xb6", b"!"],),
     },
 )
 def text_as_it_comes(parts):
