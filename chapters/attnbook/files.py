@@ -1,8 +1,4 @@
-"""Files, read and written safely: nothing that is read is ever run.
-
-What is written is there whole or not at all. Whatever is wrong with what is
-read is one `ValueError`, or `FileNotFoundError` if it is not there.
-"""
+"""Files, written whole or not at all; nothing that is read is ever run."""
 
 import json
 import os

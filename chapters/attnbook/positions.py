@@ -69,8 +69,7 @@ def rotate(x: Tensor, angles: Tensor, *, layout: str = "half") -> Tensor:
     Source: Su et al. (2021), arXiv:2104.09864, equation 34.
     """
     one_of("layout", layout, LAYOUTS)
-    if not isinstance(x, Tensor) or not x.is_floating_point() or not x.ndim:
-        expect("float", x=(x, "... d"))
+    expect("float", x=(x, "... d"))
     pairs = x.shape[-1] // 2
     shapes = dict(x=(x, "... d"), angles=(angles, "... pairs"))
     expect(**shapes, d=2 * pairs, pairs=pairs)
@@ -83,10 +82,7 @@ def rotate(x: Tensor, angles: Tensor, *, layout: str = "half") -> Tensor:
 
 
 def half_order(width: int) -> Tensor:
-    """The permutation from the interleaved layout to the half one.
-
-    ``x[..., half_order(d)]`` brings the even components of x to the front.
-    """
+    """The permutation from the interleaved layout to the half one: 0, 2, …"""
     _check_even(width)
     return torch.arange(width).view(-1, 2).T.flatten()
 

@@ -1,8 +1,7 @@
 """Finished models in files: GPT-2's and Llama's checkpoints, and the book's.
 
 A published checkpoint is a folder: `config.json` says the sizes, safetensors
-files hold the tensors. `rename` makes theirs ours, and there is no model
-before every tensor is there in the right shape.
+files hold the tensors. There is no model before every one of them fits.
 """
 
 from __future__ import annotations
@@ -78,14 +77,10 @@ def rename(
     *,
     where: object = "the checkpoint",
 ) -> dict[str, Tensor]:
-    """Their tensors under our names, the way round that ours have.
-
-    A `Conv1D` of GPT-2 computes x W + b, so its matrix is transposed for our
-    `Linear`. What holds queries, keys and values side by side is cut.
+    """Their tensors under our names: transposed, cut or stacked as ours are.
 
     The prefix "transformer." or "model." may be missing; `where` is what
-    messages call the place of the tensors. Where nothing has to be stacked,
-    what comes back are views.
+    messages call the file. What need not be stacked comes back as views.
 
     Raises:
         ValueError: a tensor that is missing, does not belong there or has
@@ -162,8 +157,7 @@ def _check(tensors, matches, where):
 def load(name_or_path: str | Path) -> GPT:
     """A GPT with published weights, in evaluation mode.
 
-    The numbers are of the type that they have in the file. All is checked
-    before the model is made.
+    The numbers are of the type that they have in the file.
 
     The name is a folder's, as transformers' `save_pretrained` writes it and
     `hf download` fetches it; or one on the hub, such as "gpt2" (of `SIZES`)
@@ -240,10 +234,7 @@ def save_model(
     *,
     about: dict | None = None,
 ) -> None:
-    """Write a model into one file, in float32, whole or not at all.
-
-    `about` is what else the file is to say of itself, for JSON.
-    """
+    """Write a model in float32, and what is said `about` it, into a file."""
     tensors = {f"model.{n}": t.float() for n, t in model.state_dict().items()}
     words = None if vocabulary is None else list(vocabulary)
     described = {"config": asdict(model.config), "vocabulary": words}

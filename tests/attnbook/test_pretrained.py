@@ -6,7 +6,6 @@
 import copy
 import difflib
 import json
-import math
 import pickle
 import shutil
 from dataclasses import replace
@@ -41,7 +40,6 @@ CONFIGS = {
     "llama": {},
     "llama, all share": {"num_key_value_heads": 1, "hidden_size": 40},
     "llama, none share": {"num_key_value_heads": 4, "num_hidden_layers": 3},
-    "llama, six heads": {"num_attention_heads": 6, "num_key_value_heads": 3},
     "llama, tied": {"tie_word_embeddings": True, "num_key_value_heads": None},
     "llama, eps": {"rms_norm_eps": 0.1},
     "llama, base": {"rope_parameters": THETA},
@@ -111,22 +109,6 @@ def test_logits_agree_with_the_cache(pair, chunks, kept):
     agrees(torch.cat(parts, 1)[real], expected, name="theirs", within=bound)
 
 
-@torch.inference_mode()
-def test_greedy_tokens_are_those_of_generate(both):
-    ours, theirs = both
-    tokens, real = tokens_of(3, 8), padding_mask([8, 5, 1], side="left")
-    options = {"attention_mask": real.long(), "pad_token_id": 0}
-    options |= {"do_sample": False, "max_new_tokens": 12}
-    expected = theirs.generate(tokens, **options)[:, 8:]
-    assert expected.shape == (3, 12) and expected.unique().numel() > 3
-    cache, found = ours.new_cache(3), []
-    for _ in range(12):
-        logits = ours(tokens, real=real, cache=cache, last=True)
-        tokens, real = logits.argmax(-1), None
-        found.append(tokens)
-    assert torch.equal(torch.cat(found, 1), expected)
-
-
 def gradients(model, loss):
     names, parameters = zip(*model.named_parameters())
     return dict(zip(names, torch.autograd.grad(loss, parameters)))
@@ -144,25 +126,22 @@ def test_gradients_agree(both):
     assert all(weight.is_contiguous() for weight in ours.parameters())
 
 
-@pytest.mark.parametrize(
-    "name, layers, width, heads, count",
-    [
-        ("gpt2", 12, 768, 12, 124_439_808),
-        ("gpt2-medium", 24, 1024, 16, 354_823_168),
-        ("gpt2-large", 36, 1280, 20, 774_030_080),
-        ("gpt2-xl", 48, 1600, 25, 1_557_611_200),
-    ],
-)
-def test_the_sizes_agree(tmp_path, name, layers, width, heads, count):
+COUNTS = 124_439_808, 354_823_168, 774_030_080, 1_557_611_200
+
+
+@pytest.mark.parametrize("name, count", zip(SIZES, COUNTS))
+def test_the_sizes_agree(tmp_path, name, count):
     """In counts; in values with heads of four, from shards."""
     ours = SIZES[name]
-    config = GPT2Config(n_embd=width, n_layer=layers, n_head=heads)
+    assert ours == GPTConfig() or name != "gpt2"
+    sizes = {"n_layer": ours.n_layers, "n_head": ours.n_heads}
+    config = GPT2Config(n_embd=64 * ours.n_heads, **sizes)
     assert config_of(config.to_dict()) == ours
     with torch.device("meta"):
         theirs = GPT2LMHeadModel(config)
     assert sum(p.numel() for p in theirs.parameters()) == count
     assert ours.parameter_count() == count
-    sizes = {"n_layer": layers, "n_head": heads, "n_embd": 4 * heads}
+    sizes["n_embd"] = 4 * ours.n_heads
     check(tmp_path, saved(tmp_path, shards="1MB", std=0.2, **sizes))
 
 
@@ -201,9 +180,8 @@ def change(folder, changes):
 FAMILY = pytest.mark.parametrize("family", ["gpt2", "llama"])
 
 
-@FAMILY
-def test_shards(tmp_path, monkeypatch, family):
-    theirs = saved(tmp_path, family, shards="10KB")
+def test_shards(tmp_path, monkeypatch):
+    theirs = saved(tmp_path, "llama", shards="10KB")
     assert len(list(tmp_path.glob("model-*.safetensors"))) > 2
     assert not (tmp_path / "model.safetensors").exists()
     monkeypatch.setenv("HOME", str(tmp_path.parent))
@@ -299,10 +277,8 @@ BROKEN = [
     # Sizes that lie: a module of them would take all memory, or more.
     ("gpt2", {"n_layer": 10**9}, "n_layers 1000000000"),
     ("gpt2", {"vocab_size": 2**31 - 1, "n_embd": 2**30}, "cannot hold"),
-    ("llama", {"intermediate_size": 2**63}, "intermediate_size"),
     ("gpt2", {"n_positions": 10**400}, "n_positions"),
     ("llama", {"rope_parameters": {"rope_theta": 10**400}}, "rotary_base"),
-    ("gpt2", {"n_head": 5}, "n_heads"),
     ("gpt2", {"n_head": "4" * 10**6}, "n_head"),
 ]
 
@@ -430,10 +406,7 @@ def test_a_model_that_is_saved_is_loaded(tmp_path):
     [
         (lambda t, a: t.pop(WEIGHT), "norm.weight"),
         (lambda t, a: t.update({"model.x": ZEROS(1)}), "got x too"),
-        (lambda t, a: t.update({WEIGHT: ZEROS(9)}), "norm.weight"),
-        (lambda t, a: t.update({WEIGHT: ZEROS(8).long()}), "int64"),
         (lambda t, a: t.update({n: v.bool() for n, v in t.items()}), "bool"),
-        (lambda t, a: t[WEIGHT].fill_(math.nan), "norm.weight; got NaN"),
         (lambda t, a: t.clear(), "0 tensors"),
         (lambda t, a: a.pop("config"), "config"),
         (lambda t, a: a.update(config=[1]), "GPTConfig"),
@@ -441,8 +414,6 @@ def test_a_model_that_is_saved_is_loaded(tmp_path):
         (lambda t, a: a.update(vocabulary=[["a"]] * 5), "vocabulary"),
         (lambda t, a: a["config"].update(n_layers=10**8), "n_layers 10"),
         (lambda t, a: a["config"].update(vocab_size=10**18), "of its size"),
-        (lambda t, a: a["config"].update(d_model=2**60), "cannot hold"),
-        (lambda t, a: a["config"].update(rotary_base="x"), "rotary_base"),
         (lambda t, a: a["config"].update(width=3), "width"),
     ],
 )
@@ -457,16 +428,11 @@ def test_what_is_wrong_with_a_file_is_named(tmp_path, change, words):
     assert str(path) in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"positions": "rotary", "norm": "rms", "activation": "swiglu"},
-        {"positions": "alibi", "tied": False, "bias": False},
-        {"positions": "sinusoidal", "n_kv_heads": 1, "d_ff": 3},
-    ],
-)
-def test_every_kind_of_model_comes_back(tmp_path, changes):
-    model = GPT(replace(SMALL, **changes)).eval()
+@pytest.mark.parametrize("positions", ["rotary", "alibi", "sinusoidal"])
+def test_every_kind_of_model_comes_back(tmp_path, positions):
+    other = {"norm": "rms", "activation": "swiglu", "n_kv_heads": 1}
+    other |= {"tied": False, "bias": False, "d_ff": 3}
+    model = GPT(replace(SMALL, positions=positions, **other)).eval()
     save_model(tmp_path / "m", model)
     found, tokens = load_model(tmp_path / "m").model, torch.arange(5)[None]
     assert torch.equal(found(tokens), model(tokens))

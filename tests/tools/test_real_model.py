@@ -19,8 +19,8 @@ def published(folder):
     model = their_model("gpt2", vocab_size=count, n_positions=512, std=0.2)
     model.save_pretrained(folder)
     file = folder / "model.safetensors"
-    tensors = load_file(file).items()
-    tensors = {n.removeprefix("transformer."): p for n, p in tensors}
+    named = load_file(file).items()
+    tensors = {n.removeprefix("transformer."): p for n, p in named}
     masks = {f"h.{n}.attn.bias": torch.ones(1, 1, 512, 512) for n in (0, 1)}
     save_file(tensors | masks, file, {"format": "pt"})
 
