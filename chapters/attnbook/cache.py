@@ -1,7 +1,7 @@
 """The KV cache: keys and values of earlier tokens, kept for later ones.
 
 A cache is filled in three moves. `place` says where new tokens go and
-changes nothing; each layer of the model writes its keys and values there and
+counts none in; each layer of the model writes its keys and values there and
 reads all so far; `commit` counts them in. What fails in between leaves the
 cache as it was: slots that no token has been counted into are never read.
 
