@@ -83,7 +83,7 @@ PAGES = [
     ),
     Shot("05-dark", "05_masking", top="#padding", theme="dark"),
     Shot("11", "11_small_language_model", top="article h2"),
-    Shot("13-phone", "14_kv_cache", top="article h2", size=(360, 740)),
+    Shot("14-phone", "14_kv_cache", top="article h2", size=(360, 740)),
 ]
 
 
