@@ -25,6 +25,9 @@ NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 900 \
 OTHER_CPU := env ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE \
 	ONEDNN_MAX_CPU_ISA=SSE41
 
+# Tested after the outputs, so that both halves of `make test` take as long.
+PAGES := tests/site tests/chapters/test_whole_pages.py
+
 # What `make check CHAPTER=04` looks at.
 NOTEBOOK = $(wildcard chapters/$(CHAPTER)*.ipynb)
 CATALOGUE = $(wildcard chapters/attnbook/teach/catalogue/c$(CHAPTER)_*.py)
@@ -84,8 +87,9 @@ quick: $(INSTALLED)
 	$(BIN)/python -m mypy
 
 test: book ## check everything, but for the browser
-	$(call beside,$(OTHER_CPU) $(PYTEST) $(NBVAL) chapters,\
-		$(PYTEST) --ignore=tests/browser tests)
+	$(call beside,$(OTHER_CPU) $(PYTEST) $(NBVAL) chapters; outputs=$$?; \
+		$(PYTEST) $(PAGES) && (exit $$outputs),\
+		$(PYTEST) --ignore=tests/browser $(PAGES:%=--ignore=%) tests)
 
 test-site: book ## read the built book in a real browser
 	$(BIN)/python -m pytest tests/browser

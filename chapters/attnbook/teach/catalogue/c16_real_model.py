@@ -128,12 +128,12 @@ def transposes_the_embeddings_too(tensors):
     return {bare: p.T if p.ndim == 2 else p for bare, p in weights}
 
 
-@to_linear.mistake()
+@to_linear.mistake("liaoyuhua/GPT-TS #5")
 def looks_for_the_prefix(tensors):
     """A file that transformers wrote loads rightly. From the published one no
     matrix is transposed; the square ones go wrong without a word.
-    cause: A block is recognised by ".h." in the name. The published names
-    begin with "h.", as there is no prefix before it.
+    cause: All names are taken to begin with "transformer.", and a block to
+    have ".h." in its own. The published names begin with "h.".
     fix: Take the prefix away first; then a block's names begin with "h."."""
     found = {}
     for name, p in tensors.items():
