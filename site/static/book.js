@@ -1,8 +1,6 @@
-// A page that is opened at its top lays out what the first view shows, and the
-// sections far below once a reader scrolls, one at a time, so that it answers
-// in between: a chapter has thousands of boxes, most in formulas and code.
-// The first touch or key wants to know where everything is, and gets the rest
-// at once. (See data-first-view in book.css and book_page.py.)
+// A page opened at its top lays out what the first view shows, and the sections
+// below once a reader scrolls, one at a time, so that it answers in between. The
+// first touch or key gets the rest at once. (See data-first-view in book.css.)
 const page = document.documentElement.dataset;
 const far = [...document.querySelectorAll(".bd-article section section")];
 

@@ -124,7 +124,7 @@ RUNS = [
     ("check CHAPTER=04", "--nbval*chapters/04_scaled.ipynb"),
     ("check CHAPTER=04", "-k 04_ or 04- tests/chapters"),
     ("test", "--nbval*chapters"),
-    ("test", "pytest tests/site tests/chapters/test_whole_pages.py"),
+    ("test", "pytest tests/site"),
     ("test", "--ignore=tests/browser * tests"),
 ]
 
