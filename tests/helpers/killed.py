@@ -11,10 +11,10 @@ import multiprocessing
 import os
 import signal
 import socket
-import sys
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 
 from attnbook.gpt import GPT, GPTConfig
 from attnbook.run.checkpoints import Run
@@ -123,7 +123,8 @@ def shared_run(folder, dropout=0.0, stop_after=0, resume=False):
 
         def report(run):
             if len(run.losses) == stop_after:
-                sys.exit(5)
+                dist.barrier()  # none is left waiting for one that is gone
+                os._exit(5)
 
         try:
             finish(run, path, resume=resume, report=report)
