@@ -146,22 +146,18 @@ def hide_buttons(app, config):
 
 
 def load_late(app, pagename, templatename, context, doctree):
-    """Let a page run its scripts once it is read, and copy code if it has it.
+    """Let a page run its scripts once it is read.
 
-    Those within the page keep their turn among them as modules.
+    Those within the page keep their turn among them as modules. The buttons
+    that copy come with the reader's first move, from static/book.js.
     """
-    has_code = 'class="highlight' in context.get("body", "")
-    scripts = [
-        script
-        for script in context["script_files"]
-        if has_code or not re.search("clipboard|copybutton", str(script))
-    ]
-    for script in scripts:
-        if script.filename:
+    for script in context["script_files"]:
+        if re.search("clipboard|copybutton", str(script)):
+            script.attributes["type"] = "text/plain"
+        elif script.filename:
             script.attributes["defer"] = "defer"
         else:
             script.attributes["type"] = "module"
-    context["script_files"] = scripts
 
 
 def mend_page(app, pagename, templatename, context, doctree):

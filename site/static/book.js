@@ -19,6 +19,19 @@ addEventListener("scroll", layOutNext, { once: true, passive: true });
 addEventListener("pointerdown", layOutAll, { capture: true, once: true });
 addEventListener("keydown", layOutAll, { capture: true, once: true });
 
+// So do the scripts of the buttons that copy code, in their order.
+function runLate() {
+  for (const late of document.querySelectorAll("script[type='text/plain']")) {
+    const script = document.createElement("script");
+    Object.assign(script, { src: late.src, async: false });
+    late.replaceWith(script);
+  }
+}
+
+for (const move of ["scroll", "pointermove", "pointerdown", "keydown"]) {
+  addEventListener(move, runLate, { once: true });
+}
+
 // What is wider than its box scrolls; let the keyboard reach it. A box is
 // asked once it has been laid out.
 const BOXES = "pre, .cell_output > .output, div.math > .katex-display, "

@@ -43,6 +43,17 @@ def test_the_rest_follows_a_scroll(visit):
     assert page.evaluate(LEFT) == 0
 
 
+def test_the_buttons_that_copy_come_with_the_first_move(visit):
+    page, buttons = visit("index"), ".copybtn"
+    page.goto(page.url.replace("index.html", f"{CHAPTER}.html"))
+    assert page.locator(buttons).count() == 0
+    page.mouse.move(9, 9)
+    page.locator(buttons).first.wait_for(state="attached")
+    page.mouse.move(99, 99)
+    blocks = page.locator("div.highlight pre")
+    assert page.locator(buttons).count() == blocks.count() > 0
+
+
 def test_a_link_into_a_page_leads_to_its_heading(visit):
     page = opened(visit, "#where-people-go-wrong")
     assert page.evaluate("left") == 0
