@@ -68,6 +68,7 @@ def in_processes(target, *arguments, n=1):
         process.start()
     for process in started:
         process.join(120)
+        process.kill()  # one that hangs would keep the tests from ending
     return [process.exitcode for process in started]
 
 
