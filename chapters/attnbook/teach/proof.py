@@ -272,7 +272,7 @@ def run(
     """
     try:
         with torch.inference_mode(False), torch.enable_grad():
-            args, kwargs = fresh(case)
+            args, kwargs = _fresh(case)
             with Clock() if timed else nullcontext(), following(rules):
                 result = fn(*args, **kwargs)
             spoilt = _spoilt(fn, case, args, kwargs)
@@ -336,7 +336,7 @@ def outcome_difference(
     return None
 
 
-def fresh(case: Case) -> tuple[tuple, dict[str, Any]]:
+def _fresh(case):
     """The arguments copied, so that no function can spoil another's."""
     memo: dict[int, Any] = {}  # what is shared among them stays shared
     args = tuple(_copy(a, memo) for a in case.args)
@@ -400,7 +400,7 @@ def _names(fn, count):
 
 
 def _gradients(fn, case):
-    args, kwargs = fresh(case)
+    args, kwargs = _fresh(case)
     leaves = [
         a.requires_grad_()
         for a in (*args, *kwargs.values())

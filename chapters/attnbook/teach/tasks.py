@@ -14,7 +14,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -63,6 +63,8 @@ class Task:
         layer: how a class does it, where one may: `layer(kind, *arguments)`.
         rules: what an answer does without, see `rules`.
         known: the known mistakes, by name.
+        slips: smaller ones, recognised and answered with a hint only, by
+            what is wrong, in words.
     """
 
     right: Callable
@@ -74,6 +76,7 @@ class Task:
     layer: Callable | None = None
     rules: Sequence[Rule] = ()
     known: dict[str, Mistake] = field(default_factory=dict)
+    slips: dict[str, Slip] = field(default_factory=dict)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.right(*args, **kwargs)
@@ -127,6 +130,19 @@ class Task:
             return wrong
 
         return register
+
+    def slip(self, words: str, hint: str, wrong: Callable) -> None:
+        """Register a slip that the exercise recognises."""
+        if words in self.slips:
+            raise ValueError(f"two slips are called {words!r}")
+        self.slips[words] = Slip(wrong, hint)
+
+
+class Slip(NamedTuple):
+    """A wrong function that has no page of its own, and a question."""
+
+    wrong: Callable
+    hint: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -270,6 +286,10 @@ class _Trial:
             return type(a.error) is type(b.error)
         return not outcome_difference(a, b, **self.options)
 
+    def alike(self, got: Iterable[Outcome], wrong: Callable) -> bool:
+        """Whether two functions do the same on every case."""
+        return all(self.same(a, b) for a, b in zip(got, self.of(wrong)))
+
     def failing(self, got: Iterable[Outcome]) -> list[int]:
         pairs = enumerate(zip(got, self.wanted))
         return [n for n, (a, b) in pairs if not self.same(a, b)]
@@ -295,8 +315,7 @@ def _verdict(
     if got[-1].broken_off:
         return _broken_off(fn, task, trial.cases[len(got) - 1], got[-1])
     for name, mistake in (task.known if known is None else known).items():
-        theirs = zip(got, trial.of(mistake.wrong))
-        if all(trial.same(a, b) for a, b in theirs):
+        if trial.alike(got, mistake.wrong):
             lines = [
                 f"{task.name}: this is a known mistake, {name}.",
                 fill(f"what happens: {mistake.symptom}", "  "),
@@ -305,6 +324,12 @@ def _verdict(
                 lines.append(fill(f"hint: {mistake.hint}", "  "))
             message = "\n".join(lines)
             return Verdict("known mistake", message, name, mine.error)
+    if known is None:
+        for words, slip in task.slips.items():
+            if trial.alike(got, slip.wrong):
+                head = fill(f"{task.name}: not right yet: {words}.")
+                message = f"{head}\n{fill(f'hint: {slip.hint}', '  ')}"
+                return Verdict("known mistake", message, words, mine.error)
     help_ = _help(fn, trial, got, failing) if known is None else []
     if mine.error:
         told = error_text(mine.error, fn)

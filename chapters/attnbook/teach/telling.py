@@ -20,8 +20,9 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
+from attnbook.teach.guard import Guard
 from attnbook.teach.likeness import likeness
-from attnbook.teach.proof import Case, Difference, fresh
+from attnbook.teach.proof import Case, Difference, run
 from attnbook.teach.words import brief, fill, listed
 
 #: What torch says, and what to do about it.
@@ -224,12 +225,13 @@ def float32_line(fn: Callable, case: Case) -> str:
     if any(map(_is_float32, tree_leaves((case.args, case.kwargs)))):
         return ""
     watch = _Float32(_readers_files(fn))
-    try:
-        args, kwargs = fresh(case)
+
+    def watched(*args: Any, **kwargs: Any) -> Any:
         with watch:
-            fn(*args, **kwargs)
-    except Exception:  # it has run before; it need not again
-        return ""
+            return fn(*args, **kwargs)
+
+    with Guard(fn):  # it has been tried, and is tried once more
+        run(watched, case, timed=True)
     return watch.line
 
 
