@@ -64,9 +64,14 @@ class AtMost(TorchDispatchMode):
                     self._held.get(storage, 0),
                     x.untyped_storage().nbytes() // x.element_size(),
                 )
-        self._held = {s: n for s, n in self._held.items() if not s.expired()}
-        held = sum(self._held.values())
-        if held > self.numbers and not self.broken:
+        if sum(self._held.values()) > self.numbers and not self.broken:
+            # Only now, for it takes a while, without those that are gone.
+            self._held = {
+                s: n for s, n in self._held.items() if not s.expired()
+            }
+            held = sum(self._held.values())
+            if held <= self.numbers:
+                return made
             self.broken = (
                 f"too many numbers held at once; expected at most "
                 f"{self.numbers} in all new tensors together; got {held}"

@@ -120,11 +120,6 @@ c01.slope.slip(
     "If the values rise with the keys, does the curve rise or fall?",
     lambda q, k, v, b: -_slope(q, k, v, b),
 )
-c01.slope.slip(
-    "the factor 2 of the square is not cancelled",
-    "What becomes of the 2 below the fraction line?",
-    lambda q, k, v, b: 2 * _slope(q, k, v, b),
-)
 
 # Chapter 2
 
@@ -795,25 +790,25 @@ c12.bits_per_byte.slip(
 )
 
 
-def _merge(data, merges, choose):
+def _merge(data, merges, *, right):
     number = {pair: n for n, pair in enumerate(merges, 256)}
     ids = list(data)
     while here := [p for p in zip(ids, ids[1:]) if p in number]:
-        pair = choose(here, key=number.get)
-        at = list(zip(ids, ids[1:])).index(pair)
+        pair = min(here, key=number.get)
+        at = [n for n in range(len(ids)) if (*ids[n : n + 2],) == pair][-right]
         ids[at : at + 2] = [number[pair]]
     return ids
 
 
 c12.encode_bytes.slip(
-    "the merge that was learned last comes first",
-    "Which of two merges may come first?",
-    lambda data, merges: _merge(data, merges, max),
+    "it goes from right to left",
+    "Which two of three equal bytes are joined?",
+    lambda data, merges: _merge(data, merges, right=1),
 )
 c12.encode_bytes.slip(
     "it stops after one merge",
     "When is there no pair left to be joined?",
-    lambda data, merges: _merge(data, merges[:1], min),
+    lambda data, merges: _merge(data, merges[:1], right=0),
 )
 c12.text_as_it_comes.slip(
     "everything is shown again with each part",
