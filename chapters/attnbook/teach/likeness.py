@@ -73,8 +73,10 @@ def _in_shape(ours: Tensor, theirs: Tensor) -> str:
 
 
 def _of_truths(a: Tensor, b: Tensor) -> str:
+    if a.numel() == 1:
+        return f"{bool(a)} where {bool(b)} is right"
     if (a != b).all():
-        return "True and False exchanged" if a.numel() > 1 else ""
+        return "True and False exchanged"
     if a.ndim > 1 and torch.equal(a.mT, b):
         return "the transpose"
     extra, missing = int((a & ~b).sum()), int((b & ~a).sum())

@@ -53,30 +53,35 @@ class AtMost(TorchDispatchMode):
         super().__init__()
         self.numbers, self.broken = numbers, ""
         self._held: dict[StorageWeakRef, int] = {}
+        self._total = 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         given = {_storage(x) for x in tree_leaves((args, kwargs or {}))}
         made = func(*args, **(kwargs or {}))
-        for x in tree_leaves(made):
+        for x in () if self.broken else filter(_strided, tree_leaves(made)):
             storage = _storage(x)
-            if storage is not None and storage not in given:
-                self._held[storage] = max(
-                    self._held.get(storage, 0),
-                    x.untyped_storage().nbytes() // x.element_size(),
-                )
-        if sum(self._held.values()) > self.numbers and not self.broken:
-            # Only now, for it takes a while, without those that are gone.
-            self._held = {
-                s: n for s, n in self._held.items() if not s.expired()
-            }
-            held = sum(self._held.values())
-            if held <= self.numbers:
-                return made
+            if storage not in given and storage not in self._held:
+                size = x.untyped_storage().nbytes() // x.element_size()
+                self._held[storage] = size
+                self._total += size
+        if self._total > self.numbers and not self.broken:
+            self._look()
+        return made
+
+    def _look(self) -> None:
+        """Count again, without what is gone: it takes a while."""
+        held = {s: n for s, n in self._held.items() if not s.expired()}
+        self._held, self._total = held, sum(held.values())
+        if self._total > self.numbers:
             self.broken = (
                 f"too many numbers held at once; expected at most "
-                f"{self.numbers} in all new tensors together; got {held}"
+                f"{self.numbers} in all new tensors together; got "
+                f"{self._total}"
             )
-        return made
+
+    def __exit__(self, *error: Any) -> None:
+        self._held.clear()
+        super().__exit__(*error)
 
 
 def _storage(x: Any) -> StorageWeakRef | None:

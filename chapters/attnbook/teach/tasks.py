@@ -28,7 +28,7 @@ from attnbook.teach.proof import (
     outcome_difference,
     run,
 )
-from attnbook.teach.rules import Rule
+from attnbook.teach.rules import Rule, RuleBroken
 from attnbook.teach.telling import (
     apart,
     error_text,
@@ -242,8 +242,8 @@ def judge(
     with Guard(fn) as guard:
         if inspect.isclass(fn) and task.layer:
             fn = partial(task.layer, fn)
-        trial = _Trial(task, cases, wanted, rules)
-        got = list(trial.of(fn, timed=True))
+        trial = _Trial(task, cases, wanted)
+        got = list(trial.of(fn, rules, timed=True))
     verdict = _verdict(fn, trial, got, known)
     if guard.left:
         lines = [verdict.message, *side_effects(guard.left)]
@@ -258,13 +258,14 @@ class _Trial:
     task: Task
     cases: list[Case]
     wanted: list[Outcome]
-    rules: Sequence[Rule]
 
     @property
     def options(self) -> dict[str, Any]:
         return {"within": self.task.within, "equal_nan": True}
 
-    def of(self, fn: Callable, *, timed: bool = False) -> Iterator[Outcome]:
+    def of(
+        self, fn: Callable, rules: Sequence[Rule] = (), timed: bool = False
+    ) -> Iterator[Outcome]:
         """What a function does on each case, until it is broken off."""
         for case, wanted in zip(self.cases, self.wanted, strict=True):
             yield (
@@ -273,7 +274,7 @@ class _Trial:
                     case,
                     wanted,
                     gradients=self.task.gradients,
-                    rules=self.rules,
+                    rules=rules,
                     timed=timed,
                     **self.options,
                 )
@@ -314,6 +315,8 @@ def _verdict(
     case, mine = trial.cases[failing[0]], got[failing[0]]
     if got[-1].broken_off:
         return _broken_off(fn, task, trial.cases[len(got) - 1], got[-1])
+    if isinstance(mine.error, RuleBroken):
+        return _error(fn, task, case, mine)
     for name, mistake in (task.known if known is None else known).items():
         if trial.alike(got, mistake.wrong):
             lines = [
@@ -332,12 +335,20 @@ def _verdict(
                 return Verdict("known mistake", message, words, mine.error)
     help_ = _help(fn, trial, got, failing) if known is None else []
     if mine.error:
-        told = error_text(mine.error, fn)
-        head = f'{task.name}: not right yet on "{case.label}": {told}'
-        message = "\n".join([head, inputs(case), *help_])
-        short = f"{case.label}: {told.splitlines()[0]}"
-        return Verdict("error", message, error=mine.error, short=short)
+        return _error(fn, task, case, mine, *help_)
     return _wrong(trial, failing, mine, help_)
+
+
+def _error(
+    fn: Callable, task: Task, case: Case, mine: Outcome, *help_: str
+) -> Verdict:
+    told = error_text(mine.error, fn)
+    head = f'{task.name}: not right yet on "{case.label}": {told}'
+    message = "\n".join([head, inputs(case), *help_])
+    # Of a rule the reader has heard enough; there is no line to look at.
+    error = None if isinstance(mine.error, RuleBroken) else mine.error
+    short = f"{case.label}: {told.splitlines()[0]}"
+    return Verdict("error", message, error=error, short=short)
 
 
 def _wrong(
@@ -370,10 +381,11 @@ def _broken_off(
     """A case that took too long, or an answer that wanted to end it all."""
     if isinstance(mine.error, OutOfTime):
         line = line_of(mine.error, fn)
-        told = f"{mine.error}; stopped {line}. Does a loop ever end?"
+        where = f"; stopped {line}" if line else ""
+        told = f"{mine.error}{where}\n  Does a loop in it ever end?"
     else:
         told = error_text(mine.error, fn)
-    head = fill(f'{task.name}: not right yet on "{case.label}": {told}')
+    head = f'{task.name}: not right yet on "{case.label}": {told}'
     # An interrupt is the reader's own wish; nothing else ends the page.
     interrupt = isinstance(mine.error, KeyboardInterrupt)
     return Verdict(

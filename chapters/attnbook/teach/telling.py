@@ -23,6 +23,7 @@ from torch.utils._pytree import tree_leaves
 from attnbook.teach.guard import Guard
 from attnbook.teach.likeness import likeness
 from attnbook.teach.proof import Case, Difference, run
+from attnbook.teach.rules import RuleBroken
 from attnbook.teach.words import brief, fill, listed
 
 #: What torch says, and what to do about it.
@@ -80,7 +81,7 @@ def line_of(error: BaseException, fn: Callable) -> str:
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if frame.filename in files:
             line = linecache.getline(frame.filename, frame.lineno).strip()
-            return f"in line {frame.lineno}: {line}"
+            return f"in line {frame.lineno}: {line}".rstrip(": ")
     return ""
 
 
@@ -91,6 +92,8 @@ def error_text(error: BaseException, fn: Callable) -> str:
     except Exception:  # its own text may raise too
         text = ""
     kind = type(error).__name__
+    if isinstance(error, RuleBroken):
+        return text
     lines = [f"your code raised {kind}" + (f": {text}" if text else "")]
     if line := line_of(error, fn):
         lines.append(f"  {line}")
@@ -130,7 +133,10 @@ def headline(found: Difference) -> str:
     what = _what(found, ours, theirs)
     if found.kind.startswith("gradient"):
         return f"the values are right, {found.place} is {what}"
-    return f"{found.place} is {what}" if found.place else what
+    if not found.place:
+        return what
+    verb = ":" if what.startswith(("ours", "missing", "not")) else " is"
+    return f"{found.place}{verb} {what}"
 
 
 def _what(found: Difference, ours: Any, theirs: Any) -> str:
@@ -140,6 +146,8 @@ def _what(found: Difference, ours: Any, theirs: Any) -> str:
             return f"the right numbers in another format: {found.message}"
         if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
             return _names(ours, theirs)
+        if isinstance(theirs, (str, bool, int, float, type(None))):
+            return f"{brief(ours)} where {brief(theirs)} is right"
         return found.message.removeprefix(f"{found.place}: ")
     if both:
         try:

@@ -78,10 +78,16 @@ def test_what_an_answer_changes_is_said_and_set_back(answer, words):
     assert words in verdict.message
 
 
-def test_what_torch_replaces_itself_is_nobodys_change():
-    answer = partial(torch.func.jvp, lambda x: x * 2)
-    verdict = judge(lambda x: answer((x,), (x,))[0], double)
-    assert verdict.message == "double: right on all 2 cases."
+def test_what_torch_replaces_itself_is_nobodys_change(monkeypatch):
+    """torch.func wraps this one when it is first used."""
+
+    def manual_seed(seed):
+        return seed
+
+    manual_seed.__module__ = "torch._dynamo"
+    monkeypatch.setattr(torch, "manual_seed", torch.manual_seed)
+    answer = after(lambda: setattr(torch, "manual_seed", manual_seed))
+    assert judge(answer, double).message == "double: right on all 2 cases."
 
 
 def endless(x):

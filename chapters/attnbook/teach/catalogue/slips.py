@@ -532,7 +532,9 @@ c08.gate_backward.slip(
 c08.gate_backward.slip(
     "the two gradients have changed places",
     "Which of the two comes first?",
-    lambda gate, up, g: c08.gate_backward(gate, up, g)[::-1],
+    lambda gate, up, g: _gate(gate, up, g, lambda s: s * (1 + gate * (1 - s)))[
+        ::-1
+    ],
 )
 c08.gate_backward.slip(
     "up is missing from the gradient of the gate",
