@@ -11,7 +11,9 @@ import copy
 import inspect
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping
+import numbers
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,6 +22,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
+from attnbook.teach.guard import Clock
+from attnbook.teach.rules import Rule, following
 from attnbook.teach.words import is_numbers, listed, plain_repr, say, sizes
 
 
@@ -33,6 +37,9 @@ class Difference:
 
     kind: str  # "type", "shape", "nan" or "value"
     message: str
+    parts: tuple = ()  # ours and the reference's, where they first differ
+    place: str = ""  # which part of the whole these are
+    worst: tuple[int, ...] = ()  # where in it they differ most
 
 
 @dataclass(frozen=True)
@@ -69,7 +76,12 @@ class Outcome:
     result: Any = None
     gradients: tuple[Tensor, ...] = ()  # none if it is constant
     spoilt: str = ""  # the argument it changed in place, if any
-    error: Exception | None = None
+    error: BaseException | None = None
+
+    @property
+    def broken_off(self) -> bool:
+        """Whether it ended as nothing ends that has merely gone wrong."""
+        return not isinstance(self.error, Exception | None)
 
 
 def difference(
@@ -106,7 +118,8 @@ def _difference(ours, theirs, within, equal_nan):
     except (TypeError, ValueError, RuntimeError):
         same = type(ours) is type(theirs) and ours == theirs
         return None if same else _type_difference(ours, theirs)
-    if type(ours) is int and b.is_floating_point():
+    whole = isinstance(ours, numbers.Integral) and not isinstance(ours, bool)
+    if whole and b.is_floating_point():
         a = a.double()  # 1 for 1.0 is right
     return _tensor_difference(a, b, within, equal_nan)
 
@@ -116,7 +129,9 @@ def _part_difference(parts, within, equal_nan):
     for name, (a, b) in parts.items():
         found = _difference(a, b, within, equal_nan)
         if found:
-            return Difference(found.kind, f"{name}: {found.message}")
+            place = f"{name}, {found.place}" if found.place else name
+            message = f"{name}: {found.message}"
+            return replace(found, message=message, place=place)
     return None
 
 
@@ -127,12 +142,14 @@ def _tensor_difference(ours, theirs, within, equal_nan):
         return Difference(
             "type",
             f"ours holds {_kind(ours)}s, the reference {_kind(theirs)}s",
+            (ours, theirs),
         )
     if ours.shape != theirs.shape:
         return Difference(
             "shape",
             f"ours has shape {tuple(ours.shape)}, "
             f"the reference {tuple(theirs.shape)}",
+            (ours, theirs),
         )
     if ours.numel() == 0:
         return None
@@ -152,6 +169,8 @@ def _tensor_difference(ours, theirs, within, equal_nan):
         return Difference(
             "value",
             f"first at {list(place)}: ours {bool(x)}, the reference {bool(y)}",
+            (ours, theirs),
+            worst=place,
         )
     kind = "nan" if x != x or y != y else "value"
     coarse = ours.dtype == torch.float32 != theirs.dtype and gap.max() < 1e-5
@@ -160,6 +179,8 @@ def _tensor_difference(ours, theirs, within, equal_nan):
         kind,
         f"worst at {list(place)}: ours {x:.6g}, the reference {y:.6g}, "
         f"|Δ| {gap.flatten()[worst].item():.2g} > {within:g}{why}",
+        (ours, theirs),
+        worst=place,
     )
 
 
@@ -233,20 +254,31 @@ def agrees(
     say(f"{equal} on {tried}: |Δ| ≤ {within:g}{too}")
 
 
-def run(fn: Callable, case: Case, *, gradients: bool = False) -> Outcome:
+def run(
+    fn: Callable,
+    case: Case,
+    *,
+    gradients: bool = False,
+    rules: Sequence[Rule] = (),
+    timed: bool = False,
+) -> Outcome:
     """What `fn` does on a copy of the case's arguments.
 
     With `gradients`, it runs once more, and the gradients of Σ result × fixed
     weights are taken with respect to every floating-point tensor argument,
-    whatever mode the caller is in. An exception is kept in the outcome.
+    whatever mode the caller is in. Where it breaks one of the `rules`, or
+    with `timed` takes too long, that is its error. Whatever it raises is kept
+    in the outcome.
     """
     try:
         with torch.inference_mode(False), torch.enable_grad():
             args, kwargs = _fresh(case)
-            result = fn(*args, **kwargs)
+            with Clock() if timed else nullcontext(), following(rules):
+                result = fn(*args, **kwargs)
             spoilt = _spoilt(fn, case, args, kwargs)
-            found = _gradients(fn, case) if gradients else ()
-    except Exception as error:  # a reader's code may raise anything
+            with Clock() if timed else nullcontext():
+                found = _gradients(fn, case) if gradients else ()
+    except BaseException as error:  # a reader's code may raise anything
         return Outcome(error=error)
     return Outcome(result, found, spoilt)
 
@@ -259,18 +291,23 @@ def attempt(
     gradients: bool,
     within: float,
     equal_nan: bool = False,
+    rules: Sequence[Rule] = (),
+    timed: bool = False,
 ) -> Outcome:
     """What `fn` does, its gradients only where its result is right.
 
-    A wrong result may be of any size, and its gradient would be larger.
+    A wrong result may be of any size, and its gradient would be larger; and
+    an argument that it changes in place torch refuses in words of its own.
     """
-    mine = run(fn, case)
+    mine = run(fn, case, rules=rules, timed=timed)
     options = {"within": within, "equal_nan": equal_nan}
     if not gradients or mine.error or reference.error:
         return mine
+    if mine.spoilt != reference.spoilt:
+        return mine
     if difference(mine.result, reference.result, **options):
         return mine
-    return run(fn, case, gradients=True)
+    return run(fn, case, gradients=True, rules=rules, timed=timed)
 
 
 def outcome_difference(
@@ -292,10 +329,10 @@ def outcome_difference(
         b = torch.zeros_like(a) if b is None else b
         found = difference(a, b, **options)
         if found:
-            return Difference(
-                f"gradient {found.kind}",
-                f"the gradient of tensor argument {n}: {found.message}",
-            )
+            which = f"the gradient of tensor argument {n}"
+            message = f"{which}: {found.message}"
+            kind = f"gradient {found.kind}"
+            return replace(found, kind=kind, message=message, place=which)
     return None
 
 
@@ -331,7 +368,11 @@ def _spoilt(fn, case, args, kwargs):
     after = [*args, *kwargs.values()]
     names = [*_names(fn, len(args)), *kwargs]
     for name, a, b in zip(names, before, after, strict=True):
-        if _changed(a, b):
+        try:
+            changed = _changed(a, b)
+        except Exception:  # what stands there now cannot even be compared
+            changed = True
+        if changed:
             return name
     return ""
 
@@ -443,6 +484,7 @@ def _type_difference(ours, theirs) -> Difference:
     return Difference(
         "type",
         f"ours is {_describe(ours)}, the reference {_describe(theirs)}",
+        (ours, theirs),
     )
 
 

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import linecache
 import re
 import textwrap
-import traceback
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
+from attnbook.teach.guard import Guard, OutOfTime
+from attnbook.teach.guesses import guess
 from attnbook.teach.proof import (
     Case,
     Outcome,
@@ -28,7 +28,18 @@ from attnbook.teach.proof import (
     outcome_difference,
     run,
 )
-from attnbook.teach.words import brief, fill
+from attnbook.teach.rules import Rule, RuleBroken
+from attnbook.teach.telling import (
+    apart,
+    error_text,
+    float32_line,
+    headline,
+    inputs,
+    line_of,
+    numbers,
+    side_effects,
+)
+from attnbook.teach.words import fill
 
 #: Labels and arguments (a tuple, or `call`), or a function that makes them.
 Cases = Mapping[str, Any] | Callable[[], Mapping[str, Any]]
@@ -50,7 +61,10 @@ class Task:
         within: the largest |Δ| allowed.
         gradients: whether the gradients must be right too.
         layer: how a class does it, where one may: `layer(kind, *arguments)`.
+        rules: what an answer does without, see `rules`.
         known: the known mistakes, by name.
+        slips: smaller ones, recognised and answered with a hint only, by
+            what is wrong, in words.
     """
 
     right: Callable
@@ -60,7 +74,9 @@ class Task:
     within: float = 1e-9
     gradients: bool = False
     layer: Callable | None = None
+    rules: Sequence[Rule] = ()
     known: dict[str, Mistake] = field(default_factory=dict)
+    slips: dict[str, Slip] = field(default_factory=dict)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.right(*args, **kwargs)
@@ -114,6 +130,19 @@ class Task:
             return wrong
 
         return register
+
+    def slip(self, words: str, hint: str, wrong: Callable) -> None:
+        """Register a slip that the exercise recognises."""
+        if words in self.slips:
+            raise ValueError(f"two slips are called {words!r}")
+        self.slips[words] = Slip(wrong, hint)
+
+
+class Slip(NamedTuple):
+    """A wrong function that has no page of its own, and a question."""
+
+    wrong: Callable
+    hint: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,7 +198,7 @@ class Verdict:
     kind: str
     message: str
     mistake: str = ""
-    error: Exception | None = None
+    error: BaseException | None = None
     short: str = ""
 
 
@@ -181,10 +210,11 @@ def task(
     within: float = 1e-9,
     gradients: bool = False,
     layer: Callable | None = None,
+    rules: Sequence[Rule] = (),
 ) -> Callable[[Callable], Task]:
     """Make the decorated function the right answer of a task (see `Task`)."""
     return lambda right: Task(
-        right, cases, against, home, within, gradients, layer
+        right, cases, against, home, within, gradients, layer, rules
     )
 
 
@@ -194,7 +224,8 @@ def judge(
     """Try a function on every case of a task.
 
     Args:
-        known: the mistakes to recognise; the task's own if not given.
+        known: the mistakes to recognise; the task's own if not given, and
+            then other help for the reader too.
 
     Raises:
         TypeError: if `fn` cannot be called.
@@ -204,34 +235,90 @@ def judge(
             f"{task.name} needs a function; expected something to call; "
             f"got {type(fn).__name__}"
         )
-    if inspect.isclass(fn) and task.layer:
-        fn = partial(task.layer, fn)
     cases = task.cases()
-    options = {"within": task.within, "equal_nan": True}
     wanted = [run(task.right, c, gradients=task.gradients) for c in cases]
+    # The reference may do what an exercise does without.
+    rules = () if fn in (task, task.right) else task.rules
+    with Guard(fn) as guard:
+        if inspect.isclass(fn) and task.layer:
+            fn = partial(task.layer, fn)
+        trial = _Trial(task, cases, wanted)
+        got = list(trial.of(fn, rules, timed=True))
+    verdict = _verdict(fn, trial, got, known)
+    if guard.left:
+        lines = [verdict.message, *side_effects(guard.left)]
+        verdict = replace(verdict, message="\n".join(lines))
+    return verdict
 
-    def tried(fn: Callable) -> list[Outcome]:
-        return [
-            attempt(fn, c, w, gradients=task.gradients, **options)
-            for c, w in zip(cases, wanted, strict=True)
-        ]
 
-    got = tried(fn)
-    first = got[0].error
+@dataclass(frozen=True)
+class _Trial:
+    """The cases of a task, and what its reference makes of them."""
+
+    task: Task
+    cases: list[Case]
+    wanted: list[Outcome]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {"within": self.task.within, "equal_nan": True}
+
+    def of(
+        self, fn: Callable, rules: Sequence[Rule] = (), timed: bool = False
+    ) -> Iterator[Outcome]:
+        """What a function does on each case, until it is broken off."""
+        for case, wanted in zip(self.cases, self.wanted, strict=True):
+            yield (
+                mine := attempt(
+                    fn,
+                    case,
+                    wanted,
+                    gradients=self.task.gradients,
+                    rules=rules,
+                    timed=timed,
+                    **self.options,
+                )
+            )
+            if mine.broken_off:
+                return
+
+    def same(self, a: Outcome, b: Outcome) -> bool:
+        if a.error or b.error:
+            return type(a.error) is type(b.error)
+        return not outcome_difference(a, b, **self.options)
+
+    def alike(self, got: Iterable[Outcome], wrong: Callable) -> bool:
+        """Whether two functions do the same on every case."""
+        return all(self.same(a, b) for a, b in zip(got, self.of(wrong)))
+
+    def failing(self, got: Iterable[Outcome]) -> list[int]:
+        pairs = enumerate(zip(got, self.wanted))
+        return [n for n, (a, b) in pairs if not self.same(a, b)]
+
+
+def _verdict(
+    fn: Callable,
+    trial: _Trial,
+    got: list[Outcome],
+    known: Mapping[str, Mistake] | None,
+) -> Verdict:
+    task, first = trial.task, got[0].error
     # With a message it comes from torch, which has no kernel for a type.
     if isinstance(first, NotImplementedError) and not first.args:
         return Verdict("not attempted", f"{task.name}: not attempted yet.")
-    pairs = zip(got, wanted, strict=True)
-    failing = [n for n, (a, b) in enumerate(pairs) if not _same(a, b, options)]
+    failing = trial.failing(got)
     if not failing:
         too = ", gradients too" if task.gradients else ""
         return Verdict(
-            "right", f"{task.name}: right on all {len(cases)} cases{too}."
+            "right", f"{task.name}: right on all {len(got)} cases{too}."
         )
-    case, mine, right = (each[failing[0]] for each in (cases, got, wanted))
+    case, mine = trial.cases[failing[0]], got[failing[0]]
+    if got[-1].broken_off:
+        return _broken_off(fn, task, trial.cases[len(got) - 1], got[-1])
+    if isinstance(mine.error, RuleBroken):
+        return _error(fn, task, case, mine)
     for name, mistake in (task.known if known is None else known).items():
-        theirs = zip(got, tried(mistake.wrong), strict=True)
-        if all(_same(a, b, options) for a, b in theirs):
+        if trial.alike(got, mistake.wrong):
             lines = [
                 f"{task.name}: this is a known mistake, {name}.",
                 fill(f"what happens: {mistake.symptom}", "  "),
@@ -240,62 +327,107 @@ def judge(
                 lines.append(fill(f"hint: {mistake.hint}", "  "))
             message = "\n".join(lines)
             return Verdict("known mistake", message, name, mine.error)
+    if known is None:
+        for words, slip in task.slips.items():
+            if trial.alike(got, slip.wrong):
+                head = fill(f"{task.name}: not right yet: {words}.")
+                message = f"{head}\n{fill(f'hint: {slip.hint}', '  ')}"
+                return Verdict("known mistake", message, words, mine.error)
+    help_ = _help(fn, trial, got, failing) if known is None else []
     if mine.error:
-        where = _where(mine.error, fn)
-        message = f"{task.name}: {where}\n{_inputs(case)}"
-        short = f"{case.label}: {where.splitlines()[0]}"
-        return Verdict("error", message, error=mine.error, short=short)
-    expected, received = _apart(right.result, mine.result)
-    found = outcome_difference(mine, right, **options)
-    forgot = mine.result is None and all(w.result is not None for w in wanted)
+        return _error(fn, task, case, mine, *help_)
+    return _wrong(trial, failing, mine, help_)
+
+
+def _error(
+    fn: Callable, task: Task, case: Case, mine: Outcome, *help_: str
+) -> Verdict:
+    told = error_text(mine.error, fn)
+    head = f'{task.name}: not right yet on "{case.label}": {told}'
+    message = "\n".join([head, inputs(case), *help_])
+    # Of a rule the reader has heard enough; there is no line to look at.
+    error = None if isinstance(mine.error, RuleBroken) else mine.error
+    short = f"{case.label}: {told.splitlines()[0]}"
+    return Verdict("error", message, error=error, short=short)
+
+
+def _wrong(
+    trial: _Trial, failing: list[int], mine: Outcome, help_: list[str]
+) -> Verdict:
+    case, right = (each[failing[0]] for each in (trial.cases, trial.wanted))
+    found = outcome_difference(mine, right, **trial.options)
+    forgot = mine.result is None and all(
+        w.result is not None for w in trial.wanted
+    )
+    name = trial.task.name
     lines = [
-        f"{task.name}: not right yet.",
-        fill(f"wanted: {task.wanted}", "  "),
-        _inputs(case),
-        fill(f"expected {expected}", "  "),
-        fill(f"got {received}", "  "),
-        fill(found.message, "  "),
+        fill(f'{name}: not right yet on "{case.label}": {headline(found)}.'),
         *["  was a return forgotten?"] * forgot,
+        *help_,
+        fill(f"wanted: {trial.task.wanted}", "  "),
+        inputs(case),
+        *numbers(found),
+        *[fill(found.message, "  ")] * (found.kind.split()[-1] == "value"),
     ]
+    expected, received = apart(right.result, mine.result)
     both = f"expected {expected}; got {received}"
     short = f"{case.label}: {both if len(both) < 90 else found.message}"
     return Verdict("wrong", "\n".join(lines), short=short)
 
 
-def _same(a: Outcome, b: Outcome, options: dict[str, Any]) -> bool:
-    if a.error or b.error:
-        return type(a.error) is type(b.error)
-    return not outcome_difference(a, b, **options)
-
-
-def _where(error: Exception, fn: Callable) -> str:
-    """The error, and the line of the reader's own code that led to it."""
-    try:
-        says = f"{type(error).__name__}: {error}"
-    except Exception:  # its own text may raise too
-        says = type(error).__name__
-    code = getattr(fn, "__code__", None) or getattr(
-        type(fn).__call__, "__code__", None
+def _broken_off(
+    fn: Callable, task: Task, case: Case, mine: Outcome
+) -> Verdict:
+    """A case that took too long, or an answer that wanted to end it all."""
+    if isinstance(mine.error, OutOfTime):
+        line = line_of(mine.error, fn)
+        where = f"; stopped {line}" if line else ""
+        told = f"{mine.error}{where}\n  Does a loop in it ever end?"
+    else:
+        told = error_text(mine.error, fn)
+    head = f'{task.name}: not right yet on "{case.label}": {told}'
+    # An interrupt is the reader's own wish; nothing else ends the page.
+    interrupt = isinstance(mine.error, KeyboardInterrupt)
+    return Verdict(
+        "error",
+        f"{head}\n{inputs(case)}",
+        error=mine.error if interrupt else None,
+        short=f"{case.label}: {told.splitlines()[0]}",
     )
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if code and frame.filename == code.co_filename:
-            line = linecache.getline(frame.filename, frame.lineno).strip()
-            says += f"\n  in line {frame.lineno}: {line}"
-            break
-    return f"your code raised {says}"
 
 
-def _inputs(case: Case) -> str:
-    named = [brief(a) for a in case.args]
-    named += [f"{name}={brief(a)}" for name, a in case.kwargs.items()]
-    called = fill(f"called with {', '.join(named)}", "  ")
-    return f"  the case: {case.label}\n{called}"
+def _help(
+    fn: Callable,
+    trial: _Trial,
+    got: list[Outcome],
+    failing: list[int],
+) -> list[str]:
+    """What may help where no mistake is recognised, at most one thing."""
+    case = trial.cases[failing[0]]
+    if all(_nearly(got[n], trial.wanted[n]) for n in failing):
+        if line := float32_line(fn, case):
+            text = (
+                "it is right to the digits of a float32, and no further: "
+                f"the first is made {line}"
+            )
+            return [fill(text, "  ")]
+    wrong_value = not got[failing[0]].error
+    if wrong_value and (
+        words := guess(trial.task.right, trial.cases, got, failing)
+    ):
+        return [fill(f"{words}.", "  ")]
+    if 0 < len(failing) < len(got):  # else it would say nothing
+        for mistake in trial.task.known.values():
+            if mistake.hint and failing == trial.failing(
+                trial.of(mistake.wrong)
+            ):
+                return [fill(f"perhaps: {mistake.hint}", "  ")]
+    return []
 
 
-def _apart(a: Any, b: Any) -> tuple[str, str]:
-    """Two values with as many digits as it takes to tell them apart."""
-    for digits in (4, 6, 8, 12):
-        pair = brief(a, digits), brief(b, digits)
-        if pair[0] != pair[1]:
-            return pair
-    return brief(a), brief(b)
+def _nearly(mine: Outcome, right: Outcome) -> bool:
+    if mine.error or right.error:
+        return False
+    # Of a wrong result no gradient was taken.
+    compared = mine if mine.gradients else replace(right, result=mine.result)
+    return not outcome_difference(compared, right, within=1e-5, equal_nan=True)

@@ -11,15 +11,30 @@ from typing import Any
 from torch import Tensor, nn
 
 
-def brief(value: Any, digits: int = 4) -> str:
-    """A value on a line or two: small tensors whole, larger ones by shape."""
+def brief(value: Any, digits: int = 4, *, most: int = 16) -> str:
+    """A value on a line or two: small tensors whole, larger ones by shape.
+
+    Args:
+        most: the largest tensor that is shown whole, and the longest
+            dictionary.
+    """
+    try:
+        return _brief(value, digits, most)
+    except Exception:  # a reader's object may refuse anything
+        return f"a {type(value).__name__}"
+
+
+def _brief(value: Any, digits: int, most: int) -> str:
     if isinstance(value, (tuple, list)) and any(
         isinstance(v, (Tensor, nn.Module)) for v in value
     ):
-        return "(" + ", ".join(brief(v, digits) for v in value) + ")"
+        inside = [brief(v, digits, most=most) for v in value]
+        return "(" + ", ".join(_some(inside, most)) + ")"
     if isinstance(value, Mapping):
-        inside = (f"{k!r}: {brief(v, digits)}" for k, v in value.items())
-        return "{" + ", ".join(inside) + "}"
+        inside = [
+            f"{k!r}: {brief(v, digits, most=most)}" for k, v in value.items()
+        ]
+        return "{" + ", ".join(_some(inside, most)) + "}"
     if not isinstance(value, Tensor):
         if isinstance(value, nn.Module):
             return f"a {type(value).__name__}"
@@ -29,7 +44,7 @@ def brief(value: Any, digits: int = 4) -> str:
             return f"{value:.{digits + 2}g}"
         return plain_repr(value)
     try:
-        if value.numel() > 16:
+        if value.numel() > most:
             return f"a tensor of shape {tuple(value.shape)}"
         value = value.detach().cpu()
         if value.is_floating_point():
@@ -37,6 +52,11 @@ def brief(value: Any, digits: int = 4) -> str:
         return str(value.tolist())
     except Exception:  # sparse, quantised or without numbers
         return f"a tensor of {value.dtype}, {value.layout}"
+
+
+def _some(parts: list[str], most: int) -> list[str]:
+    left = len(parts) - most
+    return parts if left <= 0 else [*parts[:most], f"and {left} more"]
 
 
 def sizes(args: Any) -> str:
@@ -104,11 +124,12 @@ def say(text: str) -> None:
 
 
 def plain_repr(x: Any) -> str:
-    """What `repr` says, or where it raises the type's name."""
+    """What `repr` says, or where it raises or says an address the type."""
     try:
-        return repr(x)
+        text = repr(x)
     except Exception:
-        return f"a {type(x).__name__}"
+        text = " at 0x"
+    return f"a {type(x).__name__}" if " at 0x" in text else text
 
 
 def is_numbers(items) -> bool:

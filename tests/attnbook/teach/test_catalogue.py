@@ -1,5 +1,6 @@
 """The catalogue: right answers pass, known mistakes are caught and named."""
 
+import functools
 import inspect
 import re
 from dataclasses import replace
@@ -8,6 +9,7 @@ import pytest
 import torch
 from book import CHAPTER_FILES, exercises
 from notebooks import ROOT
+from torch.utils._pytree import tree_map
 
 from attnbook.teach.catalogue import all_mistakes, all_tasks
 from attnbook.teach.catalogue.symptoms import SYMPTOMS
@@ -54,6 +56,63 @@ def test_every_mistake_is_caught_and_recognised_by_its_name(mistake):
     verdict = mistake.verdict()
     assert verdict.kind in ("wrong", "error"), verdict.message
     assert judge(mistake.wrong, mistake.task).mistake == mistake.name
+
+
+def in_another_spelling(wrong):
+    """The same slip, whose sums are rounded otherwise."""
+
+    @functools.wraps(wrong)
+    def other(*args, **kwargs):
+        return tree_map(
+            lambda x: (
+                x + 1e-13
+                if torch.is_tensor(x)
+                and x.is_floating_point()
+                and x.dtype == torch.float64
+                else x
+            ),
+            wrong(*args, **kwargs),
+        )
+
+    return other
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [m for m in MISTAKES.values() if m.hint],
+    ids=in_chapter,
+)
+def test_what_an_exercise_recognises_it_knows_in_another_spelling(mistake):
+    other = in_another_spelling(mistake.wrong)
+    assert judge(other, mistake.task).mistake == mistake.name
+
+
+SLIPS = [(task, words) for task in TASKS.values() for words in task.slips]
+
+
+@pytest.mark.parametrize(
+    "task, words",
+    SLIPS,
+    ids=[f"{in_chapter(t)}-{'-'.join(w.split()[:6])}" for t, w in SLIPS],
+)
+def test_every_slip_is_refused_and_recognised(task, words):
+    wrong, hint = task.slips[words]
+    for fn in (wrong, in_another_spelling(wrong)):
+        verdict = judge(fn, task)
+        assert verdict.kind == "known mistake", verdict.message
+        assert verdict.mistake == words
+    assert f"{words}. hint: {hint}" in " ".join(verdict.message.split())
+    assert hint.endswith("?")
+
+
+def test_an_exercise_knows_three_mistakes_at_least():
+    for path in CHAPTER_FILES:
+        for exercise in exercises(path):
+            task = TASKS[exercise.task]
+            assert len(task.known) + len(task.slips) >= 3, task.name
+    with pytest.raises(ValueError, match="two slips"):
+        task, words = SLIPS[0]
+        task.slip(words, *task.slips[words][::-1])
 
 
 def test_an_entry_is_whole():

@@ -8,6 +8,7 @@ from scipy.special import logsumexp
 from scipy.stats import norm, vonmises
 
 from attnbook.teach.inputs import f64, randns
+from attnbook.teach.rules import NoAutograd
 from attnbook.teach.seeded import randn
 from attnbook.teach.tasks import task
 
@@ -291,6 +292,7 @@ def turns_by_one_radian(queries, keys, period, bandwidth):
         "a query far from every key": (f64(2, 100), *DAYS, 1.2),
         "six queries, four keys": (*randns((6,), (4,), (4,), seed=1), 0.7),
     },
+    rules=(NoAutograd,),
 )
 def slope(queries, keys, values, bandwidth):
     """the derivative of kernel regression with respect to each query"""

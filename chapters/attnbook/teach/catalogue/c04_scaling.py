@@ -1,6 +1,7 @@
 """Chapter 4, scaled dot-product attention: tasks and known mistakes."""
 
 import math
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +17,7 @@ from attnbook.teach.inputs import (
     watched,
 )
 from attnbook.teach.proof import call, difference
+from attnbook.teach.rules import AtMost
 from attnbook.teach.seeded import randn
 from attnbook.teach.tasks import task
 
@@ -377,6 +379,7 @@ _FAR_BELOW = f64([60]), f64([-50], [-50.02]), f64([1], [2])
         "all scores near -3000": (*_FAR_BELOW, 1),
         "50 queries, 500 keys, 25 a block": (*_LONG, 25),
     },
+    rules=(partial(AtMost, 12_000),),  # of 25,000 scores
 )
 def attention_in_blocks(q, k, v, block):
     """the context of attention, the keys and values read in blocks"""

@@ -5,6 +5,7 @@ import torch.nn.functional as F
 
 from attnbook.teach.inputs import Labelled, Watched, f64, randns
 from attnbook.teach.proof import Case, call, outcome_difference, run
+from attnbook.teach.rules import NoAutograd
 from attnbook.teach.seeded import randn
 from attnbook.teach.tasks import task
 
@@ -239,7 +240,7 @@ def divides_by_the_reciprocal(x, weight=None, *, eps=1e-5):
     return affine(x / r, weight)
 
 
-@task(against="torch's autograd", cases=_BACKWARD)
+@task(against="torch's autograd", cases=_BACKWARD, rules=(NoAutograd,))
 def rms_norm_backward(x, gradient, *, eps=1e-5):
     """the gradient with respect to x of RMS norm without a weight, given the
     gradient with respect to its result"""

@@ -1,6 +1,7 @@
 """Chapter 8, feed-forward: tasks and known mistakes."""
 
 import math
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -8,6 +9,7 @@ from torch.func import functional_call
 from torch.utils.flop_counter import FlopCounterMode
 
 from attnbook.teach.inputs import f64, randns, watched
+from attnbook.teach.rules import AtMost, NoAutograd
 from attnbook.teach.seeded import randn
 from attnbook.teach.tasks import task
 
@@ -275,6 +277,7 @@ def keeps_four_times_the_width(d_model, multiple):
         "gate −3, up 1, gradient 2": (f64(-3), f64(1), f64(2)),
         "a batch": randns((2, 3, 5), (2, 3, 5), (2, 3, 5), seed=850),
     },
+    rules=(NoAutograd,),
 )
 def gate_backward(gate, up, gradient):
     """the gradients with respect to gate and to up, given the one with respect
@@ -294,6 +297,7 @@ def gate_backward(gate, up, gradient):
             8,
         ),
     },
+    rules=(partial(AtMost, 100_000),),  # of 2,500,000 units
 )
 def feed_forward_in_slices(x, w_up, b_up, w_down, b_down, size):
     """feed_forward, with the inner units taken in slices"""

@@ -6,6 +6,7 @@ from torch import nn
 from torch.func import functional_call
 
 from attnbook.teach.inputs import Labelled, drawn, f64, marks, randns
+from attnbook.teach.rules import NoAutograd
 from attnbook.teach.seeded import randn
 from attnbook.teach.tasks import task
 
@@ -472,6 +473,7 @@ def decoder_block(x, memory, attention, cross_attention, feed_forward, norms):
         "width two": randns((2,), (1, 2, 2), seed=61),
         "four layers": randns((3,), (4, 3, 3), seed=63),
     },
+    rules=(NoAutograd,),
 )
 def stream_gradient(gradient, jacobians):
     """the gradient at the bottom of the stream, (d,), from the one at the top,

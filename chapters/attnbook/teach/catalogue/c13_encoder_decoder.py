@@ -313,6 +313,15 @@ def _model(words, rule):
 
 
 _RING = _model("t + 1 (0 after 4)", lambda seen: seen[:, -1] + 1)
+
+
+def _ring_to_the_end(seen):
+    if (seen[:, 1:] == 4).any(-1).all():
+        raise ValueError("asked for a word after the end of every text")
+    return seen[:, -1] + 1
+
+
+_STRICT = _model("t + 1, until all have ended,", _ring_to_the_end)
 _SUM = _model("the sum of all so far, modulo 5,", lambda seen: seen.sum(-1))
 
 
@@ -325,6 +334,7 @@ _SUM = _model("the sum of all so far, modulo 5,", lambda seen: seen.sum(-1))
         "no end in sight": (_SUM, ints([1, 2], [3, 1]), 0, 5),
         "two tokens to start from": (_RING, ints([0, 0], [3, 3]), 4, 3),
         "a start that is the stop token": (_RING, ints([4]), 4, 3),
+        "nobody asks after the end": (_STRICT, ints([1], [3]), 4, 9),
     },
 )
 def greedy_until(next_scores, start, stop, longest):

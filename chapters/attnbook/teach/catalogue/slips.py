@@ -1,0 +1,1096 @@
+"""Slips that a check recognises and answers with a hint, and no more.
+
+A known mistake has its page in the catalogue: what one sees, why, where it was
+seen. These are the smaller ones of single exercises: a wrong function, its
+name in words, and a question.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+
+from attnbook.masks import causal_mask as square_mask
+from attnbook.teach.catalogue import c01_averages as c01
+from attnbook.teach.catalogue import c02_self_attention as c02
+from attnbook.teach.catalogue import c03_queries_keys_values as c03
+from attnbook.teach.catalogue import c04_scaling as c04
+from attnbook.teach.catalogue import c05_masking as c05
+from attnbook.teach.catalogue import c06_multi_head as c06
+from attnbook.teach.catalogue import c07_norms as c07
+from attnbook.teach.catalogue import c08_feed_forward as c08
+from attnbook.teach.catalogue import c09_positions as c09
+from attnbook.teach.catalogue import c10_block as c10
+from attnbook.teach.catalogue import c11_language_model as c11
+from attnbook.teach.catalogue import c12_real_text as c12
+from attnbook.teach.catalogue import c13_encoder_decoder as c13
+from attnbook.teach.catalogue import c14_cache as c14
+from attnbook.teach.catalogue import c15_generating as c15
+from attnbook.teach.catalogue import c16_real_model as c16
+
+INF = torch.inf
+
+# Chapter 1
+
+_BOX = "Is a key at exactly the bandwidth, on either side, within reach?"
+
+
+def _box(queries, keys, values, near, *, mean=True):
+    kernel = near(queries[:, None] - keys).to(values.dtype)
+    total = kernel.sum(-1).clamp(min=1) if mean else 1
+    return kernel @ values / total
+
+
+c01.box_regression.slip(
+    "a key at the edge does not count",
+    _BOX,
+    lambda q, k, v, b: _box(q, k, v, lambda gap: gap.abs() < b),
+)
+c01.box_regression.slip(
+    "it looks to one side",
+    _BOX,
+    lambda q, k, v, b: _box(q, k, v, lambda gap: gap <= b),
+)
+c01.box_regression.slip(
+    "the box is half as wide as it should be",
+    "How far from the query may a key be, on each side?",
+    lambda q, k, v, b: _box(q, k, v, lambda gap: gap.abs() <= b / 2),
+)
+c01.box_regression.slip(
+    "it is a sum, no mean",
+    "What do the weights of a query sum to?",
+    lambda q, k, v, b: _box(q, k, v, lambda g: g.abs() <= b, mean=False),
+)
+
+
+def _others(keys, values, scores, hidden):
+    weights = scores.masked_fill(hidden, -INF).softmax(-1)
+    return weights @ values
+
+
+def _gaps(keys):
+    return -((keys[:, None] - keys) ** 2)
+
+
+c01.leave_one_out.slip(
+    "equal keys are left out as well",
+    "Two visits at the same moment: is the other one yours?",
+    lambda k, v, b: _others(k, v, _gaps(k) / (2 * b**2), _gaps(k) == 0),
+)
+c01.leave_one_out.slip(
+    "the 2 below the fraction line is missing",
+    "What stands in the exponent of the Gaussian kernel?",
+    lambda k, v, b: _others(
+        k, v, _gaps(k) / b**2, torch.eye(len(k), dtype=torch.bool)
+    ),
+)
+
+
+def _circle(queries, keys, angle, scale):
+    gaps = angle * (queries[:, None] - keys)
+    return torch.softmax(gaps.cos() / scale, -1)
+
+
+c01.circular_weights.slip(
+    "the bandwidth is not squared",
+    "What are the dot products divided by?",
+    lambda q, k, period, b: _circle(q, k, 2 * math.pi / period, b),
+)
+c01.circular_weights.slip(
+    "a period is half a turn",
+    "At which angle does a whole period end?",
+    lambda q, k, period, b: _circle(q, k, math.pi / period, b**2),
+)
+
+
+def _kernel_weights(queries, keys, bandwidth):
+    scores = -((queries[:, None] - keys) ** 2) / (2 * bandwidth**2)
+    return torch.softmax(scores, -1)
+
+
+def _slope(queries, keys, values, bandwidth):
+    weights = _kernel_weights(queries, keys, bandwidth)
+    return (
+        weights @ (keys * values) - (weights @ keys) * (weights @ values)
+    ) / bandwidth**2
+
+
+c01.slope.slip(
+    "the sign is turned round",
+    "If the values rise with the keys, does the curve rise or fall?",
+    lambda q, k, v, b: -_slope(q, k, v, b),
+)
+
+# Chapter 2
+
+
+def _tempered(scores, temperature, at_zero):
+    if temperature == 0:
+        return at_zero(scores)
+    below = scores - scores.amax(-1, keepdim=True)
+    return torch.softmax(below / temperature, -1)
+
+
+c02.tempered_softmax.slip(
+    "of equal largest scores one gets all the weight",
+    "At temperature 0, what do two equal largest scores get?",
+    lambda s, t: _tempered(
+        s, t, lambda s: F.one_hot(s.argmax(-1), s.shape[-1]).to(s.dtype)
+    ),
+)
+c02.tempered_softmax.slip(
+    "at temperature 0 it divides by 0",
+    "What is the limit, computed without a division?",
+    lambda s, t: torch.softmax((s - s.amax(-1, keepdim=True)) / t, -1),
+)
+c02.softmax_by_group.slip(
+    "all sentences share one sum",
+    "What do the weights of one sentence sum to?",
+    lambda scores, groups: torch.softmax(scores, 0),
+)
+
+
+def _by_group(scores, groups, hidden):
+    same = groups[:, None] == groups
+    table = scores.expand(same.shape).masked_fill(~same, hidden)
+    return table.softmax(-1).diagonal()
+
+
+c02.softmax_by_group.slip(
+    "a sentence of nothing but −∞ gives NaN",
+    "What is divided by what where all scores are −∞?",
+    lambda scores, groups: _by_group(scores, groups, -INF),
+)
+c02.softmax_by_group.slip(
+    "the other sentences are hidden by a finite number",
+    "Can the scores of a sentence be as low as what you fill in?",
+    lambda scores, groups: _by_group(scores, groups, -1e9),
+)
+c02.log_sum_exp.slip(
+    "the peak is not added back",
+    "The shift cancels in a softmax. Does it cancel here?",
+    lambda s: (s - s.amax(-1, keepdim=True)).exp().sum(-1).log(),
+)
+c02.log_sum_exp.slip(
+    "exp overflows, or nothing is left of it",
+    "What is exp(1000), and what is the log of exp(−1000)?",
+    lambda s: s.exp().sum(-1).log(),
+)
+c02.log_sum_exp.slip(
+    "it is a mean, no sum",
+    "What is the result for two scores of 0?",
+    lambda s: torch.logsumexp(s, -1) - math.log(s.shape[-1]),
+)
+
+
+def _neighbours(x, hidden):
+    scores = x @ x.mT
+    weights = scores.masked_fill(hidden, -INF).softmax(-1)
+    return weights @ x, weights
+
+
+c02.neighbours_only.slip(
+    "a token that is alone gets NaN",
+    "What does a softmax divide by if every score is −∞?",
+    lambda x: _neighbours(x, torch.eye(x.shape[-2], dtype=torch.bool)),
+)
+
+# Chapter 3
+
+c03.attention_scores.slip(
+    "the scores are scaled",
+    "Does this exercise ask for scaled scores?",
+    lambda q, k: torch.einsum("...id,...jd->...ij", q, k) / q.shape[-1] ** 0.5,
+)
+c03.attention_scores.slip(
+    "the products are averaged",
+    "What is a dot product, a sum or a mean?",
+    lambda q, k: torch.einsum("...id,...jd->...ij", q, k) / q.shape[-1],
+)
+c03.qkv_weight.slip(
+    "nothing is transposed",
+    "Which shape has the weight of an nn.Linear?",
+    lambda q, k, v: torch.cat([q, k, v], 1),
+)
+c03.qkv_weight.slip(
+    "key and query have changed places",
+    "In which order shall they come out?",
+    lambda q, k, v: torch.cat([k, q, v], 1).T,
+)
+c03.qkv_weight.slip(
+    "it is reshaped where it should be transposed",
+    "Does reshape turn rows into columns?",
+    lambda q, k, v: torch.cat([q, k, v], 1).reshape(-1, len(q)),
+)
+
+
+def _tests_attention(fn, same, sizes=((5, 4), (4, 3), (4, 3), (4, 2))):
+    given = c03.randns(*sizes, seed=900)
+    try:
+        return bool(same(fn(*given), c03.self_attention(*given)))
+    except RuntimeError:
+        return False
+
+
+c03.is_self_attention.slip(
+    "it looks at shapes alone",
+    "Which of the wrong candidates has a wrong shape?",
+    lambda fn: _tests_attention(fn, lambda a, b: a.shape == b.shape),
+)
+c03.is_self_attention.slip(
+    "the bound is too wide",
+    "How much do the defaults of allclose let through?",
+    lambda fn: _tests_attention(
+        fn, lambda a, b: a.shape == b.shape and torch.allclose(a, b)
+    ),
+)
+c03.is_self_attention.slip(
+    "it asks for every bit",
+    "Do two right ways of adding round alike?",
+    lambda fn: _tests_attention(fn, torch.equal),
+)
+
+# Chapter 4
+
+c04.score_variance.slip(
+    "the mean is forgotten",
+    "What is E[x²] if the mean of x is not 0?",
+    lambda d_k, mean=0.0, variance=1.0: d_k * float(variance) ** 2,
+)
+c04.score_variance.slip(
+    "it is the mean square, no variance",
+    "What is subtracted from E[(qk)²] to get a variance?",
+    lambda d_k, mean=0.0, variance=1.0: d_k * (variance + mean**2) ** 2,
+)
+c04.score_variance.slip(
+    "it is the standard deviation",
+    "Is the root part of a variance?",
+    lambda d_k, mean=0.0, variance=1.0: math.sqrt(
+        d_k * ((variance + mean**2) ** 2 - mean**4)
+    ),
+)
+c04.softmax_backward.slip(
+    "the plain mean of the gradient is subtracted",
+    "With which weights is the gradient averaged?",
+    lambda w, g: w * (g - g.mean(-1, keepdim=True)),
+)
+c04.softmax_backward.slip(
+    "nothing is subtracted",
+    "What happens to the others when one score rises?",
+    lambda w, g: w * g,
+)
+c04.softmax_backward.slip(
+    "the weight in front is missing",
+    "How fast does a weight of 0 move?",
+    lambda w, g: g - (w * g).sum(-1, keepdim=True),
+)
+
+
+def _blocks(q, k, v, block, *, old=True, total_too=True, scaled=True):
+    q = q / math.sqrt(q.shape[-1]) if scaled else q
+    peak = torch.full_like(q[..., :1], torch.finfo(q.dtype).min)
+    total, context = torch.zeros_like(peak), 0
+    for keys, values in zip(k.split(block, -2), v.split(block, -2)):
+        scores = q @ keys.mT
+        higher = torch.maximum(peak, scores.amax(-1, keepdim=True))
+        shrink, exp = (peak - higher).exp(), (scores - higher).exp()
+        total = total * (shrink if total_too else 1)
+        context = context * (shrink if old else 1) + exp @ values
+        total, peak = total + exp.sum(-1, keepdim=True), higher
+    return context / total
+
+
+c04.attention_in_blocks.slip(
+    "the old context is not carried over to the new peak",
+    "When the peak rises, what must become of the context so far?",
+    lambda q, k, v, block: _blocks(q, k, v, block, old=False),
+)
+c04.attention_in_blocks.slip(
+    "the old total is not carried over to the new peak",
+    "When the peak rises, what must become of the total so far?",
+    lambda q, k, v, block: _blocks(q, k, v, block, total_too=False),
+)
+c04.attention_in_blocks.slip(
+    "the scale is left out",
+    "What are the scores divided by?",
+    lambda q, k, v, block: _blocks(q, k, v, block, scaled=False),
+)
+
+# Chapter 5
+
+
+def _causal(q, k, v, diagonal, scale=True):
+    scores = q @ k.mT / (q.shape[-1] ** 0.5 if scale else 1)
+    hidden = torch.ones_like(scores).bool().triu(diagonal)
+    weights = scores.masked_fill(hidden, -INF).softmax(-1)
+    return weights @ v, weights
+
+
+c05.causal_attention.slip(
+    "each query sees the next key",
+    "How many keys may the first query see?",
+    lambda q, k, v: _causal(q, k, v, 2),
+)
+c05.causal_attention.slip(
+    "no query sees its own key",
+    "What is left for the first query?",
+    lambda q, k, v: _causal(q, k, v, 0),
+)
+c05.causal_attention.slip(
+    "the scale is left out",
+    "What are the scores divided by?",
+    lambda q, k, v: _causal(q, k, v, 1, scale=False),
+)
+c05.causal_attention.slip(
+    "the mask is missing",
+    "May the first query see the last key?",
+    lambda q, k, v: _causal(q, k, v, 99),
+)
+
+
+def _window(n_queries, n_keys, window, *, offset=None, after=INF):
+    offset = n_keys - n_queries if offset is None else offset
+    gap = offset + torch.arange(n_queries)[:, None] - torch.arange(n_keys)
+    return (gap < window) & (-gap < after)
+
+
+c05.window_mask.slip(
+    "later keys are hidden by the window too",
+    "Who hides the later keys: the window, or the mask it is joined with?",
+    lambda q, k, *, window: _window(q, k, window, after=1),
+)
+c05.window_mask.slip(
+    "the window looks ahead as far as back",
+    "What does the exercise say of later keys?",
+    lambda q, k, *, window: _window(q, k, window, after=window),
+)
+c05.window_mask.slip(
+    "the queries are taken for the first of the keys",
+    "At which position does the first query stand?",
+    lambda q, k, *, window: _window(q, k, window, offset=0),
+)
+c05.looks_right.slip(
+    "a result that is far too small passes",
+    "Is −1 ≤ 1e-9?",
+    lambda a, b: a.shape == b.shape and bool((a - b <= 1e-9).all()),
+)
+c05.looks_right.slip(
+    "a NaN passes",
+    "What is nan > 1e-9?",
+    lambda a, b: a.shape == b.shape and not ((a - b).abs() > 1e-9).any(),
+)
+c05.looks_right.slip(
+    "large numbers may be further off",
+    "What are the defaults rtol and atol of allclose?",
+    lambda a, b: a.shape == b.shape and torch.allclose(a, b, atol=1e-9),
+)
+
+# Chapter 6
+
+c06.linear_weight.slip(
+    "the components of the heads are dealt out in turn",
+    "Whose component comes second in the output?",
+    lambda heads: heads.permute(2, 0, 1).flatten(0, 1),
+)
+c06.linear_weight.slip(
+    "it is reshaped where it should be transposed",
+    "Does reshape turn rows into columns?",
+    lambda heads: heads.reshape(-1, heads.shape[1]),
+)
+
+
+def _grouped(q, k, v, *, scale=True, first=False):
+    group = q.shape[-3] // k.shape[-3]
+    k, v = (a.repeat_interleave(group, -3) for a in (k, v))
+    k, v = (a[..., :1, :, :] if first else a for a in (k, v))
+    scores = q @ k.mT / (q.shape[-1] ** 0.5 if scale else 1)
+    return scores.softmax(-1) @ v
+
+
+c06.grouped_attention.slip(
+    "the scale is left out",
+    "What are the scores divided by?",
+    lambda q, k, v: _grouped(q, k, v, scale=False),
+)
+c06.grouped_attention.slip(
+    "all heads ask the first head of keys",
+    "Which head of keys does the last head of queries ask?",
+    lambda q, k, v: _grouped(q, k, v, first=True),
+)
+
+# Chapter 7
+
+
+def _tests_norm(norm, same):
+    x = c07.randn(2, 5, 6, seed=910)
+    return bool(same(norm(x), F.layer_norm(x, (6,))))
+
+
+c07.is_layer_norm.slip(
+    "it compares values alone, and no constant token",
+    "Whose values are right, and whose gradient is not?",
+    lambda norm: _tests_norm(
+        norm, lambda a, b: torch.allclose(a, b, rtol=0, atol=1e-9)
+    ),
+)
+c07.is_layer_norm.slip(
+    "a NaN passes",
+    "What is nan > 1e-9?",
+    lambda norm: _tests_norm(
+        norm, lambda a, b: not ((a - b).abs() > 1e-9).any()
+    ),
+)
+
+
+def _rms(x, gradient, eps, outer=1, along=1, mean=0):
+    r = torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
+    normal = x * r
+    part = (gradient * normal).mean(-1, keepdim=True)
+    part = along * normal * part + mean * gradient.mean(-1, keepdim=True)
+    return r**outer * (gradient - part)
+
+
+c07.rms_norm_backward.slip(
+    "the factor 1/r in front is missing",
+    "If x is twice as long, how fast does the result move?",
+    lambda x, g, *, eps=1e-5: _rms(x, g, eps, outer=0),
+)
+c07.rms_norm_backward.slip(
+    "the root is taken for a constant",
+    "What happens to the root when x grows?",
+    lambda x, g, *, eps=1e-5: _rms(x, g, eps, along=0),
+)
+c07.rms_norm_backward.slip(
+    "the path through the mean is still in it",
+    "Does RMS norm subtract a mean?",
+    lambda x, g, *, eps=1e-5: _rms(x, g, eps, mean=1),
+)
+c07.fold_affine.slip(
+    "the bias of the norm is lost",
+    "What comes out where the normalised token is zero?",
+    lambda weight, bias, W, b: (W * weight, b),
+)
+c07.fold_affine.slip(
+    "the bias is multiplied by the gain as well",
+    "Which comes first in the norm, the gain or the bias?",
+    lambda weight, bias, W, b: (W * weight, b + (W * weight) @ bias),
+)
+
+# Chapter 8
+
+
+def _silent(x, w_up, b_up):
+    return (x @ w_up + b_up).flatten(0, -2) <= 0
+
+
+c08.dead_units.slip(
+    "it counts the living",
+    "Of which units does the exercise ask the number?",
+    lambda x, w, b: int((~_silent(x, w, b)).any(0).sum()),
+)
+c08.dead_units.slip(
+    "a unit that is silent once counts as dead",
+    "For how many tokens must a dead unit be silent?",
+    lambda x, w, b: int(_silent(x, w, b).any(0).sum()),
+)
+c08.dead_units.slip(
+    "a unit at exactly 0 counts as alive",
+    "What does ReLU add, and what slope has it, at 0?",
+    lambda x, w, b: int((x @ w + b < 0).flatten(0, -2).all(0).sum()),
+)
+c08.gated_width.slip(
+    "it is rounded down",
+    "May the width lie below 8/3 of d_model?",
+    lambda d, multiple: multiple * (8 * d // (3 * multiple)),
+)
+c08.gated_width.slip(
+    "it is rounded to the nearest multiple",
+    "May the width lie below 8/3 of d_model?",
+    lambda d, multiple: multiple * round(8 * d / 3 / multiple),
+)
+c08.gated_width.slip(
+    "the fraction is cut off before the multiple is looked for",
+    "What is 8/3 of 4, and what is the next whole number?",
+    lambda d, multiple: multiple * -(-int(8 * d / 3) // multiple),
+)
+
+
+def _gate(gate, up, gradient, slope):
+    return gradient * up * slope(torch.sigmoid(gate)), gradient * F.silu(gate)
+
+
+c08.gate_backward.slip(
+    "the slope is that of the sigmoid",
+    "What is silu, and what does the product rule say of it?",
+    lambda gate, up, g: _gate(gate, up, g, lambda s: s * (1 - s)),
+)
+c08.gate_backward.slip(
+    "the second half of the product rule is missing",
+    "silu is a product too. How many terms has its slope?",
+    lambda gate, up, g: _gate(gate, up, g, lambda s: s),
+)
+c08.gate_backward.slip(
+    "the two gradients have changed places",
+    "Which of the two comes first?",
+    lambda gate, up, g: _gate(gate, up, g, lambda s: s * (1 + gate * (1 - s)))[
+        ::-1
+    ],
+)
+c08.gate_backward.slip(
+    "up is missing from the gradient of the gate",
+    "By what is the gate multiplied?",
+    lambda gate, up, g: _gate(
+        gate, torch.ones_like(up), g, lambda s: s * (1 + gate * (1 - s))
+    ),
+)
+
+
+def _sliced(x, w_up, b_up, w_down, size, total, end=None, act=F.gelu):
+    end = len(b_up) if end is None else end
+    for start in range(0, end, size):
+        part = slice(start, start + size)
+        total = total + act(x @ w_up[:, part] + b_up[part]) @ w_down[part]
+    return total
+
+
+c08.feed_forward_in_slices.slip(
+    "the units of the last, smaller slice are lost",
+    "What is left over when 12 units are cut by fives?",
+    lambda x, w_up, b_up, w_down, b_down, size: _sliced(
+        x, w_up, b_up, w_down, size, b_down, len(b_up) // size * size
+    ),
+)
+c08.feed_forward_in_slices.slip(
+    "the second bias is missing",
+    "Set all weights to zero. What should come out?",
+    lambda x, w_up, b_up, w_down, b_down, size: _sliced(
+        x, w_up, b_up, w_down, size, torch.zeros_like(b_down)
+    ),
+)
+
+# Chapter 9
+
+c09.rotate_some.slip(
+    "the speeds are those of the whole head",
+    "How many components has the head that is turned?",
+    lambda x, positions, width: torch.cat(
+        [
+            c09.rotate(
+                x[..., :width], positions, 10_000 ** (width / x.shape[-1])
+            ),
+            x[..., width:],
+        ],
+        -1,
+    ),
+)
+c09.rotate_some.slip(
+    "all components are turned",
+    "Which components stay as they are?",
+    lambda x, positions, width: c09.rotate(x, positions),
+)
+c09.rotate_some.slip(
+    "the last components are turned, not the first",
+    "Which components are turned?",
+    lambda x, positions, width: torch.cat(
+        [x[..., :-width], c09.rotate(x[..., -width:], positions)], -1
+    ),
+)
+
+
+def _angles(positions, width, shrink, base=1.0):
+    return shrink * c09.rotary_angles(positions, width, base=10_000.0 * base)
+
+
+c09.interpolated_angles.slip(
+    "the positions are stretched",
+    "Shall the last angle wanted lie inside those trained, or outside?",
+    lambda p, w, trained, wanted: _angles(p, w, max(1.0, wanted / trained)),
+)
+c09.interpolated_angles.slip(
+    "a shorter text is stretched",
+    "What shall become of a text that is shorter than trained?",
+    lambda p, w, trained, wanted: _angles(p, w, trained / wanted),
+)
+c09.interpolated_angles.slip(
+    "the base is stretched, not the positions",
+    "By what shall every angle be multiplied, the fastest too?",
+    lambda p, w, trained, wanted: _angles(
+        p, w, 1.0, max(1.0, wanted / trained)
+    ),
+)
+c09.to_half_layout.slip(
+    "it is the way back",
+    "Where does row 1 of a head stand, before and after?",
+    lambda weight, n_heads: (
+        weight.unflatten(0, (n_heads, 2, -1)).transpose(1, 2).flatten(0, 2)
+    ),
+)
+c09.to_half_layout.slip(
+    "the columns are reordered",
+    "Which axis of W_q counts the components of a query?",
+    lambda weight, n_heads: torch.cat([weight[:, 0::2], weight[:, 1::2]], 1),
+)
+c09.rotary_attention.slip(
+    "the scale is left out",
+    "What are the scores divided by?",
+    lambda q, k, v, positions: c09.rotary_attention(
+        q * q.shape[-1] ** 0.5, k, v, positions
+    ),
+)
+c09.rotary_attention.slip(
+    "the keys are not turned",
+    "On what does the score depend if only the query is turned?",
+    lambda q, k, v, positions: F.scaled_dot_product_attention(
+        c09.rotate(q, positions[..., None, :]), k, v
+    ),
+)
+
+# Chapter 10
+
+c10.block_parameters.slip(
+    "the biases are missing",
+    "What has a layer beside its matrix?",
+    lambda d, d_ff: 4 * d * d + 2 * d * d_ff + 2 * d,
+)
+c10.block_parameters.slip(
+    "the norms are missing",
+    "How many numbers does a layer norm learn?",
+    lambda d, d_ff: 4 * (d * d + d) + 2 * d * d_ff + d_ff + d,
+)
+c10.block_parameters.slip(
+    "the norms have no bias",
+    "How many numbers does a layer norm learn?",
+    lambda d, d_ff: 4 * (d * d + d) + 2 * d * d_ff + d_ff + 3 * d,
+)
+c10.block_parameters.slip(
+    "the inner width is taken for 4 d_model",
+    "What is d_ff given for?",
+    lambda d, d_ff: 12 * d * d + 13 * d,
+)
+c10.post_norm_block.slip(
+    "the norms have changed places",
+    "Which norm belongs to which sub-layer?",
+    lambda x, attention, feed_forward, norm_1, norm_2: norm_1(
+        (y := norm_2(x + attention(x))) + feed_forward(y)
+    ),
+)
+c10.post_norm_block.slip(
+    "the feed-forward layer reads the input of the block",
+    "What does the second sub-layer read?",
+    lambda x, attention, feed_forward, norm_1, norm_2: norm_2(
+        norm_1(x + attention(x)) + feed_forward(x)
+    ),
+)
+
+
+def _decode(x, memory, attention, cross, feed_forward, norms, order=(0, 1, 2)):
+    parts = attention, lambda y: cross(y, memory), feed_forward
+    for n in order:
+        x = x + parts[n](norms[n](x))
+    return x
+
+
+c10.decoder_block.slip(
+    "the memory goes through the norm as well",
+    "Who has normalised the memory already?",
+    lambda x, memory, *parts: _decode(x, parts[3][1](memory), *parts),
+)
+c10.decoder_block.slip(
+    "cross-attention comes first",
+    "In which order do the three sub-layers come?",
+    lambda x, memory, *parts: _decode(x, memory, *parts, order=(1, 0, 2)),
+)
+c10.decoder_block.slip(
+    "the memory is forgotten",
+    "What has the second sub-layer to read beside the stream?",
+    lambda x, memory, attention, cross, *parts: _decode(
+        x, memory, attention, lambda y, m: cross(y, y), *parts
+    ),
+)
+c10.decoder_block.slip(
+    "all sub-layers read the input of the block",
+    "What does a sub-layer read, the stream as it was or as it is?",
+    lambda x, memory, attention, cross, feed_forward, norms: (
+        x
+        + attention(norms[0](x))
+        + cross(norms[1](x), memory)
+        + feed_forward(norms[2](x))
+    ),
+)
+
+
+def _down(gradient, jacobians, *, own=1):
+    for jacobian in jacobians:
+        gradient = own * gradient + gradient @ jacobian
+    return gradient
+
+
+c10.stream_gradient.slip(
+    "it goes from the bottom up",
+    "Which sub-layer does the gradient meet first?",
+    _down,
+)
+c10.stream_gradient.slip(
+    "the untouched path is missing",
+    "What of the gradient passes by the branch?",
+    lambda gradient, jacobians: _down(gradient, jacobians.flip(0), own=0),
+)
+c10.stream_gradient.slip(
+    "the Jacobians are not transposed",
+    "On which side of the Jacobian does a gradient stand?",
+    lambda gradient, jacobians: _down(gradient, jacobians.flip(0).mT),
+)
+
+# Chapters 11 and 12
+
+
+def _bigram(texts, vocab_size, extra):
+    return c11.bigram(texts, vocab_size, extra).exp()
+
+
+c11.bigram.slip(
+    "the logarithm is missing",
+    "Is a probability asked for, or its logarithm?",
+    _bigram,
+)
+c11.bigram.slip(
+    "rows and columns are exchanged",
+    "Which of the two tokens does a row belong to?",
+    lambda texts, size, extra: c11.bigram(
+        [text[::-1] for text in texts], size, extra
+    ),
+)
+
+
+def _accumulate(model, batches, n, rate):
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+    for start in range(0, len(batches), n):
+        some = batches[start : start + n]
+        total = sum((targets != -100).sum() for _, targets in some)
+        for tokens, targets in some:
+            logits = model(tokens).flatten(0, 1)
+            loss = F.cross_entropy(logits, targets.flatten(), reduction="sum")
+            (loss / total).backward()
+        optimizer.step()
+    return list(model.parameters())
+
+
+c11.accumulate.slip(
+    "the old gradients are never cleared",
+    "What is in the gradients when the second step begins?",
+    _accumulate,
+)
+c12.bits_per_byte.slip(
+    "it counts characters",
+    "How many bytes has an é?",
+    lambda loss, n, text: loss * n / math.log(2) / len(text),
+)
+c12.bits_per_byte.slip(
+    "it multiplies by ln 2",
+    "Are there more bits than nats, or fewer?",
+    lambda loss, n, text: loss * n * math.log(2) / len(text.encode()),
+)
+
+
+def _merge(data, merges, *, right):
+    number = {pair: n for n, pair in enumerate(merges, 256)}
+    ids = list(data)
+    while here := [p for p in zip(ids, ids[1:]) if p in number]:
+        pair = min(here, key=number.get)
+        at = [n for n in range(len(ids)) if (*ids[n : n + 2],) == pair][-right]
+        ids[at : at + 2] = [number[pair]]
+    return ids
+
+
+c12.encode_bytes.slip(
+    "it goes from right to left",
+    "Which two of three equal bytes are joined?",
+    lambda data, merges: _merge(data, merges, right=1),
+)
+c12.encode_bytes.slip(
+    "it stops after one merge",
+    "When is there no pair left to be joined?",
+    lambda data, merges: _merge(data, merges[:1], right=0),
+)
+c12.text_as_it_comes.slip(
+    "everything is shown again with each part",
+    "What was shown already?",
+    lambda parts: [
+        b"".join(parts[: n + 1]).decode(errors="ignore")
+        for n in range(len(parts))
+    ],
+)
+c12.text_as_it_comes.slip(
+    "a character that is cut is lost",
+    "What becomes of the first byte of an é?",
+    lambda parts: [part.decode(errors="ignore") for part in parts],
+)
+
+# Chapter 13
+
+c13.prefix_mask.slip(
+    "only the prefix reads the prefix",
+    "May what follows read the whole prefix too?",
+    lambda n_prefix, n: (
+        (torch.arange(n) < n_prefix)[:, None].expand(n, n)
+        & (torch.arange(n) < n_prefix)
+        | torch.eye(n, dtype=torch.bool)
+    ),
+)
+c13.prefix_mask.slip(
+    "the prefix reads everything, and is read as by a decoder",
+    "Which axis of the mask counts the readers?",
+    lambda n_prefix, n: square_mask(n) | (torch.arange(n) < n_prefix)[:, None],
+)
+
+
+def _cover(tokens, chosen, kind, words, mask_token, first=0.8, last=0.9):
+    inputs = torch.where(chosen & (kind < last), words, tokens)
+    return torch.where(chosen & (kind < first), mask_token, inputs)
+
+
+c13.cover_words.slip(
+    "only words that were changed are asked for",
+    "Which words are targets: the chosen, or the changed?",
+    lambda tokens, chosen, kind, words, token: (
+        _cover(tokens, chosen, kind, words, token),
+        torch.where(chosen & (kind < 0.9), tokens, -100),
+    ),
+)
+c13.cover_words.slip(
+    "the edge belongs to the other side",
+    "What becomes of a word with kind 0.8 exactly?",
+    lambda tokens, chosen, kind, words, token: (
+        _cover(tokens, chosen, kind, words, token, 0.8 + 1e-12, 0.9),
+        torch.where(chosen, tokens, -100),
+    ),
+)
+
+
+def _greedy(next_scores, start, stop, longest, *, from_start):
+    tokens, n = start, start.shape[1]
+    done = (start == stop).any(-1, keepdim=True) & from_start
+    for _ in range(longest - (0 if from_start else n)):
+        best = next_scores(tokens).argmax(-1, keepdim=True)
+        best = best.masked_fill(done, stop)
+        tokens = torch.cat([tokens, best], -1)
+        done = done | (best == stop)
+        if done.all():
+            break
+    return tokens
+
+
+c13.greedy_until.slip(
+    "a stop token of the start counts",
+    "Who has written the stop token in the start?",
+    lambda scores, start, stop, longest: _greedy(
+        scores, start, stop, longest, from_start=True
+    ),
+)
+c13.greedy_until.slip(
+    "the tokens of the start are counted",
+    "How many tokens may be appended?",
+    lambda scores, start, stop, longest: _greedy(
+        scores, start, stop, longest, from_start=False
+    ),
+)
+
+# Chapter 14
+
+
+def _rows(memory, n_parameters, L, H, d_k, capacity, size, *, two=2, own=1):
+    row = two * L * H * capacity * d_k * size
+    return (memory - own * n_parameters * size) // row
+
+
+c14.rows_that_fit.slip(
+    "keys and values are counted once",
+    "What is kept of each token, beside its key?",
+    lambda memory, n, *, n_layers, n_heads, n_kv_heads, d_k, capacity, size: (
+        max(
+            0,
+            _rows(memory, n, n_layers, n_kv_heads, d_k, capacity, size, two=1),
+        )
+    ),
+)
+c14.rows_that_fit.slip(
+    "the number may be negative",
+    "How many texts fit if not even the parameters do?",
+    lambda memory, n, *, n_layers, n_heads, n_kv_heads, d_k, capacity, size: (
+        _rows(memory, n, n_layers, n_kv_heads, d_k, capacity, size)
+    ),
+)
+
+
+def _slots(before, real, *, own=True, padding=False):
+    count = real.long().cumsum(-1)
+    place = before[:, None] + count - (1 if own else 2)
+    slots = torch.arange(int((before + count[:, -1]).max()))
+    mask = slots <= place[..., None]
+    return mask if padding else mask & real[..., None]
+
+
+c14.batch_mask.slip(
+    "a token does not read itself",
+    "In which slot does the token itself stand?",
+    lambda before, real: _slots(before, real, own=False),
+)
+c14.batch_mask.slip(
+    "padding reads too",
+    "What does the row of a padding token hold?",
+    lambda before, real: _slots(before, real, padding=True),
+)
+c14.roll_in.slip(
+    "all move up and the new one comes last",
+    "In which slot does the key of position p stand?",
+    lambda store, n_seen, new: torch.cat([store, new])[-len(store) :],
+)
+c14.writing_flops.slip(
+    "the prompt is never read",
+    "What has to be read before the first new token?",
+    lambda prompt, n, per_token, per_pair: (
+        c14.writing_flops(prompt, n, per_token, per_pair)[0],
+        sum(per_token + (prompt + s) * per_pair for s in range(1, n)),
+    ),
+)
+c14.writing_flops.slip(
+    "the last token that is written is read",
+    "After which token does the writing end?",
+    lambda prompt, n, per_token, per_pair: c14.writing_flops(
+        prompt, n + 1, per_token, per_pair
+    ),
+)
+
+# Chapter 15
+
+
+def _nucleus(probabilities, p, *, order=True, meets=False):
+    if order:
+        probabilities = probabilities.sort(descending=True).values
+    before = probabilities.cumsum(-1) - probabilities
+    return int(((before <= p) if meets else (before < p)).sum())
+
+
+c15.nucleus_size.slip(
+    "one more is kept where p is met exactly",
+    "Is a set that has just p large enough?",
+    lambda probabilities, p: _nucleus(probabilities, p, meets=True),
+)
+c15.nucleus_size.slip(
+    "the likeliest are not taken first",
+    "In which order do you add the probabilities?",
+    lambda probabilities, p: _nucleus(probabilities, p, order=False),
+)
+c15.last_logits.slip(
+    "it is one place too far",
+    "At which index does a row of three tokens end?",
+    lambda logits, lengths: logits[
+        torch.arange(len(logits)), lengths % logits.shape[1]
+    ],
+)
+c15.last_logits.slip(
+    "the axis of the tokens is still there",
+    "Which shape is wanted?",
+    lambda logits, lengths: logits[torch.arange(len(logits)), lengths - 1][
+        :, None
+    ],
+)
+
+
+def _chance(logits, tokens, temperature, k, *, late=False):
+    logits = logits if late else logits / temperature
+    kept = logits.masked_fill(logits < logits.topk(k)[0][:, -1:], -INF)
+    logs = logits.log_softmax(-1).where(kept > -INF, -INF) if late else kept
+    logs = logs if late else logs.log_softmax(-1)
+    return logs.gather(-1, tokens[:, None]).sum()
+
+
+c15.chance_of_text.slip(
+    "the temperature is forgotten",
+    "What is divided by the temperature?",
+    lambda logits, tokens, temperature, k: _chance(logits, tokens, 1.0, k),
+)
+c15.chance_of_text.slip(
+    "what top-k cuts is still in the sum",
+    "Over which tokens does the softmax of the sampler go?",
+    lambda logits, tokens, temperature, k: _chance(
+        logits / temperature, tokens, 1.0, k, late=True
+    ),
+)
+c15.chance_of_text.slip(
+    "k is forgotten",
+    "What is the chance of a token that was cut?",
+    lambda logits, tokens, temperature, k: _chance(
+        logits, tokens, temperature, logits.shape[-1]
+    ),
+)
+c15.race.slip(
+    "one logarithm is missing",
+    "What is added to a logit, a time or the log of one?",
+    lambda logits, noise: (logits - noise.log()).argmax(-1),
+)
+
+# Chapter 16
+
+c16.llama_parameters.slip(
+    "the head is counted as tied",
+    "How many tables of the vocabulary's size are there?",
+    lambda V, d, d_ff, L, H, H_kv: (
+        c16.llama_parameters(V, d, d_ff, L, H, H_kv) - V * d
+    ),
+)
+c16.llama_parameters.slip(
+    "the last norm is missing",
+    "What does the stream go through before the head?",
+    lambda V, d, d_ff, L, H, H_kv: (
+        c16.llama_parameters(V, d, d_ff, L, H, H_kv) - d
+    ),
+)
+c16.to_c_attn.slip(
+    "keys and values come before the queries",
+    "What comes first in GPT-2's joint matrix?",
+    lambda query, key_value: torch.cat([key_value, query]).T,
+)
+c16.stack_key_value.slip(
+    "the rows are reordered the other way round",
+    "Where does row 1 of a head stand, before and after?",
+    lambda k, v, n: torch.cat(
+        [k.unflatten(0, (n, 2, -1)).transpose(1, 2).flatten(0, 2), v]
+    ),
+)
+c16.stack_key_value.slip(
+    "rows move from head to head",
+    "In which rows does the second head stand, before and after?",
+    lambda k, v, n: torch.cat([k[0::2], k[1::2], v]),
+)
+c16.find_first.slip(
+    "the names are sorted",
+    "In which order did the parts run?",
+    lambda ours, theirs, bound: c16.find_first(
+        dict(sorted(ours.items())), theirs, bound
+    ),
+)
+c16.find_first.slip(
+    "what lies just at the bound is named",
+    "Is a number that is just the bound away further than it?",
+    lambda ours, theirs, bound: c16.find_first(
+        ours, theirs, math.nextafter(bound, 0)
+    ),
+)
+
+
+def _parts(model, tokens, *, leaves):
+    found = c16._outputs(model, tokens)
+    inner = {n for n, m in model.named_modules() if not [*m.children()]}
+    return {n: x for n, x in found.items() if n in inner or not leaves}
+
+
+c16.first_wrong.slip(
+    "only the parts without parts of their own are compared",
+    "Where is the result of an addition to be seen?",
+    lambda ours, theirs, tokens: c16.find_first(
+        _parts(ours, tokens, leaves=True),
+        _parts(theirs, tokens, leaves=True),
+        1e-9,
+    ),
+)

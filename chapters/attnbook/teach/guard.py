@@ -1,0 +1,217 @@
+"""A reader's code under watch: how long it takes, what it leaves behind.
+
+A wrong answer may loop for ever, replace a function of torch, or write into
+a tensor of the page. `Clock` ends the first after a while; `Guard` undoes the
+others, so that the next check and the rest of the page are what they were.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import signal
+import sys
+import threading
+import time
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+#: What one case may take. The slowest right answer needs a hundredth.
+SECONDS = 30.0
+
+
+class OutOfTime(BaseException):
+    """No `Exception`: what an answer catches on its way should not hide it."""
+
+
+def _cpu_or(device: torch.device) -> torch.device | None:
+    return None if device.type == "cpu" else device
+
+
+#: What is set for the whole process: how to read it, and how to set it back.
+_SETTINGS: dict[str, tuple[Callable, Callable]] = {
+    "torch's default dtype": (
+        torch.get_default_dtype,
+        torch.set_default_dtype,
+    ),
+    "torch's default device": (
+        torch.get_default_device,
+        lambda device: torch.set_default_device(_cpu_or(device)),
+    ),
+    "the number of torch's threads": (
+        torch.get_num_threads,
+        torch.set_num_threads,
+    ),
+    "whether torch follows gradients": (
+        torch.is_grad_enabled,
+        torch.set_grad_enabled,
+    ),
+    "torch's anomaly detection": (
+        torch.is_anomaly_enabled,
+        torch.autograd.set_detect_anomaly,
+    ),
+    "the working directory": (os.getcwd, os.chdir),
+    "where print writes": (
+        lambda: sys.stdout,
+        lambda stream: setattr(sys, "stdout", stream),
+    ),
+    "Python's recursion limit": (
+        sys.getrecursionlimit,
+        sys.setrecursionlimit,
+    ),
+}
+
+#: Modules and classes in which no function should be replaced.
+_OWNERS = {
+    "torch": torch,
+    "torch.Tensor": torch.Tensor,
+    "torch.nn": torch.nn,
+    "torch.nn.functional": F,
+    "torch.autograd": torch.autograd,
+    "torch.linalg": torch.linalg,
+    "numpy": np,
+    "math": math,
+}
+
+
+class Guard:
+    """The context in which an answer is tried.
+
+    Attributes:
+        left: what the answer had changed, in words; it has been set back.
+    """
+
+    def __init__(self, fn: Callable) -> None:
+        self.left: list[str] = []
+        self._page = getattr(fn, "__globals__", {})
+        self._used = set(_names(getattr(fn, "__code__", None)))
+
+    def __enter__(self) -> Guard:
+        self._settings = {n: _read(get) for n, (get, _) in _SETTINGS.items()}
+        self._owned = {n: dict(vars(o)) for n, o in _OWNERS.items()}
+        self._kept = {
+            n: (value, value.detach().clone() if _is_plain(value) else None)
+            for n in self._used
+            if (value := self._page.get(n)) is not None
+        }
+        self._seed, self._drawn = torch.initial_seed(), torch.get_rng_state()
+        self._others = np.random.get_state(), random.getstate()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        for name, (get, put) in _SETTINGS.items():
+            if _read(get) != self._settings[name]:
+                put(self._settings[name])
+                self.left.append(name)
+        for name, owner in _OWNERS.items():
+            self.left += _put_back(name, owner, self._owned[name])
+        if torch.initial_seed() != self._seed:
+            self.left.append("torch's seed")
+        # What was drawn in between is nobody's business.
+        torch.set_rng_state(self._drawn)
+        np.random.set_state(self._others[0])
+        random.setstate(self._others[1])
+        for name, (value, before) in self._kept.items():
+            changed = self._page.get(name) is not value
+            self._page[name] = value
+            if before is not None and not _same_tensor(value, before):
+                value.data, changed = before, True
+            if changed:
+                self.left.append(f"{name} of the page")
+
+
+class Clock:
+    """The context of one call: raises `OutOfTime` after some seconds.
+
+    Only where there is such a signal, and in the thread that receives it.
+    """
+
+    def __init__(self, seconds: float | None = None) -> None:
+        self.seconds = SECONDS if seconds is None else seconds
+
+    def __enter__(self) -> Clock:
+        self._runs = hasattr(signal, "setitimer") and (
+            threading.current_thread() is threading.main_thread()
+        )
+        if self._runs:
+            self._began = time.monotonic()
+            self._handler = signal.signal(signal.SIGALRM, self._stop)
+            # Again every second, if the first is caught on its way.
+            self._other = signal.setitimer(
+                signal.ITIMER_REAL, self.seconds, 1.0
+            )
+        return self
+
+    def _stop(self, *_: Any) -> None:
+        raise OutOfTime(f"no result after {self.seconds:g} seconds")
+
+    def __exit__(self, *_: Any) -> None:
+        if self._runs:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, self._handler)
+            left, again = self._other
+            if left:  # somebody else's, that we have held up
+                left -= time.monotonic() - self._began
+                signal.setitimer(signal.ITIMER_REAL, max(left, 1e-3), again)
+
+
+def _read(get: Callable) -> Any:
+    try:
+        return get()
+    except OSError:  # the working directory is gone
+        return None
+
+
+def _put_back(name: str, owner: Any, before: dict[str, Any]) -> list[str]:
+    """Undo what was replaced in a module or class, and name it."""
+    found: list[str] = []
+    if [*map(id, vars(owner).values())] == [*map(id, before.values())]:
+        return found  # nearly always, and fast
+    for key, now in list(vars(owner).items()):
+        old = before.get(key, before)  # itself where there was none
+        if old is now or key.startswith("__") or _torchs_own(now, key):
+            continue
+        if old is not before and callable(old):
+            setattr(owner, key, old)
+            found.append(f"{name}.{key}")
+        elif old is before and isinstance(owner, type):
+            delattr(owner, key)
+            found.append(f"{name}.{key}")
+    for key in before.keys() - vars(owner).keys():
+        setattr(owner, key, before[key])
+        found.append(f"{name}.{key}")
+    return found
+
+
+def _torchs_own(now: Any, key: str) -> bool:
+    """Whether torch itself has put it there: it wraps some when first used."""
+    home = getattr(now, "__module__", None) or ""
+    return home.startswith("torch") and getattr(now, "__name__", "") == key
+
+
+def _names(code: types.CodeType | None) -> Iterator[str]:
+    """The global names that a function's code has in it."""
+    if code is not None:
+        yield from code.co_names
+        for constant in code.co_consts:
+            if isinstance(constant, types.CodeType):
+                yield from _names(constant)
+
+
+def _is_plain(x: Any) -> bool:
+    strided = isinstance(x, Tensor) and x.layout == torch.strided
+    return strided and not x.is_meta
+
+
+def _same_tensor(a: Tensor, b: Tensor) -> bool:
+    """Equal to the bit, so that a NaN that was there is no change."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    return bool(((a == b) | ((a != a) & (b != b))).all())

@@ -1,0 +1,188 @@
+"""What a wrong result has in common with the right one, in words.
+
+A factor, a sign, a transpose, a shift, another order: where the difference is
+of such a kind, the one who made it knows the line by hearing it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+#: Numbers with names, beside roots and fractions.
+_NAMED = {
+    math.pi: "π",
+    2 * math.pi: "2π",
+    math.e: "e",
+    1 / math.log(2): "1/ln 2",
+    math.log(10): "ln 10",
+}
+
+
+def likeness(ours: Tensor, theirs: Tensor) -> str:
+    """How two tensors that differ differ; empty if there are no words for it.
+
+    It is said of ours: ``too large by a factor of √2``.
+    """
+    if ours.shape != theirs.shape:
+        return _in_shape(ours, theirs)
+    if ours.dtype == theirs.dtype == torch.bool:
+        return _of_truths(ours, theirs)
+    a, b = ours.to(torch.float64), theirs.to(torch.float64)
+    if n := int((a.isnan() & ~b.isnan()).sum()):
+        return "all NaN" if n == a.numel() else f"NaN {_places(n, a)}"
+    if n := int((a.isinf() & ~b.isinf()).sum()):
+        return f"infinite {_places(n, a)}"
+    if _equal(a, b):
+        gap = (a - b).abs().nan_to_num(0, 0).max().item()
+        return f"nearly right, off by {gap:.2g}"
+    if a.numel() == 1:
+        return _of_one(a.item(), b.item(), theirs.is_floating_point())
+    for words in (_by_numbers(a, b), _by_places(a, b)):
+        if words:
+            return words
+    wrong = ~_near(a, b)
+    n = int(wrong.sum())
+    return "" if n == a.numel() else f"wrong {_places(n, a)}"
+
+
+def _places(n: int, x: Tensor) -> str:
+    return f"in {n} of {x.numel()} places"
+
+
+def _near(a: Tensor, b: Tensor) -> Tensor:
+    size = b[b.isfinite()].abs().max() if b.isfinite().any() else 1.0
+    return (a == b) | ((a - b).abs() <= 1e-7 * size) | (a.isnan() & b.isnan())
+
+
+def _equal(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and bool(_near(a, b).all())
+
+
+def _in_shape(ours: Tensor, theirs: Tensor) -> str:
+    shapes = f"of shape {tuple(ours.shape)}, not {tuple(theirs.shape)}"
+    a, b = ours.to(torch.float64), theirs.to(torch.float64)
+    if a.ndim > 1 and _equal(a.mT, b):
+        return f"the transpose, {shapes}"
+    if a.numel() == b.numel() and _equal(a.flatten(), b.flatten()):
+        return f"the right numbers, but {shapes}"
+    return shapes
+
+
+def _of_truths(a: Tensor, b: Tensor) -> str:
+    if a.numel() == 1:
+        return f"{bool(a)} where {bool(b)} is right"
+    if (a != b).all():
+        return "True and False exchanged"
+    if a.ndim > 1 and torch.equal(a.mT, b):
+        return "the transpose"
+    extra, missing = int((a & ~b).sum()), int((b & ~a).sum())
+    if extra and missing:
+        return f"wrong {_places(extra + missing, a)}"
+    few = f"{extra or missing} of {a.numel()} places"
+    return f"True in {few} too {'many' if extra else 'few'}"
+
+
+def _of_one(a: float, b: float, fractional: bool) -> str:
+    gap = a - b
+    if a == -b:
+        return "of the wrong sign"
+    if not fractional and abs(gap) == 1:
+        return "one too many" if gap > 0 else "one too few"
+    factor = _factor(a / b, only_named=True) if b and a else ""
+    if factor:
+        return factor
+    return f"too {'large' if gap > 0 else 'small'} by {abs(gap):.4g}"
+
+
+def _by_numbers(a: Tensor, b: Tensor) -> str:
+    """A sign, a factor or a number added, everywhere or row by row."""
+    if _equal(-a, b):
+        return "of the wrong sign"
+    finite = a.isfinite() & b.isfinite()
+    counts = finite & (b != 0)
+    if not _equal(a[~finite], b[~finite]):
+        return ""
+    gaps = (a - b)[finite]
+    if len(gaps) > 1 and _equal(gaps, gaps.mean().expand_as(gaps)):
+        gap = gaps.mean().item()
+        large = "large" if gap > 0 else "small"
+        return f"too {large} by {abs(gap):.4g} everywhere"
+    if not counts.any() or (a[finite & (b == 0)] != 0).any():
+        return ""
+    ratios = torch.where(counts, a / b, torch.nan)
+    middle = ratios.nanmedian()
+    if _equal(ratios[counts], middle.expand_as(ratios[counts])):
+        return _factor(middle.item())
+    rows = ratios.nanmedian(-1, keepdim=True).values
+    if a.shape[-1] > 1 and a.ndim > 1:
+        if _equal(ratios[counts], rows.expand_as(ratios)[counts]):
+            low, high = rows[~rows.isnan()].aminmax()
+            factors = f"from {low.item():.3g} to {high.item():.3g}"
+            return f"off by a factor in each row, {factors}"
+    return ""
+
+
+def _factor(ratio: float, *, only_named: bool = False) -> str:
+    """A ratio in words: ``too small by a factor of √2``."""
+    if not math.isfinite(ratio) or ratio == 0 or abs(ratio - 1) < 1e-6:
+        return ""
+    size = max(abs(ratio), 1 / abs(ratio))
+    name = _name(size)
+    if only_named and not name:
+        return ""
+    sign = "of the wrong sign and " if ratio < 0 else ""
+    large = "large" if abs(ratio) > 1 else "small"
+    return f"{sign}too {large} by a factor of {name or f'{size:.4g}'}"
+
+
+def _name(size: float) -> str:
+    """A number above 1 by its name, if it has one."""
+
+    def is_it(number: float) -> bool:
+        return abs(number / size - 1) < 1e-6
+
+    for number, name in _NAMED.items():
+        if is_it(number):
+            return name
+    if is_it(round(size)) and size < 1e6:
+        return str(round(size))
+    if size**2 < 1024.5 and is_it(math.sqrt(round(size**2))):
+        return f"√{round(size**2)}"
+    for under in range(2, 13):
+        if size < 100 and is_it(round(size * under) / under):
+            return f"{round(size * under)}/{under}"
+        if size**2 < 100 and is_it(math.sqrt(round(size**2 * under) / under)):
+            return f"√({round(size**2 * under)}/{under})"
+    return ""
+
+
+def _by_places(a: Tensor, b: Tensor) -> str:
+    """The right numbers in other places."""
+    if a.ndim > 1 and _equal(a.mT, b):
+        return "the transpose"
+    for axis in range(-1, -a.ndim - 1, -1):
+        n = a.shape[axis]
+        if n > 1 and _equal(a.flip(axis), b):
+            return f"backwards along axis {axis}"
+        if n > 2:
+            first, last = a.narrow(axis, 0, n - 1), a.narrow(axis, 1, n - 1)
+            if _equal(last, b.narrow(axis, 0, n - 1)):
+                return f"one place too far on along axis {axis}"
+            if _equal(first, b.narrow(axis, 1, n - 1)):
+                return f"one place too far back along axis {axis}"
+    if not _equal(a.flatten().sort().values, b.flatten().sort().values):
+        return ""
+    for axis in range(-2, -a.ndim - 1, -1):
+        if _slices(a, axis) == _slices(b, axis):
+            return f"right but for the order along axis {axis}"
+    return "the right numbers in other places"
+
+
+def _slices(x: Tensor, axis: int) -> list[Any]:
+    size = x[x.isfinite()].abs().max().item() or 1.0
+    rows = (x / size).round(decimals=6).movedim(axis, 0).flatten(1)
+    return sorted(rows.tolist())

@@ -1,0 +1,109 @@
+"""What an exercise asks an answer to do without, watched as it runs.
+
+A rule is a context that looks on and notes in `broken` what was against it.
+It raises nothing itself: an answer could catch that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.forward_ad import unpack_dual
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+
+class RuleBroken(ValueError):
+    """An answer did what its exercise does without."""
+
+
+class NoAutograd(TorchFunctionMode):
+    """No gradient may be followed, backwards or forwards."""
+
+    broken = ""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        given = [*args, *(kwargs or {}).values()]
+        leaves = [x for x in tree_leaves(given) if isinstance(x, Tensor)]
+        if (kwargs or {}).get("requires_grad") or any(map(_followed, leaves)):
+            self.broken = "this exercise does without autograd"
+        return func(*args, **(kwargs or {}))
+
+
+def _followed(x: Tensor) -> bool:
+    """Whether torch records what becomes of a tensor."""
+    if torch._C._functorch.is_gradtrackingtensor(x):  # torch.func
+        return True
+    return x.requires_grad or unpack_dual(x).tangent is not None
+
+
+class AtMost(TorchDispatchMode):
+    """No more than so many new numbers at once, in all tensors together.
+
+    Several small tensors that are kept count like a large one.
+    """
+
+    def __init__(self, numbers: int) -> None:
+        super().__init__()
+        self.numbers, self.broken = numbers, ""
+        self._held: dict[StorageWeakRef, int] = {}
+        self._total = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        given = {_storage(x) for x in tree_leaves((args, kwargs or {}))}
+        made = func(*args, **(kwargs or {}))
+        for x in () if self.broken else filter(_strided, tree_leaves(made)):
+            storage = _storage(x)
+            if storage not in given and storage not in self._held:
+                size = x.untyped_storage().nbytes() // x.element_size()
+                self._held[storage] = size
+                self._total += size
+        if self._total > self.numbers and not self.broken:
+            self._look()
+        return made
+
+    def _look(self) -> None:
+        """Count again, without what is gone: it takes a while."""
+        held = {s: n for s, n in self._held.items() if not s.expired()}
+        self._held, self._total = held, sum(held.values())
+        if self._total > self.numbers:
+            self.broken = (
+                f"too many numbers held at once; expected at most "
+                f"{self.numbers} in all new tensors together; got "
+                f"{self._total}"
+            )
+
+    def __exit__(self, *error: Any) -> None:
+        self._held.clear()
+        super().__exit__(*error)
+
+
+def _storage(x: Any) -> StorageWeakRef | None:
+    return StorageWeakRef(x.untyped_storage()) if _strided(x) else None
+
+
+def _strided(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.layout == torch.strided
+
+
+#: A rule, made anew for each run: `NoAutograd`, or a function of nothing.
+Rule = Callable[[], Any]
+
+
+@contextmanager
+def following(rules: Sequence[Rule]) -> Iterator[None]:
+    """Raise `RuleBroken` at the end if one of the rules was not kept."""
+    watching = [rule() for rule in rules]
+    with ExitStack() as stack:
+        for rule in watching:
+            stack.enter_context(rule)
+        yield
+    for rule in watching:
+        if rule.broken:
+            raise RuleBroken(rule.broken)

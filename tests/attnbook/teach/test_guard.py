@@ -1,0 +1,246 @@
+"""What an answer leaves behind is undone, and none runs for ever."""
+
+import math
+import os
+import signal
+import sys
+import threading
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+from attnbook.teach import guard
+from attnbook.teach.catalogue import all_tasks
+from attnbook.teach.exercises import check
+from attnbook.teach.guard import Clock, Guard, OutOfTime
+from attnbook.teach.inputs import f64
+from attnbook.teach.rules import AtMost, NoAutograd, RuleBroken, following
+from attnbook.teach.tasks import judge, task
+
+X, Y = f64(1, 2, 3), f64(4, 5, 6)
+TABLE = f64(1, 2)  # a tensor of the page
+COUNT = 0
+
+
+@task({"one": (X[:1],), "three": (X,)}, against="x")
+def double(x):
+    """twice x"""
+    return x * 2
+
+
+def counts(x):
+    global COUNT
+    COUNT += 1
+    return x * 2
+
+
+def overwrites(x):
+    TABLE.zero_()
+    return x * 2
+
+
+def after(change):
+    return lambda x: (change(), x * 2)[1]
+
+
+@pytest.mark.parametrize(
+    "answer, words",
+    [
+        (after(lambda: torch.set_default_dtype(torch.half)), "default dtype"),
+        (after(lambda: torch.set_default_device("meta")), "default device"),
+        (after(lambda: torch.manual_seed(3)), "torch's seed"),
+        (after(lambda: torch.set_num_threads(3)), "threads"),
+        (after(lambda: torch.set_grad_enabled(False)), ""),
+        (after(lambda: torch.autograd.set_detect_anomaly(True)), "anomaly"),
+        (after(lambda: os.chdir("/")), "working directory"),
+        (after(lambda: setattr(sys, "stdout", None)), "print"),
+        (after(lambda: sys.setrecursionlimit(9999)), "recursion"),
+        (after(lambda: setattr(torch, "softmax", sum)), "torch.softmax"),
+        (after(lambda: setattr(torch.Tensor, "sin", sum)), "torch.Tensor.sin"),
+        (after(lambda: vars(math).pop("exp", 0)), "math.exp"),
+        (after(lambda: (torch.rand(3), np.random.rand(3))), ""),
+        (counts, "COUNT of the page"),
+        (overwrites, "TABLE of the page"),
+    ],
+)
+def test_what_an_answer_changes_is_said_and_set_back(answer, words):
+    states = [get for get, _ in guard._SETTINGS.values()]
+    states += [torch.get_rng_state, torch.initial_seed, TABLE.tolist]
+    states += [lambda: np.random.get_state()[1], lambda: COUNT]
+    states += [lambda: (torch.softmax, torch.Tensor.sin, math.exp)]
+    before = [repr(get()) for get in states]
+    verdict = judge(answer, double)
+    assert [repr(get()) for get in states] == before
+    assert verdict.kind == "right"
+    assert ("your code also changed" in verdict.message) == bool(words)
+    assert words in verdict.message
+
+
+def test_what_torch_replaces_itself_is_nobodys_change(monkeypatch):
+    """torch.func wraps this one when it is first used."""
+
+    def manual_seed(seed):
+        return seed
+
+    manual_seed.__module__ = "torch._dynamo"
+    monkeypatch.setattr(torch, "manual_seed", torch.manual_seed)
+    answer = after(lambda: setattr(torch, "manual_seed", manual_seed))
+    assert judge(answer, double).message == "double: right on all 2 cases."
+
+
+def endless(x):
+    while True:
+        try:
+            while True:
+                pass
+        except Exception:  # does not end the end
+            continue
+
+
+def stubborn(x):
+    try:
+        endless(x)
+    except BaseException:
+        return endless(x)
+
+
+def test_a_clock_rings_again_for_one_that_does_not_listen():
+    with pytest.raises(OutOfTime), Clock(0.05):
+        stubborn(X)
+
+
+def test_an_answer_that_does_not_end_is_stopped(monkeypatch, capsys):
+    monkeypatch.setattr(guard, "SECONDS", 0.05)
+    verdict = judge(endless, double)
+    assert verdict.kind == "error" and verdict.error is None
+    words = " ".join(verdict.message.split())
+    assert 'not right yet on "one": no result after 0.05 sec' in words
+    assert "stopped in line" in words and "ever end?" in words
+    check.softmax(lambda scores, dim=-1: endless(scores))  # raises nothing
+    assert "no result after" in capsys.readouterr().out
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+
+
+def test_another_clock_goes_on():
+    rung = []
+
+    def rings(*_):
+        rung.append(1)
+
+    before = signal.signal(signal.SIGALRM, rings)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 30, 7)
+        with Clock(9):
+            pass
+        assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 30
+        assert signal.getitimer(signal.ITIMER_REAL)[1] == 7
+        with pytest.raises(OutOfTime), Clock(0.01):
+            endless(X)
+        assert not rung and signal.getsignal(signal.SIGALRM) is rings
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_in_another_thread_there_is_no_clock_and_all_else_holds():
+    found = []
+    work = threading.Thread(target=lambda: found.append(judge(counts, double)))
+    work.start()
+    work.join()
+    assert found[0].kind == "right" and COUNT == 0
+
+
+@pytest.mark.parametrize(
+    "kind", [SystemExit, KeyboardInterrupt, GeneratorExit]
+)
+def test_whatever_an_answer_raises_is_told(kind, capsys):
+    calls = []
+
+    def answer(scores, dim=-1):
+        calls.append(1)
+        raise kind
+
+    softmax = all_tasks()["softmax"]
+    verdict = judge(answer, softmax)
+    assert verdict.kind == "error" and len(calls) == 1  # not asked again
+    assert f"your code raised {kind.__name__}" in verdict.message
+    assert "raise kind" in verdict.message
+    if kind is KeyboardInterrupt:  # the reader's own wish
+        with pytest.raises(KeyboardInterrupt):
+            check.softmax(answer)
+    else:
+        check.softmax(answer)
+
+
+def squares(x):
+    return (x * x).sum()
+
+
+AUTOGRAD = {
+    "grad": lambda x: torch.autograd.grad(squares(y := x * 1), y),
+    "a leaf": lambda x: squares(x.requires_grad_()).backward(),
+    "func": torch.func.grad(squares),
+    "forwards": lambda x: torch.func.jvp(squares, (x,), (x,)),
+    "jacobian": partial(torch.autograd.functional.jacobian, squares),
+    "a parameter": lambda x: torch.nn.Parameter(x) * 2,
+}
+
+
+@pytest.mark.parametrize("derive", AUTOGRAD.values(), ids=AUTOGRAD)
+def test_autograd_is_seen_in_whatever_dress(derive):
+    with pytest.raises(RuleBroken, match="without autograd"):
+        with following([NoAutograd]):
+            try:
+                derive(X.clone().requires_grad_(derive is AUTOGRAD["grad"]))
+            except RuntimeError:
+                pass
+    with following([NoAutograd]):
+        torch.vmap(squares)(X[None] + torch.ones(2, 1))
+
+
+def test_what_is_kept_counts_whatever_it_is_cut_into():
+    many = torch.ones(20, 100)
+    with pytest.raises(RuleBroken, match="at most 500 in all.*got 600"):
+        with following([partial(AtMost, 500)]):
+            kept = [row * 2 for row in many]
+    assert len(kept) == 20
+    with following([partial(AtMost, 500)]):
+        for row in many:
+            row * 2 + many.T[:, 0]  # one after the other, and a view
+
+
+def test_the_exercises_that_do_without_something_say_so():
+    ruled = {name for name, t in all_tasks().items() if t.rules}
+    assert ruled == {
+        "slope",
+        "attention_in_blocks",
+        "rms_norm_backward",
+        "gate_backward",
+        "feed_forward_in_slices",
+        "stream_gradient",
+    }
+    for name in ruled & {"slope", "rms_norm_backward", "stream_gradient"}:
+        wanted = all_tasks()[name]
+        message = judge(lambda *a, f=wanted.right, **k: f(*a, **k), wanted)
+        assert "does without autograd" in message.message
+        assert judge(wanted.right, wanted).kind == "right"  # it may
+
+
+def test_lists_that_are_kept_are_refused():
+    def slices(x, w_up, b_up, w_down, b_down, size):
+        parts = [slice(a, a + size) for a in range(0, len(b_up), size)]
+        inner = [
+            torch.nn.functional.gelu(x @ w_up[:, p] + b_up[p]) for p in parts
+        ]
+        return sum(i @ w_down[p] for i, p in zip(inner, parts)) + b_down
+
+    kept = judge(slices, all_tasks()["feed_forward_in_slices"])
+    assert "too many numbers held at once" in kept.message
+
+
+def test_a_guard_by_itself_notes_nothing_of_a_quiet_answer():
+    with Guard(double.right) as quiet:
+        double(X)
+    assert quiet.left == []

@@ -1,0 +1,198 @@
+"""What is said of a wrong answer: in words, first, and short."""
+
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from attnbook.teach.catalogue import all_tasks
+from attnbook.teach.inputs import f64, marks
+from attnbook.teach.likeness import likeness
+from attnbook.teach.seeded import randn
+from attnbook.teach.tasks import judge, task
+
+TASKS = all_tasks()
+X, S = randn(2, 4, 5, seed=1), randn(4, 4, seed=2)
+NUMBER, THREE = f64(3.0).sum(), torch.tensor(3)
+
+
+@pytest.mark.parametrize(
+    "ours, theirs, words",
+    [
+        (X * 2**0.5, X, "too large by a factor of √2"),
+        (X / 2, X, "too small by a factor of 2"),
+        (X * 0.75**0.5, X, "too small by a factor of √(4/3)"),
+        (X * 2 / 3, X, "too small by a factor of 3/2"),
+        (X * 6.2831853071795, X, "too large by a factor of 2π"),
+        (X * 1.2345, X, "too large by a factor of 1.234"),
+        (-X, X, "of the wrong sign"),
+        (-3 * X, X, "of the wrong sign and too large by a factor of 3"),
+        (X + 0.5, X, "too large by 0.5 everywhere"),
+        (X * f64([1], [2], [3], [4]), X, "in each row, from 1 to 4"),
+        (S.mT, S, "the transpose"),
+        (X.mT, X, "the transpose, of shape (2, 5, 4), not (2, 4, 5)"),
+        (X.flatten(), X, "the right numbers, but of shape (40,)"),
+        (X[..., :1], X, "of shape (2, 4, 1), not (2, 4, 5)"),
+        (X.flip(-1), X, "backwards along axis -1"),
+        (X.roll(1, -2), X, "one place too far on along axis -2"),
+        (X.roll(-1, -2), X, "one place too far back along axis -2"),
+        (X[:, [1, 0, 3, 2]], X, "right but for the order along axis -2"),
+        (X.reshape(2, 5, 4).mT, X, "the right numbers in other places"),
+        (X * torch.nan, X, "all NaN"),
+        (X.where(X < 1, torch.nan), X, "NaN in 4 of 40 places"),
+        (X.where(X < 1, torch.inf), X, "infinite in 4 of 40 places"),
+        (X.where(X < 1, 0), X, "wrong in 4 of 40 places"),
+        (X + 1e-9, X, "nearly right, off by 1e-09"),
+        (marks("10"), marks("01"), "True and False exchanged"),
+        (marks("1"), marks("0"), "True where False is right"),
+        (marks("11"), marks("10"), "True in 1 of 2 places too many"),
+        (marks("00"), marks("10"), "True in 1 of 2 places too few"),
+        (THREE + 1, THREE, "one too many"),
+        (THREE - 1, THREE, "one too few"),
+        (-NUMBER, NUMBER, "of the wrong sign"),
+        (NUMBER / 3**0.5, NUMBER, "too small by a factor of √3"),
+        (NUMBER + 0.1234, NUMBER, "too large by 0.1234"),
+        (X.exp() * X, X, ""),
+    ],
+)
+def test_a_difference_has_words(ours, theirs, words):
+    found = likeness(ours, theirs)
+    assert found.endswith(words) or words in found
+    assert bool(words) == bool(found)
+
+
+@task(
+    {"one": (f64(1), f64(5)), "rows": (S, X[0])}, against="x", gradients=True
+)
+def mix(a, b):
+    """the pair (twice a, three times b)"""
+    return a * 2, b * 3
+
+
+def told(answer, wanted=mix):
+    message = judge(answer, wanted).message
+    assert len(message.splitlines()) <= 16
+    return " ".join(message.split())
+
+
+def without_its_line(answer):
+    """A line of this file, when it is quoted, holds the words looked for."""
+    lines = judge(answer, mix).message.splitlines()
+    kept = [line for line in lines if not line.startswith("  in line")]
+    return " ".join(" ".join(kept).split())
+
+
+@pytest.mark.parametrize(
+    "answer, words",
+    [
+        (lambda a, b: (a * 2, b * -3), 'on "one": part 1 is of the wrong si'),
+        (lambda a, b: (a.detach() * 2, b * 3), "the values are right, the gr"),
+        (lambda a, b: (a * 2, b * 2), "it gives the right"),
+        (lambda a, b: (b * 2, a * 3), "for a and b exchanged"),
+        (lambda a, b: (a * 0 + 2, b * 3), "for a = 1, whatever a is"),
+        (lambda a, b: (a.mul_(2), b * 3), "argument a was changed in place."),
+        (lambda a, b: (x for x in (a, b)), "ours is generator a generator"),
+        (lambda a, b: (a * 2, b.long() * 3), "the right numbers in another"),
+    ],
+)
+def test_the_verdict_comes_first(answer, words):
+    if "it gives" in words:
+        answer, words = (lambda a, b: (a * 2, b * 0)), "for b = 0, whatever"
+    assert words in without_its_line(answer)
+
+
+def test_of_a_large_result_the_row_is_shown_where_it_differs():
+    wide = replace(mix, given={"wide": (S, randn(3, 40, seed=3))})
+    spike = torch.zeros(3, 40).double().index_fill(1, torch.tensor([30]), 1.0)
+    message = told(lambda a, b: (a * 2, b * 3 + spike), wide)
+    assert "expected in part 1 at [0, '27:']" in message or "at [" in message
+    assert "wrong in 3 of 120 places" in message
+    expected, got = re.findall(
+        r"(?:expected[^[]*\[.*?\]|got) (\[.*?\])", message
+    )
+    assert expected != got and expected.count(",") == got.count(",") == 7
+
+
+def test_a_long_input_is_cut_short():
+    message = judge(lambda state: {}, TASKS["from_gpt2"]).message
+    assert len(message.splitlines()) < 14
+    assert "missing: 'attention.out.weight'," in message
+
+
+def test_what_is_right_to_float32_is_told_where_the_float32_is_from():
+    def scaled(scores, dim=-1):
+        one = torch.arange(1, 2) / 1.0  # float32
+        return torch.softmax(scores.float() * one, dim).double()
+
+    message = told(scaled, TASKS["softmax"])
+    assert "right to the digits of a float32" in message
+    assert (
+        "return torch.softmax(scores.float()" in message or "one =" in message
+    )
+    assert "float32" not in told(lambda s, dim=-1: s * 0, TASKS["softmax"])
+
+
+def test_an_integer_that_equals_the_float_is_right():
+    wanted = TASKS["weighted_average"]
+    whole = {"a": (f64(2, 4), f64(0.5, 0.5))}
+    only = replace(wanted, given=whole, known={})
+    for answer in (3, torch.tensor(3).numpy()[()], 3.0):
+        assert judge(lambda v, w, a=answer: a, only).kind == "right"
+    assert judge(lambda v, w: True, only).kind == "wrong"
+
+
+@pytest.mark.parametrize(
+    "answer, advice",
+    [
+        (lambda a, b: (a.requires_grad_().add_(1), b), "writes into one of"),
+        (lambda a, b: (a.sigmoid().exp_().mul_(a), b), ""),
+        (lambda a, b: (a * 2, torch.tensor(b.tolist()) @ b), "two number fo"),
+        (lambda a, b: (a if a > 0 and S > 0 else b, b), "want a single True"),
+        (lambda a, b: (S.mT.view(2, 8), b), "transposed tensor cannot be vi"),
+        (
+            lambda a, b: (a + f64(1, 2, 3, 4, 5, 6)[:3] + S, b),
+            "sizes do not f",
+        ),
+        (lambda a, b: (a * 2 + 0 * a.numpy().sum(), b * 3), "numpy has none"),
+    ],
+)
+def test_torchs_dark_words_come_with_advice(answer, advice):
+    message = without_its_line(answer)
+    assert advice in message and (not advice or "that is: " in message)
+
+
+class Layer(torch.nn.Module):
+    def __init__(self, *sizes):
+        super().__init__()
+
+    def forward(self, *inputs):
+        return inputs[7]
+
+
+@torch.no_grad()
+def decorated(a, b):
+    return a[7]
+
+
+def test_the_readers_line_is_shown_of_a_class_and_of_a_decorated_function():
+    found = told(Layer, TASKS["feed_forward"])
+    assert "return inputs[7]" in found
+    assert "return a[7]" in told(decorated)
+
+
+def test_a_hint_hangs_on_the_cases_that_fail():
+    def answer(queries, keys, values, bandwidth):
+        near = ((queries[:, None] - keys).abs() <= bandwidth).double()
+        return (near / near.sum(-1, keepdim=True)).nan_to_num(7.0) @ values
+
+    message = told(answer, TASKS["box_regression"])
+    assert "perhaps: What do you divide by" in message
+    assert "perhaps" not in told(lambda *_: f64(1), TASKS["box_regression"])
+
+
+def test_guesses_do_not_warn(recwarn):
+    told(lambda q, k, s: q * k.T, TASKS["distance_weights"])
+    told(lambda x: F.relu(x), TASKS["gelu"])
+    assert not recwarn.list
