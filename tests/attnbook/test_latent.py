@@ -272,6 +272,7 @@ def test_a_pooled_head_is_the_mean_of_its_group(bias):
             mean = (tensor[first] + tensor[first + 4]) / 2
             same(after[name][row], mean)
     assert all(p.requires_grad for p in pooled.parameters())
+    assert not pool_heads(model.eval(), 2).training
 
 
 def test_equal_heads_can_be_pooled_without_loss():

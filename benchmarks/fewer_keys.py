@@ -1,0 +1,197 @@
+"""What smaller caches cost: quality on the town, and the time of a step.
+
+Models of the town's size with rotary positions are trained from three seeds,
+half as long as chapter 11's: with four, two and one heads of keys and values,
+with latents, and with windows. The one with four is then pooled to fewer and
+trained on for a twentieth and a fifth of the steps, and read through windows
+that it has not been trained with. A loss is over 300 other stories, by their
+entropy; an accuracy over 300 questions of where somebody goes back to.
+
+The clock is for attention alone, one new token over many keys, in float32 on
+one thread. Each round times every kind once; kept is the fastest of all rounds,
+by that of sixteen heads of keys, for others who use the machine only add.
+
+Chapter 18 shows both. What is stored is not computed again, so that the script
+can be stopped at any time; all of it takes ten minutes of one core.
+
+usage: python benchmarks/fewer_keys.py [--steps 500]
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import time
+
+import torch
+from results import CHAPTERS, store
+from torch import Tensor, nn
+
+from attnbook.gpt import GPT
+from attnbook.latent import pool_heads, read_window, use_latent
+from attnbook.town import (
+    TOWN_CONFIG,
+    TOWN_RECIPE,
+    Town,
+    accuracy,
+    encode,
+)
+from attnbook.training import mean_loss, train
+
+SEEDS = range(3)
+HEADS = {"4 heads": 4, "2 heads": 2, "1 head": 1}
+LATENTS = {"latent 16 + 8": (16, 8), "latent 8 + 8": (8, 8)}
+WINDOWS = {
+    "window 8": (8, 0),
+    "window 16": (16, 0),
+    "window 8, 4 sinks": (8, 4),
+}
+POOLED = {"4 to 2": 2, "4 to 1": 1}
+PARTS = {"not at all": 0.0, "a twentieth": 0.05, "a fifth": 0.2}
+
+SPANS = (256, 1024, 4096, 16384)  # keys
+QUERIES, WIDTH, LATENT, ROTARY, WINDOW = 16, 64, 128, 32, 1024
+ROUNDS = 200
+
+
+class Windowed(nn.Module):
+    """A GPT through a window, also while it is trained."""
+
+    def __init__(self, model: GPT, window: int, sinks: int) -> None:
+        super().__init__()
+        self.model, self.sizes = model, dict(window=window, sinks=sinks)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return read_window(self.model, tokens, **self.sizes)
+
+
+def new_model(kind: str, seed: int) -> nn.Module:
+    torch.manual_seed(seed)
+    heads = HEADS.get(kind, 4)
+    config = dataclasses.replace(
+        TOWN_CONFIG, positions="rotary", n_kv_heads=heads
+    )
+    model = GPT(config)
+    if kind in LATENTS:
+        d_latent, d_rotary = LATENTS[kind]
+        use_latent(model, d_latent=d_latent, d_rotary=d_rotary)
+    return Windowed(model, *WINDOWS[kind]) if kind in WINDOWS else model
+
+
+def judged(model: nn.Module, n: int = 300) -> dict[str, float]:
+    town, crowded = Town(), Town(people=(4, 4))
+    stories = town.stories(n, seed=1_000_000)
+    loss = mean_loss(model, *encode(stories)) / town.entropy(stories)
+    asked = crowded.questions("returning", n, seed=2_000_000)
+    right = accuracy(model, asked)
+    return {"loss": round(loss, 4), "returning": round(right, 4)}
+
+
+def learn(model: nn.Module, steps: int, seed: int, peak: float = 3e-3) -> None:
+    recipe = dataclasses.replace(
+        TOWN_RECIPE, steps=steps, warmup=steps // 10, seed=seed, peak=peak
+    )
+    train(model, Town().batches, recipe)
+
+
+def qualities(kind: str, seed: int, steps: int) -> dict:
+    """Train one kind from one seed; what it knows then."""
+    model = new_model(kind, seed)
+    learn(model, steps, seed)
+    found = {kind: judged(model)}
+    if kind != "4 heads":
+        return found
+    for name, (window, sinks) in WINDOWS.items():
+        read = judged(Windowed(model, window, sinks))
+        found[f"{name}, untrained"] = read
+    for name, heads in POOLED.items():
+        for part, share in PARTS.items():
+            pooled = pool_heads(model, heads)
+            if share:
+                # Other stories than those it has seen; a lower peak.
+                learn(pooled, round(share * steps), seed + 100, peak=1e-3)
+            found[f"{name}, {part}"] = judged(pooled)
+    return found
+
+
+def steps_of(span: int) -> dict:
+    """A function for each kind: the context of one token over `span` keys."""
+    H, d, generator = QUERIES, WIDTH, torch.Generator().manual_seed(0)
+
+    def randn(*size: int) -> Tensor:
+        return torch.randn(size, generator=generator)
+
+    def grouped(heads: int, span: int):
+        q = randn(heads, H // heads, d)  # the queries of a group as its rows
+        k, v = randn(heads, span, d), randn(heads, span, d)
+        return lambda: (q @ k.mT / d**0.5).softmax(-1) @ v
+
+    def latent():
+        kept = randn(span, LATENT + ROTARY)
+        q, turned = randn(H, 1, d), randn(H, 1, ROTARY)
+        U, V = randn(H, d, LATENT), randn(H, d, LATENT)
+        scale = (d + ROTARY) ** -0.5
+
+        def step() -> Tensor:
+            asked = torch.cat([q @ U, turned], -1)[:, 0]  # (H, d_c + d_r)
+            weights = (asked @ kept.T * scale).softmax(-1)  # (H, S)
+            context = weights @ kept[:, :LATENT]  # (H, d_c)
+            return context[:, None] @ V.mT
+
+        return step
+
+    return {
+        "16 heads": grouped(16, span),
+        "4 heads": grouped(4, span),
+        "1 head": grouped(1, span),
+        "latent 128 + 32": latent(),
+        "window 1024": grouped(16, min(span, WINDOW)),
+    }
+
+
+def clock(span: int, rounds: int) -> dict[str, float]:
+    """Each kind's fastest time by that of all heads."""
+    steps = steps_of(span)
+    best = dict.fromkeys(steps, float("inf"))
+    repeats = max(1, 1024 // span)
+    for _ in range(rounds):
+        for name, step in steps.items():
+            step()
+            start = time.perf_counter()
+            for _ in range(repeats):
+                step()
+            took = (time.perf_counter() - start) / repeats
+            best[name] = min(best[name], took)
+    return {n: round(took / best["16 heads"], 3) for n, took in best.items()}
+
+
+def main(
+    steps: int = 500,
+    seeds: range = SEEDS,
+    rounds: int = ROUNDS,
+    name: str = "fewer_keys",
+) -> None:
+    torch.set_num_threads(1)
+    file = CHAPTERS / "attnbook" / "data" / f"{name}.json"
+    found: dict = {"steps": steps, "quality": {}, "time": {}}
+    if file.exists():
+        stored = json.loads(file.read_text("utf-8"))
+        found = stored if stored["steps"] == steps else found
+    for span in SPANS:
+        if str(span) not in found["time"]:
+            found["time"][str(span)] = clock(span, rounds)
+            store(name, found)
+    for seed in seeds:
+        for kind in (*HEADS, *LATENTS, *WINDOWS):
+            done = found["quality"].setdefault(str(seed), {})
+            if kind not in done:
+                done |= qualities(kind, seed, steps)
+                print(seed, kind, done[kind], flush=True)
+                store(name, found)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--steps", type=int, default=500)
+    main(parser.parse_args().steps)
