@@ -8,8 +8,8 @@ that it has not been trained with. A loss is over 300 other stories, by their
 entropy; an accuracy over 300 questions of where somebody goes back to.
 
 The clock is for attention alone, one new token over many keys, in float32 on
-one thread. Each round times every kind once; kept is the fastest of all rounds,
-by that of sixteen heads of keys, for others who use the machine only add.
+one thread. Each round times every kind once. Kept is the fastest of all rounds
+by that of sixteen heads of keys: others who use the machine can only add time.
 
 Chapter 18 shows both. What is stored is not computed again, so that the script
 can be stopped at any time; all of it takes ten minutes of one core.
