@@ -209,7 +209,7 @@ def stores_before_it_reads(q, k, v, keys, values, n_seen):
     return context, keys, values
 
 
-@rolling_step.mistake()
+@rolling_step.mistake("ollama/ollama #14912")
 def reads_the_ring_in_its_order(q, k, v, keys, values, n_seen):
     """Right until the ring goes round for the first time. From then on tokens
     read keys from before their window and miss keys inside it.
@@ -259,7 +259,7 @@ def _counted(tokens, n_kv_heads, d_k, size):
     return 2 * tokens * n_kv_heads * d_k * size
 
 
-@kept_bytes.mistake("ai-dynamo/aiconfigurator #1201")
+@kept_bytes.mistake("ollama/ollama #16958, tenstorrent/tt-xla #5727")
 def takes_the_bytes_of_one_token(
     n_tokens, *, n_layers, every, window, n_kv_heads, d_k, size
 ):
@@ -422,7 +422,9 @@ def _by_parts(q, turned, c, r, w_key, w_value, width):
     return scores.softmax(-1) @ c @ w_value
 
 
-@decoupled_step.mistake()
+@decoupled_step.mistake(
+    "ggml-org/llama.cpp #11049, huggingface/transformers #47011"
+)
 def makes_a_key_for_every_head(q, turned, kept, w_key, w_value):
     """Right, and as slow as if all keys had been kept: at each step those of
     all tokens are made again.
@@ -510,7 +512,7 @@ def drops_the_sink_and_divides_again(q, k, v, sink):
     return weights / weights.sum(-1, keepdim=True) @ v
 
 
-@attend_with_sink.mistake()
+@attend_with_sink.mistake("kyegomez/AttentionIsOFFByOne #2, #5")
 def forgets_that_the_peak_was_taken_off(q, k, v, sink):
     """Right where the largest score is 0, and infinite or zero for large
     sinks.
