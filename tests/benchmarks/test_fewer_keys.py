@@ -70,9 +70,9 @@ def test_a_window_is_felt_while_it_is_trained(study):
     assert torch.allclose(a[:, :8], b[:, :8], atol=1e-6)
     assert (a[:, 8:] - b[:, 8:]).abs().max() > 1e-4
     kinds = {
-        kind: study.new_model(kind, 0) for kind in ("2 heads", "latent 16 + 8")
+        kind: study.new_model(kind, 0) for kind in ("1 head", "latent 16 + 8")
     }
-    assert kinds["2 heads"].blocks[0].attention.n_kv_heads == 2
+    assert kinds["1 head"].blocks[0].attention.n_kv_heads == 1
     layer = kinds["latent 16 + 8"].blocks[1].attention
     assert (layer.d_latent, layer.d_rotary) == (16, 8)
 
