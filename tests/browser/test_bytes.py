@@ -47,7 +47,8 @@ def test_bytes_and_texts_are_the_formulas(
     figure.control("Memory for caches").select_option(str(option))
     token, fit = by_formula(figure.data, heads, keys, latent, tokens, memory)
     assert shown(figure) == [token, fit]
-    assert f"Of {tokens:,} tokens each, {fit[0]} texts fit" in figure.said
+    assert f"Of texts of {tokens:,} tokens, {memory} GB hold" in figure.said
+    assert f"hold {fit[0]} with a key for each head" in figure.said
     assert f"{fit[2]} with latents of {latent}" in figure.said
 
 

@@ -29,6 +29,11 @@ define("bytes", ({ layers, d_k, d_rotary, window, size, memories }) => {
   };
 
   const giga = (b) => `${num(b / 1e9, b < 1e9 ? 3 : 1)} GB`;
+  // Beside a bar a line that breaks would be of a word each.
+  const whole = (text) => text.replaceAll(" ", "\u00a0");
+  const short = (state) => [
+    `${2 ** state.heads} heads`, `${shared(state)} heads`, "latent", "window",
+  ].map(whole);
 
   return {
     controls: [
@@ -46,17 +51,17 @@ define("bytes", ({ layers, d_k, d_rotary, window, size, memories }) => {
     values,
     draw: (state, { token, text, fit }) => {
       const name = names(state), top = Math.max(...text);
-      return bars("One text's cache", name.map(
-        (each, i) => [each, text[i] / top, giga(text[i])]))
+      return bars("One text's cache", short(state).map(
+        (each, i) => [each, text[i] / top, whole(giga(text[i]))]))
         + table("Bytes", ["", "a token", "texts that fit"], name.map(
           (each, i) => [each, token[i].toLocaleString("en"),
             fit[i].toLocaleString("en")]));
     },
-    say: (state, { text, fit }) => `Of ${
-      (2 ** state.context).toLocaleString("en")} tokens each, ${fit[0]} texts `
-      + `fit into ${memories[state.memory]} GB with a key for each head, `
-      + `${fit[1]} with ${shared(state)}, ${fit[2]} with latents of ${
-        state.latent} + ${d_rotary}, and ${fit[3]} with a window of ${
-        window.toLocaleString("en")} as well.`,
+    say: (state, { fit }) => `Of texts of ${
+      (2 ** state.context).toLocaleString("en")} tokens, ${
+      memories[state.memory]} GB hold ${fit[0]} with a key for each head, ${
+      fit[1]} with ${shared(state)}, ${fit[2]} with latents of ${
+      state.latent} + ${d_rotary}, and ${fit[3]} with a window of ${
+      window.toLocaleString("en")} as well.`,
   };
 });
