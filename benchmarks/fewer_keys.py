@@ -47,7 +47,7 @@ KINDS = ("4 heads", "1 head", "latent 16 + 8", "window 8", "2 heads")
 POOLED = {"4 to 2": 2, "4 to 1": 1}
 PARTS = {"not at all": 0.0, "a twentieth": 0.05, "a fifth": 0.2}
 
-SPANS = (256, 1024, 4096, 16384)  # keys
+SPANS = (256, 1024, 4096)  # keys
 QUERIES, WIDTH, LATENT, ROTARY, WINDOW = 16, 64, 128, 32, 1024
 ROUNDS = 60
 
