@@ -45,9 +45,9 @@ def test_the_smallest_form_runs_and_goes_on_where_it_stopped(
     monkeypatch.setattr(
         study, "learn", lambda *a, **k: trained.append(a[1]) or learn(*a, **k)
     )
-    study.main(10, range(1), 1)
-    assert len(kept) == 3 and trained == [10, 2, 2, 10]
-    assert kept[-1]["steps"] == 10 and list(kept[-1]["time"]) == ["8"]
+    study.main(20, range(1), 1)
+    assert len(kept) == 3 and trained == [20, 1, 4, 1, 4, 20]
+    assert kept[-1]["steps"] == 20 and list(kept[-1]["time"]) == ["8"]
     assert list(kept[-1]["time"]["8"]) == list(STORED["time"]["256"])
     assert kept[-1]["quality"].keys() < STORED["quality"].keys()
     assert kept[-1]["quality"]["4 heads"]["0"].keys() == {
@@ -55,7 +55,7 @@ def test_the_smallest_form_runs_and_goes_on_where_it_stopped(
         "bank",
         "agreement",
     }
-    study.main(10, range(1))
+    study.main(20, range(1))
     assert len(kept) == 3  # nothing was computed again
 
 
