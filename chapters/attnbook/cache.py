@@ -46,7 +46,8 @@ class KVCache:
     The slot of a token is its position: padding is not kept, so rows of
     unequal length stand side by side, each from slot 0 on.
 
-    Shapes: keys, values (L, B, H_kv, C, d_k).
+    Shapes: keys (L, B, H_kv, C, d_k), values (L, B, H_kv, C, d_v); d_v is
+    d_k if not given.
     """
 
     def __init__(
@@ -57,16 +58,18 @@ class KVCache:
         n_layers: int,
         n_heads: int,
         d_k: int,
+        d_v: int | None = None,
         **options: Any,
     ) -> None:
+        d_v = d_k if d_v is None else d_v
         check_sizes(batch=batch, capacity=capacity, n_heads=n_heads, d_k=d_k)
-        check_sizes(n_layers=n_layers)
-        shape = n_layers, batch, n_heads, capacity, d_k
+        check_sizes(n_layers=n_layers, d_v=d_v)
+        shape = n_layers, batch, n_heads, capacity
         # Zeros: memory as it comes may hold NaN, and weight 0 times NaN is
         # NaN. Made in inference mode, it could not be written outside it.
         with torch.inference_mode(False):
-            self.keys = torch.zeros(shape, **options)
-            self.values = torch.zeros(shape, **options)
+            self.keys = torch.zeros(*shape, d_k, **options)
+            self.values = torch.zeros(*shape, d_v, **options)
         self.lengths = [0] * batch
         self._written = 0  # slots that a call has filled and not counted in
         #: Bytes of keys and values that writing has moved so far.
@@ -79,7 +82,7 @@ class KVCache:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the cache takes: 2 · L · B · H_kv · C · d_k · size."""
+        """Bytes that it takes: L · B · H_kv · C · (d_k + d_v) · size."""
         return self.keys.nbytes + self.values.nbytes
 
     def place(
@@ -126,8 +129,8 @@ class KVCache:
     ) -> tuple[Tensor, Tensor]:
         """Write new keys and values of a layer, and give views of all so far.
 
-        Shapes: k, v (B, H_kv, T, d_k) → (B, H_kv, S, d_k) each, S that of
-        the longest row; a shorter row's later slots are to be masked.
+        Shapes: k (B, H_kv, T, d_k), v (B, H_kv, T, d_v) → the same with S, of
+        the longest row, for T; a shorter row's later slots are to be masked.
         """
         self._check(index, k, v, places)
         keys, values = self.keys[index], self.values[index]  # (B, H_kv, C, d)
@@ -191,8 +194,10 @@ class KVCache:
     def _check(self, index, k, v, places):
         L, B, H, _, d_k = self.keys.shape
         whole("the layer", index, at_least=0, below=L)
-        axes = f"{B} {H} {places.positions.shape[-1]} {d_k}"
-        expect(self.keys.dtype, keys=(k, axes), values=(v, axes))
+        axes = f"{B} {H} {places.positions.shape[-1]}"
+        d_v = self.values.shape[-1]
+        given = dict(keys=(k, f"{axes} {d_k}"), values=(v, f"{axes} {d_v}"))
+        expect(self.keys.dtype, **given)
         for name, x in {"keys": k, "values": v}.items():
             if x.device != self.keys.device:
                 device = f"the cache's {self.keys.device}"
@@ -202,6 +207,71 @@ class KVCache:
                     f"{name} record gradients; expected a call under "
                     "torch.inference_mode(); got requires_grad=True"
                 )
+
+
+class RollingCache(KVCache):
+    """The last `window` keys and values, and the first `sinks`, of all rows.
+
+    Position p stands in slot p if it is a sink's, else in a ring behind them:
+    sinks + (p − sinks) mod window. It takes no padding.
+    """
+
+    def __init__(
+        self, batch: int, window: int, *, sinks: int = 0, **sizes: Any
+    ) -> None:
+        self.window = whole("window", window, at_least=1)
+        self.sinks = whole("sinks", sinks, at_least=0)
+        super().__init__(batch, sinks + window, **sizes)
+        self._new: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def kept(self, length: int) -> Tensor:
+        """The positions whose keys a row of this length holds, in order."""
+        sinks = range(min(self.sinks, length))
+        ring = range(max(len(sinks), length - self.window), length)
+        return torch.tensor([*sinks, *ring], device=self.keys.device).long()
+
+    def _slots(self, positions):
+        ring = self.sinks + (positions - self.sinks) % self.window
+        return torch.where(positions < self.sinks, positions, ring)
+
+    def place(
+        self, batch: int, n_tokens: int, real: Tensor | None = None
+    ) -> Places:
+        """Where the next tokens go; there is always room."""
+        rows, start = len(self.lengths), self.lengths[0]
+        if batch != rows or real is not None:
+            got = f"{batch} with{'out' * (real is None)} padding"
+            raise wrong(ValueError, "the batch", got, f"{rows} rows without")
+        end = start + whole("n_tokens", n_tokens, at_least=1)
+        at = torch.arange(start, end, device=self.keys.device)
+        return Places(at, [end] * rows, start)
+
+    def write(
+        self, index: int, k: Tensor, v: Tensor, places: Places
+    ) -> tuple[Tensor, Tensor]:
+        """What is kept, with the new behind it; only `commit` stores the new:
+        the chunk's first queries may read what its last ones overwrite."""
+        self._check(index, k, v, places)
+        self._new[index] = k, v
+        old = self._slots(self.kept(places.start))
+        keys, values = (a[index][:, :, old] for a in (self.keys, self.values))
+        return torch.cat([keys, k], -2), torch.cat([values, v], -2)
+
+    def commit(self, places: Places) -> None:
+        """Store what all layers have written, and count the tokens in."""
+        new = self.kept(places.lengths[0])
+        new = new[new >= places.start]
+        to, chunk = self._slots(new), new - places.start
+        for n, (k, v) in self._new.items():
+            self.keys[n][:, :, to] = k[:, :, chunk]
+            self.values[n][:, :, to] = v[:, :, chunk]
+        super().commit(places)
+
+    def trim(self, lengths: Any) -> None:
+        """Forget everything: what a ring has overwritten does not return."""
+        if lengths != 0:
+            raise wrong(ValueError, "lengths", lengths, "0 for a ring")
+        super().trim(0)
 
 
 class LayerCache(NamedTuple):

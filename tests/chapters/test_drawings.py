@@ -135,6 +135,17 @@ def cache_step():
     return sizes, locals() | {"x": x[-1:]}
 
 
+def latent_step():
+    x, (w_query, w_down) = torch.randn(6, 12), torch.randn(2, 12, 3)
+    w_down, U, V = w_down[:, :2], torch.randn(2, 3), torch.randn(2, 4)
+    latents, q = x @ w_down, x[-1:] @ w_query
+    asked, c = q @ U.T, latents[-1:]
+    weights = (asked @ latents.T / 3**0.5).softmax(-1)
+    average = weights @ latents
+    sizes = {"S": 6, "d_model": 12, "d_k": 3, "d_c": 2, "d_v": 4}
+    return sizes, locals() | {"x": x[-1:], "context": average @ V}
+
+
 def generating():
     tokens, logits, u = torch.ones(3, 5), torch.randn(3, 8), torch.rand(3)
     bent = keep_top_k(logits / 0.8, 4)

@@ -18,6 +18,7 @@ SYMPTOMS = {
         tells_the_models_chance normalises_the_columns
         counts_across_the_texts keeps_four_times_the_width""",
         "It trains, but slowly, with jumps, or too little": """
+        adds_the_heads_up keeps_the_first_of_each_group
         shifts_twice takes_softmax_twice softmax_twice forgets_the_scale
         attends_across_heads forgets_the_activation does_not_expand
         adds_no_positions reads_the_bare_stream
@@ -31,6 +32,7 @@ SYMPTOMS = {
         rotates_the_values_too ties_a_copy forgets_the_final_norm
         merges_without_transposing multiples_of_one_vector""",
         "NaN or infinity": """
+        forgets_that_the_peak_was_taken_off
         underflows_to_nan nan_where_no_key_is_near exp_overflows
         divides_by_the_sum maximum_starts_at_zero
         maximum_of_the_whole_tensor one_maximum_for_all_groups
@@ -40,6 +42,7 @@ SYMPTOMS = {
         divides_by_torchs_std adds_eps_to_the_root_mean_square
         leaves_nothing_where_sure""",
         "An error about sizes, or only for some sizes": """
+        absorbs_without_transposing
         divides_without_keepdim transpose_hidden_by_a_square
         copied_without_transposing adds_the_context_itself
         projects_to_one_head copies_without_transposing scales_the_rows
@@ -47,6 +50,9 @@ SYMPTOMS = {
         transposes_the_embeddings_too gives_every_head_its_own_keys
         stacks_and_forgets_to_transpose""",
         "Every shape is right, and the numbers are not": """
+        takes_the_front_for_the_rotated_part shifts_every_score
+        forgets_that_values_stand_behind pools_heads_that_are_apart
+        drops_the_sink_and_divides_again
         query_and_key_swapped reshape_for_transpose cuts_across_tokens
         cuts_head_by_head views_instead_of_transposing
         merges_without_transposing reshapes_where_it_should_transpose
@@ -74,12 +80,16 @@ SYMPTOMS = {
         scale_outside_the_softmax zeroed_after_softmax
         rescales_the_wrong_way normalises_the_columns""",
         "Weights are too even or too sharp": """
+        scales_by_the_latents_width scales_by_the_usual_width
+        scales_the_sink_as_a_score
         softmax_twice multiplies_by_temperature leaves_the_scale_out
         forgets_the_scale divides_by_d_k scales_by_the_full_width
         scales_by_d_model scales_the_cache_in_place
         divides_the_probabilities divides_twice rewards_the_distance
         counts_the_heads_from_zero""",
         "A token sees what it must not, or misses what it should see": """
+        looks_one_too_far_back a_single_query_reads_everything
+        reads_the_ring_in_its_order
         scores_itself_zero adds_a_boolean_mask mask_by_multiplication
         zeroed_after_softmax finite_fill causal_mask_top_left
         shows_the_next_word hides_the_word_itself
@@ -100,6 +110,7 @@ SYMPTOMS = {
         takes_zeros_for_padding takes_the_last_column one_chance_for_all
         shares_the_cache normalises_over_tokens averages_the_batches_means""",
         "The first token is right, later ones are not": """
+        counts_the_window_from_the_chunk stores_before_it_reads
         numbers_the_new_tokens_from_zero sees_the_first_key_only
         counts_from_the_first_query starts_again_at_zero
         reads_the_empty_slots scales_the_cache_in_place
@@ -144,6 +155,9 @@ SYMPTOMS = {
         lets_a_nan_pass names_the_largest compares_the_parameters
         goes_by_the_order_of_definition""",
         "A count of parameters, memory or work is off": """
+        takes_the_bytes_of_one_token leaves_out_the_windowed_layers
+        fills_the_windows_at_once puts_a_window_in_every_layer
+        makes_a_key_for_every_head
         keeps_the_full_width counts_linear_layers_only
         counts_multiply_and_add_as_one keeps_four_times_the_width
         gives_every_head_a_cache counts_the_heads_twice

@@ -1,0 +1,198 @@
+"""What smaller caches cost: quality on the town, and the time of a step.
+
+Models of the town's size with rotary positions are trained from three seeds,
+with two fifths of chapter 11's steps, too few to learn who went where: with
+four, two and one heads of keys and values, with latents, and through a window.
+Those with four are then pooled to two and to one, and trained on for a
+twentieth and a fifth of the steps. A loss is over 200 other stories, by their
+entropy; an accuracy over 200 questions of two kinds.
+
+The clock is for attention alone, one new token over many keys, in float32 on
+one thread. Each round times every kind once. Kept is the fastest of all rounds
+by that of sixteen heads of keys: others who use the machine only add time.
+
+Chapter 18 shows both. What is stored is not computed again, so that the script
+can be stopped at any time; all of it takes ten minutes of one core.
+
+usage: python benchmarks/fewer_keys.py [--steps 400] [--clock]
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import time
+
+import torch
+from results import CHAPTERS, store
+from torch import Tensor, nn
+
+from attnbook.gpt import GPT
+from attnbook.latent import pool_heads, read_window, use_latent
+from attnbook.town import (
+    TOWN_CONFIG,
+    TOWN_RECIPE,
+    Town,
+    accuracy,
+    encode,
+)
+from attnbook.training import mean_loss, train
+
+SEEDS = range(3)
+HEADS = {"4 heads": 4, "2 heads": 2, "1 head": 1}
+LATENTS = {"latent 16 + 8": (16, 8)}
+WINDOWS = {"window 8": (8, 0)}
+KINDS = ("4 heads", "1 head", "latent 16 + 8", "window 8", "2 heads")
+POOLED = {"4 to 2": 2, "4 to 1": 1}
+PARTS = {"not at all": 0.0, "a twentieth": 0.05, "a fifth": 0.2}
+
+SPANS = (256, 1024, 4096)  # keys
+QUERIES, WIDTH, LATENT, ROTARY, WINDOW = 16, 64, 128, 32, 1024
+ROUNDS = 60
+
+
+class Windowed(nn.Module):
+    """A GPT through a window, also while it is trained."""
+
+    def __init__(self, model: GPT, window: int, sinks: int) -> None:
+        super().__init__()
+        self.model, self.sizes = model, dict(window=window, sinks=sinks)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return read_window(self.model, tokens, **self.sizes)
+
+
+def new_model(kind: str, seed: int) -> nn.Module:
+    torch.manual_seed(seed)
+    heads = HEADS.get(kind, 4)
+    config = dataclasses.replace(
+        TOWN_CONFIG, positions="rotary", n_kv_heads=heads
+    )
+    model = GPT(config)
+    if kind in LATENTS:
+        d_latent, d_rotary = LATENTS[kind]
+        use_latent(model, d_latent=d_latent, d_rotary=d_rotary)
+    return Windowed(model, *WINDOWS[kind]) if kind in WINDOWS else model
+
+
+def judged(model: nn.Module, n: int = 200) -> dict[str, float]:
+    town = Town()
+    stories = town.stories(n, seed=1_000_000)
+    loss = mean_loss(model, *encode(stories)) / town.entropy(stories)
+    found = {"loss": round(loss, 4)}
+    for kind in ("bank", "agreement"):
+        asked = town.questions(kind, n, seed=2_000_000)
+        found[kind] = round(accuracy(model, asked), 4)
+    return found
+
+
+def learn(model: nn.Module, steps: int, seed: int, peak: float = 3e-3) -> None:
+    recipe = dataclasses.replace(
+        TOWN_RECIPE, steps=steps, warmup=steps // 10, seed=seed, peak=peak
+    )
+    train(model, Town().batches, recipe)
+
+
+def qualities(kind: str, seed: int, steps: int) -> dict:
+    """Train one kind from one seed; what it knows then."""
+    model = new_model(kind, seed)
+    learn(model, steps, seed)
+    found = {kind: judged(model)}
+    if kind != "4 heads":
+        return found
+    for name, heads in POOLED.items():
+        for part, share in PARTS.items():
+            pooled = pool_heads(model, heads)
+            if share:
+                # Other stories than those it has seen; a lower peak.
+                learn(pooled, round(share * steps), seed + 100, peak=1e-3)
+            found[f"{name}, {part}"] = judged(pooled)
+    return found
+
+
+def steps_of(span: int) -> dict:
+    """A function for each kind: the context of one token over `span` keys."""
+    H, d, generator = QUERIES, WIDTH, torch.Generator().manual_seed(0)
+
+    def randn(*size: int) -> Tensor:
+        return torch.randn(size, generator=generator)
+
+    def grouped(heads: int, span: int):
+        q = randn(heads, H // heads, d)  # the queries of a group as its rows
+        k, v = randn(heads, span, d), randn(heads, span, d)
+        return lambda: (q @ k.mT / d**0.5).softmax(-1) @ v
+
+    def latent():
+        kept = randn(span, LATENT + ROTARY)
+        q, turned = randn(H, 1, d), randn(H, 1, ROTARY)
+        U, V = randn(H, d, LATENT), randn(H, d, LATENT)
+        scale = (d + ROTARY) ** -0.5
+
+        def step() -> Tensor:
+            asked = torch.cat([q @ U, turned], -1)[:, 0]  # (H, d_c + d_r)
+            weights = (asked @ kept.T * scale).softmax(-1)  # (H, S)
+            context = weights @ kept[:, :LATENT]  # (H, d_c)
+            return context[:, None] @ V.mT
+
+        return step
+
+    return {
+        "16 heads": grouped(16, span),
+        "4 heads": grouped(4, span),
+        "1 head": grouped(1, span),
+        "latent 128 + 32": latent(),
+        "window 1024": grouped(16, min(span, WINDOW)),
+    }
+
+
+def clock(span: int, rounds: int) -> dict[str, float]:
+    """Each kind's fastest time by that of all heads."""
+    steps = steps_of(span)
+    best = dict.fromkeys(steps, float("inf"))
+    repeats = max(1, 1024 // span)
+    for _ in range(rounds):
+        for name, step in steps.items():
+            step()
+            start = time.perf_counter()
+            for _ in range(repeats):
+                step()
+            took = (time.perf_counter() - start) / repeats
+            best[name] = min(best[name], took)
+    return {n: round(took / best["16 heads"], 3) for n, took in best.items()}
+
+
+def main(
+    steps: int = 400,
+    seeds: range = SEEDS,
+    rounds: int = 0,
+    name: str = "fewer_keys",
+) -> None:
+    torch.set_num_threads(1)
+    file = CHAPTERS / "attnbook" / "data" / f"{name}.json"
+    found: dict = {"steps": steps, "quality": {}, "time": {}}
+    if file.exists():
+        stored = json.loads(file.read_text("utf-8"))
+        found = stored if stored["steps"] == steps else found
+    if rounds:
+        for span in SPANS:
+            found["time"][str(span)] = clock(span, rounds)
+        store(name, found)
+    for kind in KINDS:
+        for seed in seeds:
+            if str(seed) not in found["quality"].get(kind, {}):
+                for one, judgement in qualities(kind, seed, steps).items():
+                    of_kind = found["quality"].setdefault(one, {})
+                    of_kind[str(seed)] = judgement
+                print(
+                    seed, kind, found["quality"][kind][str(seed)], flush=True
+                )
+                store(name, found)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--clock", action="store_true", help="time them anew")
+    given = parser.parse_args()
+    main(given.steps, rounds=ROUNDS if given.clock else 0)
