@@ -321,17 +321,20 @@ def test_finished_results_merge_gradients_too():
     "dtype", [torch.float16, torch.bfloat16, torch.float32]
 )
 def test_scores_of_any_height_in_any_type(dtype):
-    """Scores 300, 298 and −300: their exponentials have no number."""
-    q, k = torch.tensor([[1.0]]), torch.tensor([[300.0], [298.0], [-300.0]])
-    v = torch.tensor([[1.0], [0.0], [5.0]])
-    share = 1 / (1 + math.exp(-2))
-    for sign in (1, -1):
-        given = (x.to(dtype) for x in (q, sign * k, v))
-        context, lse = tiled_attention(*given, rows=1, columns=1)
-        assert context.dtype == lse.dtype == dtype
-        expected = share if sign > 0 else 5.0
-        agrees(context, [[expected]], within=4e-3)
-        agrees(lse, [[300.0]], within=2)
+    """300, 298 and −300, whose exponentials have no number; all negative."""
+    q, v = torch.tensor([[1.0]]), torch.tensor([[1.0], [0.0], [5.0]])
+    scores = torch.tensor([[300.0], [298.0], [-300.0]])
+    first = 1 / (1 + math.exp(-2))
+    for k, context, lse in (
+        (scores, first, 300.0),
+        (-scores, 5.0, 300.0),
+        (scores - 600, first, -300.0),
+    ):
+        given = (x.to(dtype) for x in (q, k, v))
+        found = tiled_attention(*given, rows=1, columns=1)
+        assert found.context.dtype == found.lse.dtype == dtype
+        agrees(found.context, [[context]], within=4e-3)
+        agrees(found.lse, [[lse]], within=4.0)
 
 
 Q, K, V = torch.ones(3, 2), torch.ones(4, 2), torch.ones(4, 5)
