@@ -56,11 +56,6 @@ def merge(a, b):
     return peak, total, context
 
 
-def _rescaled(a, b, peak, factors):
-    (f, g), parts = factors, ((a[1], a[2]), (b[1], b[2]))
-    return peak, *(f * x + g * y for x, y in zip(*parts))
-
-
 @merge.mistake("paiml/aprender #2753")
 def keeps_the_old_total(a, b):
     """Right while the first part has the highest score; after that what came
@@ -69,7 +64,8 @@ def keeps_the_old_total(a, b):
     then exp(peak − peak) = 1.
     fix: Compute both factors from the old peaks, then take the new one."""
     peak = torch.maximum(a[0], b[0])
-    return _rescaled(a, b, peak, (1.0, (b[0] - peak).nan_to_num().exp()))
+    keep = (b[0] - peak).exp()
+    return peak, a[1] + keep * b[1], a[2] + keep * b[2]
 
 
 @merge.mistake("flashinfer-ai/flashinfer #4051, vllm-project/vllm #27491")
@@ -79,7 +75,9 @@ def takes_infinity_from_infinity(a, b):
     cause: Both peaks are −∞, and −∞ − (−∞) is NaN.
     fix: Subtract 0 where the higher peak is −∞: exp(−∞ − 0) is 0."""
     peak = torch.maximum(a[0], b[0])
-    return _rescaled(a, b, peak, [(p[0] - peak).exp() for p in (a, b)])
+    keep_a, keep_b = (a[0] - peak).exp(), (b[0] - peak).exp()
+    total = keep_a * a[1] + keep_b * b[1]
+    return peak, total, keep_a * a[2] + keep_b * b[2]
 
 
 @merge.mistake("HabanaAI/vllm-fork #275")
@@ -90,7 +88,9 @@ def keeps_to_the_second_peak(a, b):
     fixed number, so that exp of the difference may overflow.
     fix: Take the higher of the two peaks: no exponent is above 0."""
     peak = b[0].masked_fill(b[0] == -INF, 0)
-    return _rescaled(a, b, b[0], [(p[0] - peak).exp() for p in (a, b)])
+    keep_a, keep_b = (a[0] - peak).exp(), (b[0] - peak).exp()
+    total = keep_a * a[1] + keep_b * b[1]
+    return b[0], total, keep_a * a[2] + keep_b * b[2]
 
 
 def _qkv(leading, T, S, d_k, d_v, *, seed, by=1):
@@ -105,7 +105,7 @@ def _allowed(T, S, causal):
     return ~later if causal else torch.ones_like(later)
 
 
-def _scores(q, k, causal):
+def scores_of(q, k, causal):
     T, S = q.shape[-2], k.shape[-2]
     scores = q @ k.mT / math.sqrt(q.shape[-1])
     return scores.masked_fill(~_allowed(T, S, causal), -INF)
@@ -146,7 +146,7 @@ _TILES = {
 def tiled_attention(q, k, v, *, causal=False, **tile):
     """the context and the log of the sum of exponentials, (..., T, 1); a query
     that sees no key gets 0 and −∞"""
-    scores = _scores(q, k, causal)
+    scores = scores_of(q, k, causal)
     lost = (scores == -INF).all(-1, keepdim=True)
     scores = scores.masked_fill(lost, 0)
     context = (scores.softmax(-1) @ v).masked_fill(lost, 0)
@@ -163,7 +163,7 @@ def lines_up_the_first_tokens(q, k, v, *, causal=False, **tile):
     from the position: query i stands at S − T + i.
     fix: Add S − T to the row, in the bound and in the mask."""
     later = torch.arange(k.shape[-2]) > torch.arange(q.shape[-2])[:, None]
-    scores = _scores(q, k, False).masked_fill(later & causal, -INF)
+    scores = scores_of(q, k, False).masked_fill(later & causal, -INF)
     return scores.softmax(-1) @ v, scores.logsumexp(-1, keepdim=True)
 
 
@@ -177,7 +177,7 @@ def drops_the_short_tile(q, k, v, *, causal=False, **tile):
     S = k.shape[-2]
     if whole := S // tile["columns"] * tile["columns"]:
         blind = torch.arange(S) >= whole
-        scores = _scores(q, k, causal).masked_fill(blind, -INF)
+        scores = scores_of(q, k, causal).masked_fill(blind, -INF)
         return scores.softmax(-1) @ v, scores.logsumexp(-1, keepdim=True)
     return tiled_attention.right(q, k, v, causal=causal)
 
@@ -194,7 +194,7 @@ def stops_at_the_first_row(q, k, v, *, causal=False, **tile):
     skipped = (
         torch.arange(S) // tile["columns"] * tile["columns"] > first[:, None]
     )
-    scores = _scores(q, k, causal).masked_fill(skipped & causal, -INF)
+    scores = scores_of(q, k, causal).masked_fill(skipped & causal, -INF)
     return scores.softmax(-1) @ v, scores.logsumexp(-1, keepdim=True)
 
 
@@ -213,27 +213,29 @@ def _backward_case(case):
     """The inputs of a backward pass, from those of a forward pass."""
     q, k, v = case.args
     context, lse = tiled_attention.right(*case.args, **case.kwargs)
-    d_context = randn(*context.shape, seed=99)
-    return call(q, k, v, context, lse, d_context, **case.kwargs)
+    d_context, d_lse = randns(context.shape, lse.shape, seed=98)
+    given = q, k, v, context, lse, d_context, d_lse
+    return call(*given, **case.kwargs)
 
 
 @task(
     against="torch's autograd",
     cases={label: _backward_case(case) for label, case in _TILES.items()},
 )
-def tiled_backward(q, k, v, context, lse, d_context, *, causal=False, **tile):
+def tiled_backward(
+    q, k, v, context, lse, d_context, d_lse, *, causal=False, **tile
+):
     """the gradients with respect to q, k and v, given the one with respect to
-    the context"""
+    the context and the one with respect to the log"""
     leaves = [x.detach().requires_grad_() for x in (q, k, v)]
-    again, _ = tiled_attention.right(*leaves, causal=causal)
-    return torch.autograd.grad(again, leaves, d_context)
+    again = tiled_attention.right(*leaves, causal=causal)
+    return torch.autograd.grad(again, leaves, (d_context, d_lse))
 
 
-def _by_hand(q, k, v, lse, d_context, D, causal, scale=True, seen=None):
+def whole_backward(q, k, v, lse, d_context, D, causal, scale=True):
     """The backward pass with the whole matrix, for variants of it."""
-    seen = causal if seen is None else seen
     at = lse.masked_fill(lse == -INF, INF)
-    weights = (_scores(q, k, seen) - at).exp()
+    weights = (scores_of(q, k, causal) - at).exp()
     d_scores = weights * (d_context @ v.mT - D)
     by = 1 / math.sqrt(q.shape[-1]) if scale else 1.0
     return d_scores @ k * by, d_scores.mT @ q * by, weights.mT @ d_context
@@ -241,61 +243,64 @@ def _by_hand(q, k, v, lse, d_context, D, causal, scale=True, seen=None):
 
 @tiled_backward.mistake()
 def leaves_the_row_sum_out(
-    q, k, v, context, lse, d_context, *, causal=False, **tile
+    q, k, v, context, lse, d_context, d_lse, *, causal=False, **tile
 ):
     """The forward pass is perfect and dv is right; dq and dk are not, and the
     loss falls slowly or not at all.
     cause: The derivative of softmax subtracts Σ weight · gradient. A tile
     does not know this sum over the whole row, and it was forgotten.
     fix: Compute D = rowsum(dO ∘ O) before the tiles, and subtract it."""
-    return _by_hand(q, k, v, lse, d_context, 0.0, causal)
+    return whole_backward(q, k, v, lse, d_context, -d_lse, causal)
 
 
 @tiled_backward.mistake("triton-lang/triton #7216, hao-ai-lab/FastVideo #925")
 def forgets_the_mask_going_back(
-    q, k, v, context, lse, d_context, *, causal=False, **tile
+    q, k, v, context, lse, d_context, d_lse, *, causal=False, **tile
 ):
     """Outputs and loss are right; the gradients are far too large, and come
     from keys that no query sees.
     cause: The backward pass computes the scores again, without the mask.
     fix: Mask each tile again before the exponential is taken."""
-    D = (d_context * context).sum(-1, keepdim=True)
-    return _by_hand(q, k, v, lse, d_context, D, causal, seen=False)
+    D = (d_context * context).sum(-1, keepdim=True) - d_lse
+    scale = 1 / math.sqrt(q.shape[-1])
+    weights = (q @ k.mT * scale - lse).exp()  # (..., T, S)
+    d_scores = weights * (d_context @ v.mT - D) * scale
+    return d_scores @ k, d_scores.mT @ q, weights.mT @ d_context
 
 
 @tiled_backward.mistake()
 def forgets_the_scale_going_back(
-    q, k, v, context, lse, d_context, *, causal=False, **tile
+    q, k, v, context, lse, d_context, d_lse, *, causal=False, **tile
 ):
     """dv is right; dq and dk are √d_k times too large.
     cause: The scores are q k / √d_k, and the derivative of that product has
     the factor as well.
     fix: Multiply the gradient of the scores by 1/√d_k, once."""
-    D = (d_context * context).sum(-1, keepdim=True)
-    return _by_hand(q, k, v, lse, d_context, D, causal, scale=False)
+    D = (d_context * context).sum(-1, keepdim=True) - d_lse
+    return whole_backward(q, k, v, lse, d_context, D, causal, scale=False)
 
 
 @tiled_backward.mistake()
 def keeps_the_last_rows_alone(
-    q, k, v, context, lse, d_context, *, causal=False, **tile
+    q, k, v, context, lse, d_context, d_lse, *, causal=False, **tile
 ):
     """Right while all queries fit in one tile; with more tiles dk and dv are
     too small.
     cause: A key's gradient is assigned by each tile of queries, where it has
     to be added up over all of them.
     fix: Start dk and dv at zero and add, as a key serves every query."""
-    D = (d_context * context).sum(-1, keepdim=True)
-    dq, _, _ = _by_hand(q, k, v, lse, d_context, D, causal)
+    D = (d_context * context).sum(-1, keepdim=True) - d_lse
+    dq, _, _ = whole_backward(q, k, v, lse, d_context, D, causal)
     last = (q.shape[-2] - 1) // tile["rows"] * tile["rows"]
     gone = (torch.arange(q.shape[-2]) < last)[:, None]
     d_context, D = d_context.masked_fill(gone, 0), D.masked_fill(gone, 0)
-    _, dk, dv = _by_hand(q, k, v, lse, d_context, D, causal)
+    _, dk, dv = whole_backward(q, k, v, lse, d_context, D, causal)
     return dq, dk, dv
 
 
 @tiled_backward.mistake("xlite-dev/ffpa-attn #300")
 def lines_up_the_first_tokens_going_back(
-    q, k, v, context, lse, d_context, *, causal=False, **tile
+    q, k, v, context, lse, d_context, d_lse, *, causal=False, **tile
 ):
     """Right for a whole text. With more keys than queries the outputs are
     right, and the gradients are wrong or NaN.
@@ -305,9 +310,9 @@ def lines_up_the_first_tokens_going_back(
     T, S = q.shape[-2], k.shape[-2]
     later = torch.arange(S) > torch.arange(T)[:, None]
     at = lse.masked_fill(lse == -INF, INF)
-    scores = _scores(q, k, False).masked_fill(later & causal, -INF)
+    scores = scores_of(q, k, False).masked_fill(later & causal, -INF)
     weights = (scores - at).exp()
-    D = (d_context * context).sum(-1, keepdim=True)
+    D = (d_context * context).sum(-1, keepdim=True) - d_lse
     d_scores = weights * (d_context @ v.mT - D) / math.sqrt(q.shape[-1])
     return d_scores @ k, d_scores.mT @ q, weights.mT @ d_context
 
@@ -421,7 +426,7 @@ def tiles_to_visit(T, S, rows, columns):
     return found
 
 
-def _visit(T, S, rows, columns, seen, full):
+def visit(T, S, rows, columns, seen, full):
     tiles = [(i, j) for i in range(0, T, rows) for j in range(0, S, columns)]
     return [(i, j, not full(i, j)) for i, j in tiles if seen(i, j)]
 
@@ -432,7 +437,7 @@ def counts_from_the_first_key(T, S, rows, columns):
     cause: Query i is taken to stand at position i. It stands at S − T + i.
     fix: Add S − T to the query's number.
     hint: Where does the first of your queries stand among the keys?"""
-    return _visit(
+    return visit(
         T, S, rows, columns,
         lambda i, j: j <= min(i + rows, T) - 1,
         lambda i, j: min(j + columns, S) - 1 <= i,
@@ -446,7 +451,7 @@ def asks_the_first_query_alone(T, S, rows, columns):
     cause: A tile is left out where its first query sees nothing of it.
     fix: Ask the last query of the tile, which sees the most.
     hint: Which query of a tile sees the most?"""
-    return _visit(
+    return visit(
         T, S, rows, columns,
         lambda i, j: j <= i + S - T,
         lambda i, j: min(j + columns, S) - 1 <= i + S - T,
@@ -460,7 +465,7 @@ def lets_the_last_query_judge(T, S, rows, columns):
     cause: A tile is taken for full where its last query sees all of it.
     fix: Ask the first query, which sees the least.
     hint: Which query of a tile sees the least?"""
-    return _visit(
+    return visit(
         T, S, rows, columns,
         lambda i, j: j <= min(i + rows, T) - 1 + S - T,
         lambda i, j: min(j + columns, S) - 1 <= min(i + rows, T) - 1 + S - T,
@@ -495,7 +500,7 @@ def with_prefix(q, prefix_k, prefix_v, k, v):
     return torch.stack(rows)
 
 
-def _parts(q, k, v):
+def part_of(q, k, v):
     scores = q @ k.mT / math.sqrt(q.shape[-1])
     exp = scores.exp()  # the scores of the cases are small
     return exp.sum(-1, keepdim=True), exp @ v
@@ -507,7 +512,7 @@ def averages_prefix_and_own(q, prefix_k, prefix_v, k, v):
     cause: Two finished contexts are averaged evenly.
     fix: Merge totals and contexts first, divide once.
     hint: How many keys has the prefix, and how many has the text?"""
-    (t, c), (u, d) = _parts(q, prefix_k, prefix_v), _parts(q, k, v)
+    (t, c), (u, d) = part_of(q, prefix_k, prefix_v), part_of(q, k, v)
     return (c / t + d / u) / 2
 
 
@@ -520,9 +525,9 @@ def counts_the_prefix_once_for_all(q, prefix_k, prefix_v, k, v):
     fix: Transpose B and H before the rows are joined, and after they are cut.
     hint: Does a reshape from (B, H, …) to (H, B, …) move a number?"""
     B, H, _, d = q.shape
-    t, c = _parts(q.reshape(H, B, d), prefix_k, prefix_v)
+    t, c = part_of(q.reshape(H, B, d), prefix_k, prefix_v)
     t, c = t.reshape(B, H, 1, 1), c.reshape(B, H, 1, -1)
-    u, d = _parts(q, k, v)
+    u, d = part_of(q, k, v)
     return (c + d) / (t + u)
 
 
@@ -532,7 +537,7 @@ def divides_by_the_own_total(q, prefix_k, prefix_v, k, v):
     cause: The contexts are added, and divided by one of the totals.
     fix: The totals add up as the contexts do.
     hint: Over which keys does your total run?"""
-    (_, c), (u, d) = _parts(q, prefix_k, prefix_v), _parts(q, k, v)
+    (_, c), (u, d) = part_of(q, prefix_k, prefix_v), part_of(q, k, v)
     return (c + d) / u
 
 
@@ -562,7 +567,7 @@ def loss_in_blocks(x, weight, targets, block):
     return F.cross_entropy(x @ weight.T, targets)
 
 
-def _blocks(x, weight, block):
+def blocks_of(x, weight, block):
     return [x @ rows.mT for rows in weight.split(block)]
 
 
@@ -574,7 +579,7 @@ def looks_for_the_word_in_every_block(x, weight, targets, block):
     also where the word stands elsewhere.
     fix: Take the score from the block that holds the word, and from no other.
     hint: In how many of your blocks does a target stand?"""
-    logits = _blocks(x, weight, block)
+    logits = blocks_of(x, weight, block)
     found = 0
     for part in logits:
         index = (targets % block).clamp(max=part.shape[-1] - 1)
@@ -592,7 +597,7 @@ def adds_up_the_blocks_losses(x, weight, targets, block):
     hint: What adds up over blocks, the totals or their logs?"""
     own = (x * weight[targets]).sum(-1)
     return (
-        sum(p.logsumexp(-1) for p in _blocks(x, weight, block)) - own
+        sum(p.logsumexp(-1) for p in blocks_of(x, weight, block)) - own
     ).mean()
 
 
@@ -603,5 +608,5 @@ def has_no_peak(x, weight, targets, block):
     fix: Keep a running peak beside the running total.
     hint: How large is the exponential of your largest logit?"""
     own = (x * weight[targets]).sum(-1)
-    total = sum(p.exp().sum(-1) for p in _blocks(x, weight, block))
+    total = sum(p.exp().sum(-1) for p in blocks_of(x, weight, block))
     return (total.log() - own).mean()
