@@ -35,7 +35,7 @@ def assert_shows(figure, order, size, n):
 
     scores = np.array(figure.data["scores"])[keys]
     lengths = np.where(np.arange(6) < read, np.exp(scores - peak), 0)
-    bars = figure.bars("exp(score − peak), for each key")
+    bars = figure.bars("exp(score − peak); * just read, – not yet")
     assert bars == pytest.approx(lengths, abs=0.02)
     assert numbers(figure.said)[0] == n
     assert numbers(figure.said)[-2:] == pytest.approx(average, abs=0.006)

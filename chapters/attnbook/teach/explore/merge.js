@@ -44,10 +44,10 @@ define("merge", ({ words, scores, values: pairs }) => {
     const rows = blocks(state).flatMap((keys, b) => keys.map((j) => {
       const weight = Math.exp(scores[j] - found.peak);
       return b < n
-        ? [words[j] + (b === n - 1 ? " (new)" : ""), weight, num(weight)]
-        : [words[j], 0, "not yet"];
+        ? [(b === n - 1 ? "* " : "") + words[j], weight, num(weight)]
+        : [words[j], 0, "–"];
     }));
-    return bars("exp(score − peak), for each key", rows)
+    return bars("exp(score − peak); * just read, – not yet", rows)
       + table("The part so far", ["", "before", "now"], [
         ["peak", before ? num(before.peak) : "−∞", num(found.peak)],
         ["factor for what was there", "", num(found.factor)],
