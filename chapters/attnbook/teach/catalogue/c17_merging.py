@@ -70,7 +70,7 @@ def keeps_the_old_total(a, b):
 
 @merge.mistake("flashinfer-ai/flashinfer #4051, vllm-project/vllm #27491")
 def takes_infinity_from_infinity(a, b):
-    """Right for years; then a query has no key in either part, and all its
+    """Right for most queries; where one has no key in either part, all its
     numbers are NaN.
     cause: Both peaks are −∞, and −∞ − (−∞) is NaN.
     fix: Subtract 0 where the higher peak is −∞: exp(−∞ − 0) is 0."""
@@ -588,7 +588,7 @@ def looks_for_the_word_in_every_block(x, weight, targets, block):
     return (total - found).mean()
 
 
-@loss_in_blocks.mistake("NVIDIA-NeMo/Automodel #3803")
+@loss_in_blocks.mistake()
 def adds_up_the_blocks_losses(x, weight, targets, block):
     """The loss is larger the smaller the blocks are.
     cause: The logs of the blocks' totals are added, as one adds losses. What
