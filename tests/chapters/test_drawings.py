@@ -19,6 +19,7 @@ from attnbook.layers import (
     TransformerBlock,
 )
 from attnbook.norms import layer_norm as normed
+from attnbook.partial import partial
 from attnbook.positions import alibi_bias, sinusoidal
 from attnbook.teach import drawings
 from attnbook.teach.catalogue.c12_real_text import encode_bytes, learn_merges
@@ -133,6 +134,14 @@ def cache_step():
     context, weights = scaled_dot_product_attention(q, keys, values)
     sizes = {"S": 6, "d_model": 12, "d_k": 3, "d_v": 2}
     return sizes, locals() | {"x": x[-1:]}
+
+
+def tiles():
+    q, k, v = torch.randn(10, 3), torch.randn(15, 3), torch.randn(15, 2)
+    q_tile, k_tile, v_tile = q[4:6], k[6:9], v[6:9]
+    peak, total, context = partial(q_tile, k_tile, v_tile)
+    scores = q_tile @ k_tile.T
+    return {"rows": 2, "columns": 3, "d_k": 3, "d_v": 2}, locals()
 
 
 def latent_step():

@@ -16,7 +16,8 @@ SYMPTOMS = {
         leaves_the_nats divides_by_all_places decays_through_the_gradient
         counts_words_in_plain_sight asks_for_every_word
         tells_the_models_chance normalises_the_columns
-        counts_across_the_texts keeps_four_times_the_width""",
+        counts_across_the_texts keeps_four_times_the_width
+        looks_for_the_word_in_every_block adds_up_the_blocks_losses""",
         "It trains, but slowly, with jumps, or too little": """
         adds_the_heads_up keeps_the_first_of_each_group
         shifts_twice takes_softmax_twice softmax_twice forgets_the_scale
@@ -40,7 +41,10 @@ SYMPTOMS = {
         starts_the_peak_at_zero
         subtracts_two_large_squares adds_eps_outside_the_root
         divides_by_torchs_std adds_eps_to_the_root_mean_square
-        leaves_nothing_where_sure""",
+        leaves_nothing_where_sure
+        takes_infinity_from_infinity keeps_to_the_second_peak
+        raises_e_to_the_log makes_nan_of_two_nothings has_no_peak
+        says_infinity_for_no_key""",
         "An error about sizes, or only for some sizes": """
         absorbs_without_transposing
         divides_without_keepdim transpose_hidden_by_a_square
@@ -72,13 +76,16 @@ SYMPTOMS = {
         zero_scores_taken_for_masked takes_d_k_for_any_inputs
         subtracts_two_large_squares reorders_across_heads leans_on_a_global
         subtracts_the_noise adds_the_wrong_sign takes_the_unbiased_variance
-        transpose_hidden_by_a_square""",
+        transpose_hidden_by_a_square
+        averages_the_halves averages_prefix_and_own
+        reads_a_log_to_the_base_of_two drops_the_short_tile""",
         "Weights do not sum to one": """
         normalises_over_queries zeroes_its_weight_too_late
         divides_by_the_sum temperature_after_softmax softmax_over_queries
         softmax_down_the_columns removes_itself_after_softmax
         scale_outside_the_softmax zeroed_after_softmax
-        rescales_the_wrong_way normalises_the_columns""",
+        rescales_the_wrong_way normalises_the_columns
+        keeps_the_old_total divides_by_the_own_total""",
         "Weights are too even or too sharp": """
         scales_by_the_latents_width scales_by_the_usual_width
         scales_the_sink_as_a_score
@@ -99,7 +106,10 @@ SYMPTOMS = {
         reads_the_padding prefix_one_too_long cuts_the_mask_to_one_row
         sees_the_first_key_only adds_to_the_blocks_input
         reads_the_blocks_input zero_scores_taken_for_masked
-        keeps_its_own_value""",
+        keeps_its_own_value
+        lines_up_the_first_tokens stops_at_the_first_row
+        counts_from_the_first_key asks_the_first_query_alone
+        lets_the_last_query_judge""",
         "Fine alone, wrong in a batch": """
         maximum_of_the_whole_tensor one_maximum_for_all_groups
         positions_count_the_padding goes_on_from_the_padding
@@ -108,7 +118,8 @@ SYMPTOMS = {
         one_mask_for_all_rows ends_all_with_the_first
         waits_for_all_to_end_at_once pads_on_the_right
         takes_zeros_for_padding takes_the_last_column one_chance_for_all
-        shares_the_cache normalises_over_tokens averages_the_batches_means""",
+        shares_the_cache normalises_over_tokens averages_the_batches_means
+        counts_the_prefix_once_for_all""",
         "The first token is right, later ones are not": """
         counts_the_window_from_the_chunk stores_before_it_reads
         numbers_the_new_tokens_from_zero sees_the_first_key_only
@@ -147,7 +158,10 @@ SYMPTOMS = {
         detaches_the_statistics takes_the_statistics_for_constants
         forgets_the_path_through_the_variance ties_a_copy
         keys_from_the_query_matrix divides_by_torchs_std
-        forgets_the_final_norm memory_one_block_early""",
+        forgets_the_final_norm memory_one_block_early
+        leaves_the_row_sum_out forgets_the_mask_going_back
+        forgets_the_scale_going_back keeps_the_last_rows_alone
+        lines_up_the_first_tokens_going_back""",
         "The test passes whatever the code does": """
         compares_with_itself compares_with_equals compares_only_the_shapes
         passes_on_uninitialised_memory shape_check_passes_nan

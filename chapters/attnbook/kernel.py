@@ -1,0 +1,85 @@
+"""Tiled attention as a kernel in Triton, for graphics cards; optional.
+
+One program computes one tile of queries and walks over the tiles of keys, as
+`partial.tiled_attention` does. Without a card Triton's interpreter runs it on
+the CPU, slowly: enough to prove it.
+"""
+
+import math
+import os
+from types import SimpleNamespace
+
+import torch
+from torch import Tensor
+
+from attnbook.partial import Finished
+from attnbook.shapes import expect
+
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")  # read by the import
+try:
+    import triton
+    import triton.language as tl
+
+    MISSING = ""
+except ImportError as error:
+    MISSING = f"the kernel needs Triton, which is not here ({error})"
+    tl = SimpleNamespace(constexpr=int)
+
+
+def tile_of_queries(
+    q, k, v, out, lse, T, S, d_k, d_v, scale, causal,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    first, n = tl.program_id(0) * ROWS, tl.program_id(1)
+    i, w = first + tl.arange(0, ROWS), tl.arange(0, WIDTH)
+    real = (i < T)[:, None]
+    at = (n * T + i)[:, None] * d_k + w  # addresses of the queries
+    rows = tl.load(q + at, mask=real & (w < d_k), other=0.0) * scale
+    peak = tl.full([ROWS], -float("inf"), tl.float32)
+    total = tl.zeros([ROWS], tl.float32)
+    context = tl.zeros([ROWS, WIDTH], tl.float32)
+    end = tl.minimum(S, first + ROWS + S - T) if causal else S
+    for start in range(0, end, COLUMNS):
+        j = start + tl.arange(0, COLUMNS)
+        key = (n * S + j)[:, None]
+        there = (j < S)[:, None]
+        keys = tl.load(k + key * d_k + w, mask=there & (w < d_k), other=0.0)
+        values = tl.load(v + key * d_v + w, mask=there & (w < d_v), other=0.0)
+        scores = tl.dot(rows, tl.trans(keys), input_precision="ieee")
+        last = i + S - T if causal else i * 0 + S  # the last key seen
+        seen = (j[None, :] <= last[:, None]) & (j < S)[None, :]
+        scores = tl.where(seen, scores, -float("inf"))
+        higher = tl.maximum(peak, tl.max(scores, 1))
+        top = tl.where(higher == -float("inf"), 0.0, higher)
+        keep, exp = tl.exp(peak - top), tl.exp(scores - top[:, None])
+        total = total * keep + tl.sum(exp, 1)
+        products = tl.dot(exp, values, input_precision="ieee")
+        context = context * keep[:, None] + products
+        peak = higher
+    some = tl.where(total == 0, 1.0, total)
+    at = (n * T + i)[:, None] * d_v + w
+    tl.store(out + at, context / some[:, None], mask=real & (w < d_v))
+    tl.store(lse + n * T + i, peak + tl.log(some), mask=i < T)
+
+
+def kernel_attention(
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, tile: int = 16
+) -> Finished:
+    """`partial.tiled_attention` by the kernel, in float32, without gradients.
+
+    Shapes as there; `tile` is a power of 2 from 16 on. A RuntimeError says
+    that Triton is missing.
+    """
+    if MISSING:
+        raise RuntimeError(MISSING)
+    axes = dict(q=(q, "... T d_k"), k=(k, "... S d_k"), v=(v, "... S d_v"))
+    batch = expect(torch.float32, **axes)
+    (T, d_k), (S, d_v) = q.shape[-2:], v.shape[-2:]
+    q, k, v = (x.expand(*batch, *x.shape[-2:]).contiguous() for x in (q, k, v))
+    out, lse = q.new_empty(*batch, T, d_v), q.new_empty(*batch, T, 1)
+    width = max(16, triton.next_power_of_2(max(d_k, d_v)))
+    sizes = T, S, d_k, d_v, 1 / math.sqrt(d_k), causal, tile, tile, width
+    run = triton.jit(tile_of_queries)[triton.cdiv(T, tile), math.prod(batch)]
+    run(q, k, v, out, lse, *sizes)
+    return Finished(out, lse)

@@ -1,0 +1,31 @@
+"""The kernel in Triton, where there is Triton, by its interpreter."""
+
+import pytest
+import torch
+
+from attnbook import kernel
+from attnbook.partial import tiled_attention
+from attnbook.teach.proof import agrees
+from attnbook.teach.seeded import randn
+
+SIZES = [(33, 57, 4, 3), (5, 40, 16, 16), (40, 5, 2, 20), (1, 1, 1, 1)]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("T, S, d_k, d_v", SIZES)
+def test_the_kernel_is_the_loop(T, S, d_k, d_v, causal):
+    if kernel.MISSING:
+        pytest.skip(kernel.MISSING)
+    q, k, v = (
+        randn(2, *size, seed=n, dtype=torch.float32)
+        for n, size in enumerate([(T, d_k), (S, d_k), (S, d_v)])
+    )
+    ours = kernel.kernel_attention(q, k, v, causal=causal)
+    exact = (x.double() for x in (q, k, v))
+    agrees(ours, tiled_attention(*exact, causal=causal), within=2e-6)
+
+
+def test_without_triton_it_says_so(monkeypatch):
+    monkeypatch.setattr(kernel, "MISSING", "no Triton here")
+    with pytest.raises(RuntimeError, match="no Triton here"):
+        kernel.kernel_attention(*[torch.ones(1, 1)] * 3)
