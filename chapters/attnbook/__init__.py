@@ -2,11 +2,12 @@
 
 Each room imports from rooms further down only::
 
-    pretrained   town                         weights of others, our language
-    families     generate   fast              what uses a model
+    speculative                               what guesses ahead
+    server   pretrained   town                what answers; weights, texts
+    pages   latent   families   generate   fast   what uses a model
     gpt                                       the model
-    layers                                    its blocks
-    feed_forward   norms   attention   cache  what they are made of
+    layers   kernel                           its blocks; tiles on a card
+    feed_forward   norms   attention   partial   cache   their parts
     positions   training                      where a token stands; the loop
     masks   text                              who sees whom; texts as numbers
     files   shapes   config                   what is refused, and how
