@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from os.path import commonprefix
 from typing import Any, NamedTuple
 
@@ -55,10 +56,31 @@ LEFT_OUT = {
     *("masked_fill", "clamp", "roll", "abs", "eval", "train"),
 }
 #: Functions of two arguments that do not care which is the first.
-EITHER_WAY = {"maximum", "minimum", "max", "min", "allclose", "equal"}
+EITHER_WAY = {
+    *("maximum", "minimum", "max", "min", "allclose", "equal", "difference"),
+    *("transpose", "swapaxes"),
+}
+#: Calls that change no value.
+SAME_VALUE = {"contiguous", "numpy", "double"}
 #: Another of these is as good: a test's device is the same, and what is drawn.
 AS_GOOD = {"device", "non_blocking", "seed"}
 DEFINITIONS = (ast.FunctionDef, ast.ClassDef)
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A wrong program: whose, what was changed, and in which line."""
+
+    function: str
+    change: str
+    line: str = ""
+    make: Callable[[], Any] | None = None  # the function
+    plant: Callable[[], Any] | None = None  # or the tree of a room
+    tests: tuple[str, ...] = ()  # that reach the line; the fastest first
+
+    @property
+    def name(self) -> str:
+        return self.change + (f" in {self.line}" if self.line else "")
 
 
 class Changed(NamedTuple):
@@ -125,6 +147,8 @@ def _is_message(node: ast.AST) -> bool:
         return isinstance(node.value, ast.Constant)
     if isinstance(node, ast.keyword):
         return node.arg in AS_GOOD
+    if isinstance(node, ast.Call):
+        return getattr(node.func, "attr", "") == "manual_seed"
     return isinstance(node, (ast.Raise, ast.JoinedStr))
 
 
@@ -207,6 +231,8 @@ def _instead(node: ast.AST) -> Iterator[ast.AST]:
         target = node.targets[0]  # a step left out: x = f(x), x[...] = y
         if isinstance(target, (ast.Subscript, ast.Attribute)) or (
             ast.unparse(target) in ast.unparse(node.value)
+            and getattr(getattr(node.value, "func", 0), "attr", "")
+            not in SAME_VALUE
         ):
             yield ast.Pass()
     elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
@@ -245,9 +271,9 @@ def _other_calls(node: ast.Call) -> Iterator[ast.AST]:
             named = ast.Name(other, ast.Load())
         yield ast.Call(named, args, keywords)
     if isinstance(fn, ast.Attribute):
-        if name in LEFT_OUT or not isinstance(fn.value, ast.Name):
-            if name != "contiguous":  # which changes no value
-                yield fn.value
+        alone = name in LEFT_OUT or not isinstance(fn.value, ast.Name)
+        if alone and name not in SAME_VALUE:
+            yield fn.value
     elif len(args) == 1 and not keywords:
         yield args[0]
     if name in ("masked_fill", "masked_fill_") and args:
