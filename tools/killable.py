@@ -21,8 +21,9 @@ def judged(
 ) -> Iterator[tuple[Any, Any]]:
     """Pairs of a thing and what `ask` says of it in another process.
 
-    One that hangs or dies is answered by "ended", and what was to come after
-    it is asked in the next process.
+    One that takes longer than these seconds of a processor, or ten times as
+    long by the clock, or that dies, is answered by "ended"; what was to come
+    after it is asked in the next process.
     """
     waiting = [things[n : n + batch] for n in range(0, len(things), batch)]
     running: dict[Any, list] = {}
@@ -30,10 +31,12 @@ def judged(
         while waiting and len(running) < WORKERS:
             ours, theirs = FORK.Pipe(duplex=False)
             some = waiting.pop()
-            process = FORK.Process(target=_answer, args=(ask, some, theirs))
+            process = FORK.Process(
+                target=_answer, args=(ask, some, theirs, seconds)
+            )
             process.start()
             theirs.close()
-            running[ours] = [process, some, time.monotonic() + seconds]
+            running[ours] = [process, some, time.monotonic() + 10 * seconds]
         end = min(end for *_, end in running.values())
         wait(running, max(end - time.monotonic(), 0))
         for pipe, state in list(running.items()):
@@ -45,7 +48,7 @@ def judged(
                 if pipe.poll():
                     answer, ended = pipe.recv(), False
             yield some[0], answer
-            state[1:] = some[1:], time.monotonic() + seconds
+            state[1:] = some[1:], time.monotonic() + 10 * seconds
             if ended or not state[1]:
                 process.kill()
                 process.join()
@@ -54,13 +57,15 @@ def judged(
                 waiting += [state[1]] if state[1] else []
 
 
-def _answer(ask: Callable, things: list, pipe: Any) -> None:
+def _answer(ask: Callable, things: list, pipe: Any, seconds: float) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (BYTES, BYTES))
     nowhere = open(os.devnull, "w")
     os.dup2(nowhere.fileno(), 1)
     os.dup2(nowhere.fileno(), 2)
     sys.stdout = sys.stderr = nowhere
     for thing in things:
+        end = int(time.process_time() + seconds) + 1
+        resource.setrlimit(resource.RLIMIT_CPU, (end, resource.RLIM_INFINITY))
         pipe.send(ask(thing))
 
 

@@ -63,7 +63,7 @@ def ask_room(room: Room, sample: int, seed: int) -> Result:
     def survives(m: Mutant) -> bool:
         return not m.tests or tested(room, m.plant(), m.tests)[0]
 
-    return _result(survives, every, sample, f"{seed} {room.name}", 240)
+    return _result(survives, every, sample, f"{seed} {room.name}", 60)
 
 
 def _result(ask, every, sample, seed, seconds=SECONDS, right=None) -> Result:
@@ -140,7 +140,10 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--sample", type=int, default=0, help="of each")
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     parser.add_argument("--store", action="store_true", help="in data/")
+    parser.add_argument("--explain", action="store_true", help="stored ones")
     options = parser.parse_args(arguments)
+    if options.explain:
+        return _explain()
     all_rooms, known = rooms(), reasons()
     chosen = [r for r in all_rooms if not options.what or r in options.what]
     if options.sample:
@@ -206,9 +209,30 @@ def _store(found: dict[str, dict], options: argparse.Namespace) -> None:
     seed = {"seed": options.seed} if options.sample else {}
     for name, row in found.items():
         stored[name] = {"date": today, **seed, **row}
+    _write(stored)
+
+
+def _write(stored: dict[str, dict]) -> None:
     ordered = dict(sorted(stored.items()))
     text = json.dumps(ordered, indent=1, ensure_ascii=False)
     STORED.write_text(text + "\n", "utf-8")
+
+
+def _explain() -> int:
+    """Gives what is stored the reasons that have been written since."""
+    known, stored = reasons(), json.loads(STORED.read_text("utf-8"))
+    alive = []
+    for name, row in stored.items():
+        names = [*row["equivalent"], *row["survivors"]]
+        mutants = tuple(tuple(n.split(": ", 1)) for n in sorted(names))
+        result = Result(row["mutants"], row["of"], mutants)
+        new = sorted_out(result, known, room=not name.isdigit())
+        stored[name] = row | new | {"left": row["left"]}
+        _print_row(name, stored[name])
+        alive += mutants
+    _write(stored)
+    print(*(f"does not pass: {n}" for n in unused(alive, known)), sep="\n")
+    return 0
 
 
 if __name__ == "__main__":

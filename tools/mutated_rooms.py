@@ -127,7 +127,7 @@ def survey(room: Room) -> tuple[dict[str, tuple[float, set]], set[int]]:
         passed, plugin = tested(room, ast.parse(room.path.read_bytes()), None)
         return passed, plugin.reached, importing.seen, [*sys.modules]
 
-    ((_, answer),) = judged(look, [None], 900)
+    ((_, answer),) = judged(look, [None], 300)
     if answer == "ended" or not answer[0]:
         raise RuntimeError(f"the tests of {room.name} fail as they are")
     passed, reached, imported, modules = answer
