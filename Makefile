@@ -71,7 +71,8 @@ check: $(INSTALLED) ## look all over in minutes, or one chapter (CHAPTER=04)
 	$(call beside,$(BIN)/python -m pytest $(NBVAL) $(NOTEBOOK),\
 		$(PYTEST) -q -k "$(CHAPTER)_ or $(CHAPTER)-" \
 		tests/chapters tests/attnbook/teach/test_catalogue.py)
-	OMP_NUM_THREADS=1 $(BIN)/python tools/mutants.py --sample 4 $(CHAPTER)
+	OMP_NUM_THREADS=1 $(BIN)/python tools/mutants.py --sample 4 \
+		--seed $(or $(SEED),1) $(CHAPTER)
 else
 check: quick
 	$(call beside,$(PYTEST) -q -m "not slow" tests/attnbook --ignore=tests/attnbook/teach,\

@@ -68,8 +68,8 @@ def ask_room(room: Room, sample: int, seed: int) -> Result:
 
 def _result(ask, every, sample, seed, seconds=SECONDS, right=None) -> Result:
     drawn = every
-    if sample and sample < len(every):
-        drawn = random.Random(seed).sample(every, sample)
+    if sample:  # a smaller one is a part of a larger one
+        drawn = random.Random(seed).sample(every, len(every))[:sample]
     if right:  # twenty in one process, and none may spoil it for the next
         some = [drawn[n : n + 20] for n in range(0, len(drawn), 20)]
         things = [m for batch in some for m in [*batch, right]]

@@ -31,6 +31,13 @@ def test_masks_are_square_unless_told():
     assert window_mask(5, window=2).shape == (5, 5)
 
 
+@pytest.mark.parametrize("T, S", SIZES)
+def test_a_window_by_its_definition(T, S):
+    for window in (1, 2, 3):
+        found = [[t - s < window for s in range(S)] for t in range(S - T, S)]
+        assert window_mask(T, S, window=window).tolist() == found
+
+
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_padding_mask_and_positions_by_their_definition(side):
     lengths = [3, 1, 4, 0]

@@ -198,8 +198,9 @@ def test_a_room_is_asked_by_its_tests(tmp_path):
 
 def test_the_sample_is_the_same_for_a_seed():
     things = [Mutant(str(n), "") for n in range(50)]
-    draw = [
-        mutants._result(lambda m: True, things, 5, seed).alive
-        for seed in ("1 a", "1 a", "2 a")
-    ]
-    assert draw[0] == draw[1] != draw[2] and len(draw[0]) == 5
+
+    def drawn(count, seed):
+        return set(mutants._result(lambda m: True, things, count, seed).alive)
+
+    assert drawn(5, "1 a") == drawn(5, "1 a") != drawn(5, "2 a")
+    assert len(drawn(5, "1 a")) == 5 and drawn(3, "1 a") < drawn(5, "1 a")
