@@ -144,8 +144,9 @@ def mutants_of_room(room: Room) -> list[Mutant]:
     found = []
     for changed in mutations(ast.parse(room.path.read_bytes()), guards=True):
         lines = set(changed.lines)
-        everywhere = lines & imported and not changed.where
-        tests = [t for t in fastest if everywhere or lines & reached[t][1]]
+        tests = [t for t in fastest if lines & reached[t][1]]
+        if not tests and lines & imported:  # a constant, a field of a class
+            tests = fastest
         function = ".".join((room.name, *changed.where))
         mutant = Mutant(function, changed.change, changed.line)
         found.append(replace(mutant, plant=changed.tree, tests=tuple(tests)))

@@ -149,6 +149,9 @@ def test_a_reason_answers_a_survivor_and_nothing_else(tmp_path):
 ROOM = """
 LIMIT = 3
 
+class Sizes:
+    width = 4
+
 def twice(x, times=2):
     if x < 0:
         raise ValueError("x is negative")
@@ -185,6 +188,7 @@ def test_a_room_is_asked_by_its_tests(tmp_path):
     every = mutants_of_room(room)
     reached = {m.name: len(m.tests) for m in every}
     assert reached["3 → 4 in LIMIT = 3"] == 3
+    assert reached["4 → 5 in width = 4"] == 3
     assert reached["x * times → x / times in return x * times"] == 1
     assert reached["x + 1 → x - 1 in return x + 1"] == 0
     result = mutants.ask_room(room, 0, 0)
@@ -192,6 +196,7 @@ def test_a_room_is_asked_by_its_tests(tmp_path):
     assert {name for _, name in result.alive} == {
         "x < 0 → x <= 0 in if x < 0:",  # nobody asks about 0
         "0 → 1 in if x < 0:",
+        *("4 → 5 in width = 4", "4 → 3 in width = 4"),
         *(m.name for m in every if m.function == "toy.unseen"),
     }
 
