@@ -40,7 +40,7 @@ first=$$?; cat _build/beside.txt; exit $$((first || second))
 endef
 
 .PHONY: help install book pdf check quick test test-site scores outputs \
-	model real-model bench repository clean
+	mutants model real-model bench repository clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' \
@@ -71,6 +71,8 @@ check: $(INSTALLED) ## look all over in minutes, or one chapter (CHAPTER=04)
 	$(call beside,$(BIN)/python -m pytest $(NBVAL) $(NOTEBOOK),\
 		$(PYTEST) -q -k "$(CHAPTER)_ or $(CHAPTER)-" \
 		tests/chapters tests/attnbook/teach/test_catalogue.py)
+	OMP_NUM_THREADS=1 $(BIN)/python tools/mutants.py --sample 4 \
+		--seed $(or $(SEED),1) $(CHAPTER)
 else
 check: quick
 	$(call beside,$(PYTEST) -q -m "not slow" tests/attnbook --ignore=tests/attnbook/teach,\
@@ -93,6 +95,10 @@ test: book ## check everything, but for the browser
 
 test-site: book ## read the built book in a real browser
 	$(BIN)/python -m pytest tests/browser
+
+mutants: $(INSTALLED) ## ask all checks about wrong programs (WHAT=04, WHAT=masks)
+	OMP_NUM_THREADS=1 $(BIN)/python tools/mutants.py --store \
+		$(if $(SAMPLE),--sample $(SAMPLE)) $(WHAT)
 
 scores: book ## measure the pages by Lighthouse (PAGE=04 RUNS=3)
 	$(BIN)/python tools/scores.py $(if $(RUNS),--runs $(RUNS)) $(PAGE)

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from attnbook.attention import (
     attend,
+    check_finite,
+    check_heads,
     fused_attention,
     merge_heads,
     repeat_heads,
@@ -135,6 +137,23 @@ def test_a_row_without_keys_gives_zero_never_nan(attention, dtype):
     agrees(context[0], torch.zeros(3), name="the rule", within=0)
     for gradient in torch.autograd.grad(context.sum(), (q, k, v)):
         assert gradient.isfinite().all()
+
+
+def test_heads_are_cut_from_the_width_and_merged_again():
+    x = torch.arange(24.0).reshape(2, 3, 4)  # (B, T, width)
+    heads = split_heads(x, 2)  # (B, H, T, d)
+    for h in range(2):
+        assert heads[:, h].equal(x[..., 2 * h : 2 * h + 2])
+    assert merge_heads(heads).equal(x)
+    assert check_heads(6, 3) is check_heads(8, 4, 2) is None
+
+
+def test_the_number_that_is_not_finite_is_named():
+    assert check_finite("x", torch.ones(2)).equal(torch.ones(2))
+    with pytest.raises(
+        ValueError, match="x contains .*; expected .*; got -inf"
+    ):
+        check_finite("x", torch.tensor([1.0, -INF]))
 
 
 def test_repeated_heads_stand_in_groups():

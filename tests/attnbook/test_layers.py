@@ -66,6 +66,8 @@ def test_every_stage_is_there_and_fits(layer):
         "weights": (B, T, T),
         "context": (B, T, D_V),
     }
+    agrees(stages.q, layer.query(x), name="the query matrix")
+    agrees(stages.k, layer.key(x), name="the key matrix")
     agrees(stages.context, layer(x, mask), name="forward", within=0)
     agrees(stages.weights @ stages.v, stages.context, name="the average")
     agrees(stages.weights > 0, mask.expand(B, -1, -1), name="the mask")
@@ -177,6 +179,16 @@ def test_fewer_queries_than_keys_are_the_last_ones():
     for n in (1, 3):
         last = layer(x[:, -n:], x, causal=True)
         agrees(last, whole[:, -n:], name="the last rows of all")
+
+
+def test_a_block_hands_its_dropout_on():
+    block = TransformerBlock(4, 2, dropout=0.25)
+    assert block.feed_forward.dropout == block.attention.dropout == 0.25
+
+
+def test_a_layer_turns_by_angles_of_base_10000():
+    found = MultiHeadAttention(8, 2, rotary=True).angles(torch.tensor([3]), 4)
+    agrees(found.double(), torch.tensor([[3, 0.03]]).double(), within=1e-6)
 
 
 def test_dropout_is_on_in_training_only():

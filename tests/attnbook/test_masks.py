@@ -12,6 +12,7 @@ from torch import nn
 from attnbook.masks import (
     CONVENTIONS,
     causal_mask,
+    check_mask,
     combine,
     convert,
     merge_causal,
@@ -28,6 +29,13 @@ SIZES = [(1, 1), (4, 4), (1, 5), (2, 5), (3, 4)]
 def test_masks_are_square_unless_told():
     agrees(causal_mask(5), torch.ones(5, 5).tril().bool(), name="tril")
     assert window_mask(5, window=2).shape == (5, 5)
+
+
+@pytest.mark.parametrize("T, S", SIZES)
+def test_a_window_by_its_definition(T, S):
+    for window in (1, 2, 3):
+        found = [[t - s < window for s in range(S)] for t in range(S - T, S)]
+        assert window_mask(T, S, window=window).tolist() == found
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -137,6 +145,12 @@ def test_each_convention_means_what_its_library_does(seed):
 SQUARE = causal_mask(2)
 LOW, TWO = torch.tensor([0.0, -1e9]), torch.tensor([0, 2])
 to_additive = partial(convert, SQUARE, "sdpa", "additive")
+NOT_BELOW = torch.tensor([[0.0, torch.nan, torch.inf]])
+
+
+def test_a_mask_that_fits_scores_is_accepted():
+    for mask in (SQUARE, SQUARE[:1], to_additive()):
+        assert check_mask(mask, (3, 2, 2)) is None
 
 
 @pytest.mark.parametrize(
@@ -159,6 +173,11 @@ to_additive = partial(convert, SQUARE, "sdpa", "additive")
         (lambda: combine(), ValueError, "combine"),
         (lambda: combine(SQUARE, [[True]]), TypeError, "mask 1"),
         (lambda: combine(SQUARE, causal_mask(3)), ValueError, "broadcast"),
+        (lambda: check_mask([True], (1,)), TypeError, "mask"),
+        (lambda: check_mask(SQUARE.long(), (2, 2)), TypeError, "mask"),
+        (lambda: check_mask(SQUARE, (3, 2, 3)), ValueError, "3, 2, 3"),
+        (lambda: check_mask(NOT_BELOW, (2, 3)), ValueError, "got nan"),
+        (lambda: check_mask(NOT_BELOW[:, 2], (1,)), ValueError, "got inf"),
         (lambda: convert(SQUARE, "sdpa", "keras"), ValueError, "target"),
         (lambda: convert(SQUARE, "keras", "sdpa"), ValueError, "source"),
         (lambda: convert([True], "sdpa", "sdpa"), TypeError, "mask"),

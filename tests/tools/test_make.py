@@ -123,6 +123,8 @@ RUNS = [
     ("check CHAPTER=04", "ruff check chapters/04_scaled.ipynb"),
     ("check CHAPTER=04", "--nbval*chapters/04_scaled.ipynb"),
     ("check CHAPTER=04", "-k 04_ or 04- tests/chapters"),
+    ("check CHAPTER=04", "tools/mutants.py --sample 4 --seed 1 04"),
+    ("mutants", "tools/mutants.py --store"),
     ("test", "--nbval*chapters"),
     ("test", "pytest tests/site"),
     ("test", "--ignore=tests/browser * tests"),

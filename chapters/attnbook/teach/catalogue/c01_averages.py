@@ -289,7 +289,7 @@ def turns_by_one_radian(queries, keys, period, bandwidth):
     cases={
         "the running example": (f64(4), *DAYS, 1.5),
         "equal values": (f64(0, 5), f64(1, 2, 3), f64(7, 7, 7), 1.0),
-        "a query far from every key": (f64(2, 100), *DAYS, 1.2),
+        "a query far from every key": (f64(2, 100), *DAYS, 0.4),
         "six queries, four keys": (*randns((6,), (4,), (4,), seed=1), 0.7),
     },
     rules=(NoAutograd,),

@@ -27,7 +27,7 @@ from attnbook.teach.tasks import task
     within=1e-6,
     cases={
         "one component, mean 0, variance 1": (1, 0.0, 1.0),
-        "three components, mean 0, variance 1": (3, 0.0, 1.0),
+        "three components, mean 0, variance 1": (3,),
         "two components, uniform on [0, 1)": (2, 1 / 2, 1 / 12),
         "four components, mean -1, variance 0.5": (4, -1.0, 0.5),
     },

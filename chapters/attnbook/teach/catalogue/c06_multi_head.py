@@ -308,7 +308,7 @@ def divides_by_the_dropped_share(x, keep, layer):
     cases={
         "four share two": (f64(*4 * [[[1]]]), *2 * [f64([[10]], [[20]])]),
         "a batch, T ≠ S": randns((2, 6, 3, 4), *[(2, 3, 5, 4)] * 2, seed=303),
-        "all share one": randns((3, 2, 4), (1, 2, 4), (1, 2, 4), seed=306),
+        "all share one": randns((3, 2, 3), (1, 2, 3), (1, 2, 4), seed=306),
     },
 )
 def grouped_attention(q, k, v):

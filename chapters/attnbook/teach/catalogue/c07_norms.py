@@ -260,6 +260,7 @@ _WRONG = {
     "tokens and width": normalises_tokens_and_width,
     "the wrong sign": lambda x: -layer_norm(x),
     "no eps": lambda x: layer_norm(x, eps=0),
+    "too large by a millionth": lambda x: layer_norm(x) * (1 + 1e-6),
     "leaves the mean in": rms_norm.right,
     "a detached variance": lambda x: affine(
         x - x.mean(-1, keepdim=True), torch.rsqrt(variance(x.detach()) + 1e-5)

@@ -301,7 +301,7 @@ def waits_for_all_to_end_at_once(chosen, stop):
     home="generate.pad_left",
     cases={
         "one shorter": ([[5, 6], [7]],),
-        "0 is a token too": ([[0, 3, 0], [0], [4, 0]],),
+        "0 is a token too": ([[0, 3, 0, 2], [0], [4, 0]],),
         "as long": ([[1, 2], [3, 4]],),
     },
 )

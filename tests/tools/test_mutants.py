@@ -1,0 +1,211 @@
+"""The engine that makes wrong programs, on toys whose mutants are known."""
+
+import ast
+import os
+import time
+
+import mutants
+import pytest
+import torch
+from killable import judged
+from mutants import Result
+from mutated_rooms import Room, mutants_of_room
+from mutated_tasks import mutants_of_task, passes
+from mutations import Mutant, mutations
+
+from attnbook.teach.tasks import task
+
+f64 = torch.float64
+
+
+def changes(source, **options):
+    tree = ast.parse(source)
+    return [c.change for c in mutations(tree, **options)]
+
+
+@pytest.mark.parametrize(
+    "source, wanted",
+    {
+        "a - b": {"a - b → a + b", "a - b → b - a", "a - b → a", "a - b → b"},
+        "y = x.sum(-1)": {"x.sum(-1) → x.mean(-1)", "1 → 2", "1 → 0"},
+        "x < y": {"x < y → x <= y", "x < y → x > y"},
+        "y = f(a, b)": {"f(a, b) → f(b, a)"},
+        "write(a)": {"write(a) → pass", "write(a) → a"},
+        "x.mT": {"x.mT → x"},
+        "~m": {"~m → m"},
+        "y = x.masked_fill(m, v)": {
+            "x.masked_fill(m, v) → x",
+            "x.masked_fill(m, v) → x.masked_fill(~m, v)",
+            "x.masked_fill(m, v) → x.masked_fill(v, m)",
+        },
+        "x[:n]": {"x[:n] → x", "x[:n] → x[:n + 1]", "x[:n] → x[:n + -1]"},
+        "x = f(x)": {"x = f(x) → pass", "f(x) → x"},
+        "x += 1": {"x += 1 → x -= 1", "x += 1 → pass", "1 → 2", "1 → 0"},
+        "for a in b:\n    pass": {"for a in b: → the first alone"},
+        "y = draw(seed=3)": set(),
+        "y = maximum(a, b)": set(),
+        "'a text'": set(),
+    }.items(),
+    ids=lambda x: x if isinstance(x, str) else "",
+)
+def test_the_changes_of_a_line(source, wanted):
+    assert set(changes(source)) == wanted
+
+
+def test_a_refusal_is_changed_only_for_a_room():
+    source = "if x < 1:\n    raise ValueError(f'{x + 1}')"
+    assert changes(source) == []
+    assert "x < 1 → x <= 1" in changes(source, guards=True)
+    assert not any("x + 1" in c for c in changes(source, guards=True))
+
+
+def test_a_change_is_named_by_its_line_and_leaves_the_tree():
+    tree = ast.parse("def f(x):\n    y = x\n    return y + 1")
+    before = ast.dump(tree)
+    found = {c.change: c for c in mutations(tree)}
+    changed = found["y + 1 → y - 1"]
+    assert changed.line == "return y + 1" and changed.where == ("f",)
+    assert changed.lines == range(3, 4)
+    assert "return y - 1" in ast.unparse(changed.tree())
+    assert ast.dump(tree) == before
+
+
+def test_a_change_in_a_long_line_shows_what_is_different():
+    long = "a" * 50
+    (told,) = [c for c in changes(f"{long} + g(x) * {long}") if "/" in c]
+    assert "* a" in told.split("→")[0] and "/ a" in told.split("→")[1]
+    assert len(told) < 130
+
+
+CASES = {
+    "one": (torch.tensor([2.0], dtype=f64),),
+    "rows": (torch.tensor([[1.0, 2.0], [4.0, 3.0]], dtype=f64) / 3,),
+}
+
+
+@task(against="a toy", cases=CASES, gradients=True)
+def doubled(x):
+    """twice the numbers"""
+    return x * 2.5
+
+
+def survivors(toy, solution=""):
+    every = mutants_of_task(toy, solution)
+    answers = judged(lambda m: passes(m, toy), every, batch=20)
+    return len(every), {m.name for m, passed in answers if passed is True}
+
+
+def test_every_mutant_of_a_toy_is_refused():
+    solution = "def my_doubled(x):\n    y = x\n    return y * 2.5"
+    made, alive = survivors(doubled, solution)
+    # Two of each number, ÷ for ×, either factor; eight wrong results.
+    assert (made, alive) == (2 * (3 + 2 + 8), set())
+
+
+def test_a_check_made_weak_lets_mutants_pass():
+    @task(against="a toy", cases={"a zero": (torch.zeros(1, dtype=f64),)})
+    def weak(x):
+        """twice the numbers"""
+        return x * 2.5
+
+    _, alive = survivors(weak)
+    assert {"x * 2.5 → x / 2.5 in return x * 2.5", "half the digits"} <= alive
+    assert "x * 2.5 → 2.5 in return x * 2.5" not in alive
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+def test_what_hangs_or_dies_is_ended_and_the_rest_is_asked(batch):
+    def ask(n):
+        if n == 1:
+            while True:
+                try:
+                    time.sleep(60)
+                except BaseException:
+                    pass
+        if n == 3:
+            os._exit(1)
+        return n * n
+
+    answers = dict(judged(ask, [0, 1, 2, 3, 4], seconds=0.2, batch=batch))
+    assert answers == {0: 0, 1: "ended", 2: 4, 3: "ended", 4: 16}
+
+
+def test_a_reason_answers_a_survivor_and_nothing_else(tmp_path):
+    text = (
+        '[equivalent."f"]\n"a → b in c" = "the same"\n'
+        '[passes."g"]\n"d → e" = "a digit"\n"gone" = "?"\n'
+    )
+    (tmp_path / "reasons.toml").write_text(text, "utf-8")
+    known = mutants.reasons(tmp_path / "reasons.toml")
+    alive = (("f", "a → b in c"), ("g", "d → e"), ("g", "a → b in c"))
+    left = ("room.f", "a → b in c")
+    row = mutants.sorted_out(Result(9, 9, (*alive, left)), known, room=False)
+    assert row["equivalent"] == {"f: a → b in c": "the same"}
+    assert row["left"] == 1
+    assert row["survivors"] == {"g: d → e": "a digit", "g: a → b in c": ""}
+    assert mutants.unused(alive, known) == ["g: gone"]
+
+
+ROOM = """
+LIMIT = 3
+
+class Sizes:
+    width = 4
+
+def twice(x, times=2):
+    if x < 0:
+        raise ValueError("x is negative")
+    return x * times
+
+def unseen(x):
+    return x + 1
+"""
+TESTS = """
+import pytest
+from attnbook.toy import LIMIT, twice
+
+def test_twice():
+    assert twice(3) == 6
+
+def test_negative():
+    with pytest.raises(ValueError):
+        twice(-1)
+
+def test_limit():
+    assert LIMIT == 3
+"""
+
+
+@pytest.mark.slow
+def test_a_room_is_asked_by_its_tests(tmp_path):
+    package = tmp_path / "attnbook"
+    package.mkdir()
+    (package / "toy.py").write_text(ROOM)
+    (package / "__init__.py").write_text("")
+    (tmp_path / "test_toy.py").write_text(TESTS)
+    (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
+    room = Room("toy", package / "toy.py", (tmp_path / "test_toy.py",))
+    every = mutants_of_room(room)
+    reached = {m.name: len(m.tests) for m in every}
+    assert reached["3 → 4 in LIMIT = 3"] == 3
+    assert reached["4 → 5 in width = 4"] == 3
+    assert reached["x * times → x / times in return x * times"] == 1
+    assert reached["x + 1 → x - 1 in return x + 1"] == 0
+    result = mutants.ask_room(room, 0, 0)
+    assert result.mutants == result.of == len(every)
+    assert {name for _, name in result.alive} == {
+        "x < 0 → x <= 0 in if x < 0:",  # nobody asks about 0
+        "0 → 1 in if x < 0:",
+        *("4 → 5 in width = 4", "4 → 3 in width = 4"),
+        *(m.name for m in every if m.function == "toy.unseen"),
+    }
+
+
+def test_the_sample_is_the_same_for_a_seed():
+    things = [Mutant(str(n), "") for n in range(50)]
+
+    def drawn(count, seed):
+        return set(mutants._result(lambda m: True, things, count, seed).alive)
+
+    assert drawn(5, "1 a") == drawn(5, "1 a") != drawn(5, "2 a")
+    assert len(drawn(5, "1 a")) == 5 and drawn(3, "1 a") < drawn(5, "1 a")

@@ -1,0 +1,153 @@
+"""The mutants of the library's rooms, and their own tests asked about them."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.abc
+import importlib.util
+import os
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from killable import Lines, judged
+from mutations import Mutant, mutations
+from notebooks import CHAPTERS, ROOT
+
+TESTS = ROOT / "tests" / "attnbook"
+#: Rooms whose tests stand in another's file.
+GUARDED_BY = {"norms": "layers", "feed_forward": "layers"}
+#: What tests import; it stays the same whatever room is mutated.
+OTHERS = {
+    *("torch", "numpy", "scipy", "transformers", "tokenizers", "safetensors"),
+    *("hypothesis", "IPython", "matplotlib", "nbformat", "tqdm", "_pytest"),
+}
+
+
+class Room(NamedTuple):
+    """A module, and what guards it."""
+
+    name: str
+    path: Path
+    tests: tuple[Path, ...]
+
+    @property
+    def module(self) -> str:
+        return f"attnbook.{self.path.stem}"
+
+
+def rooms() -> dict[str, Room]:
+    """The rooms of the library that have tests."""
+    found = {}
+    for path in sorted((CHAPTERS / "attnbook").glob("[a-z]*.py")):
+        room = path.stem
+        tests = TESTS / f"test_{GUARDED_BY.get(room, room)}.py"
+        if tests.exists():
+            found[room] = Room(room, path, (tests,))
+    return found
+
+
+class Planted(importlib.abc.MetaPathFinder):
+    """Lets a module be imported from a tree."""
+
+    def __init__(self, room: Room, tree: ast.Module) -> None:
+        self.room, self.tree = room, tree
+
+    def find_spec(self, name: str, *_: Any) -> Any:
+        if name != self.room.module:
+            return None
+        loader = SourceFileLoader(name, str(self.room.path))
+        loader.get_code = lambda _: compile(
+            self.tree, str(self.room.path), "exec"
+        )
+        return importlib.util.spec_from_loader(name, loader)
+
+
+class Chosen:
+    """A plugin of pytest: runs some tests in an order of ours, and takes down
+    how long each takes and which lines it reaches."""
+
+    def __init__(self, names: Iterable[str] | None, path: Path) -> None:
+        self.names = None if names is None else list(names)
+        self.path, self.reached = path, {}
+
+    def pytest_collection_modifyitems(self, items: list) -> None:
+        if self.names is not None:
+            place = {name: n for n, name in enumerate(self.names)}
+            items[:] = [i for i in items if i.nodeid in place]
+            items.sort(key=lambda item: place[item.nodeid])
+
+    def pytest_runtest_protocol(self, item: Any, nextitem: Any) -> Any:
+        if self.names is not None:
+            return None
+        from _pytest.runner import runtestprotocol
+
+        lines, start = Lines(str(self.path)), time.monotonic()
+        with lines:
+            runtestprotocol(item, nextitem=nextitem, log=False)
+        self.reached[item.nodeid] = time.monotonic() - start, lines.seen
+        return True
+
+
+def tested(room: Room, tree: ast.Module, names: Any) -> tuple[bool, Chosen]:
+    """Whether a room's tests pass with a tree in its place. To be asked in a
+    process of its own: what the package has been is forgotten."""
+    import pytest
+
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # none is needed
+    _forget_package()
+    sys.meta_path.insert(0, Planted(room, tree))
+    plugin = Chosen(names, room.path)
+    options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"]
+    code = pytest.main([*options, *map(str, room.tests)], [plugin])
+    return code == 0, plugin
+
+
+def _forget_package() -> None:
+    for name in [*sys.modules]:
+        if name.split(".")[0] == "attnbook":
+            del sys.modules[name]
+
+
+def survey(room: Room) -> tuple[dict[str, tuple[float, set]], set[int]]:
+    """The tests of a room: how long each takes, which lines it reaches; and
+    the lines that run when the room is imported."""
+
+    def look(_: Any) -> Any:
+        _forget_package()
+        sys.path.insert(0, str(room.path.parent.parent))
+        importing = Lines(str(room.path))
+        with importing:
+            importlib.import_module(room.module)
+        passed, plugin = tested(room, ast.parse(room.path.read_bytes()), None)
+        return passed, plugin.reached, importing.seen, [*sys.modules]
+
+    ((_, answer),) = judged(look, [None], 300)
+    if answer == "ended" or not answer[0]:
+        raise RuntimeError(f"the tests of {room.name} fail as they are")
+    passed, reached, imported, modules = answer
+    for name in modules:  # once, instead of in every process
+        if name.split(".")[0] in OTHERS:
+            importlib.import_module(name)
+    return reached, imported
+
+
+def mutants_of_room(room: Room) -> list[Mutant]:
+    """Each with the tests that reach its line, the fastest first."""
+    reached, imported = survey(room)
+    fastest = sorted(reached, key=lambda name: reached[name][0])
+    found = []
+    for changed in mutations(ast.parse(room.path.read_bytes()), guards=True):
+        lines = set(changed.lines)
+        tests = [t for t in fastest if lines & reached[t][1]]
+        if not tests and lines & imported:  # a constant, a field of a class
+            tests = fastest
+        function = ".".join((room.name, *changed.where))
+        mutant = Mutant(function, changed.change, changed.line)
+        found.append(replace(mutant, plant=changed.tree, tests=tuple(tests)))
+    return found

@@ -1,0 +1,196 @@
+"""The mutants of right answers, and the tasks that are asked about them."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+import textwrap
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from killable import Lines
+from mutations import Mutant, mutations
+from notebooks import CHAPTERS, read
+
+
+class Senseless(Exception):
+    """A change that nothing can be changed by: a whole number made NaN."""
+
+
+def mutants_of_task(task: Any, solution: str = "") -> list[Mutant]:
+    """Those of its reference, of the package's function, of the solution."""
+    import torch
+
+    sources = [(task.name, task.right, None)]
+    if task.home:
+        sources.append((task.home, task.ours(), None))
+    if solution:
+        sources.append((f"my_{task.name}", None, solution))
+    found = []
+    for function, right, source in sources:
+        names = vars(sys.modules[right.__module__]) if right else {}
+        source = source or _bare_source(right)
+        name = right.__name__ if right else function
+        names = names or {"torch": torch}
+        tree = _needed(ast.parse(source), name)
+        make = _maker(lambda tree=tree: tree, name, names)
+        asked = _lines_run(task, make) if function == task.home else None
+        for changed in mutations(tree):
+            if asked is None or asked & set(changed.lines):
+                found.append(
+                    Mutant(
+                        function,
+                        changed.change,
+                        changed.line,
+                        _maker(changed.tree, name, names),
+                    )
+                )
+        if inspect.isfunction(make()):
+            found += _wrapped(function, make, task)
+    return found
+
+
+def _bare_source(thing: Any) -> str:
+    """The source of a function or class, without its decorators."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(thing)))
+    tree.body[0].decorator_list = []
+    return ast.unparse(tree)
+
+
+def _needed(tree: ast.Module, name: str) -> ast.Module:
+    """A source without the functions that `name` does not call."""
+    defined = {n.name: n for n in tree.body if hasattr(n, "name")}
+    kept: set[str] = set()
+    new = {name}
+    while new:
+        kept |= new
+        used = [n for k in new for n in ast.walk(defined[k])]
+        new = {getattr(n, "id", "") for n in used} & set(defined) - kept
+    rest = [n for n in tree.body if getattr(n, "name", name) in kept]
+    return ast.Module(rest, [])
+
+
+def _maker(tree: Callable, name: str, names: dict) -> Callable[[], Any]:
+    def make() -> Any:
+        space = dict(names)
+        exec(compile(tree(), "<mutant>", "exec"), space)
+        return space[name]
+
+    return make
+
+
+def _lines_run(task: Any, make: Callable) -> set[int]:
+    """The lines that the cases reach: a task asks for no more of them."""
+    lines = Lines("<mutant>")
+    with lines:
+        passes(Mutant("", "", make=make), task)
+    return lines.seen
+
+
+def _wrapped(function: str, make: Callable, task: Any) -> list[Mutant]:
+    """What can go wrong with a result, or between two calls."""
+
+    def after(change: Callable) -> Callable:
+        def wrong(*args, **kwargs):
+            return _first_changed(make()(*args, **kwargs), change)
+
+        return lambda: wrong
+
+    def spoiling():
+        def wrong(*args, **kwargs):
+            result = make()(*args, **kwargs)
+            _first_changed(args, lambda x: x.detach().add_(1))
+            return result
+
+        return wrong
+
+    def remembering():
+        kept: list = []
+
+        def wrong(*args, **kwargs):
+            kept.extend([] if kept else [make()(*args, **kwargs)])
+            return kept[0]
+
+        return wrong
+
+    wrongs = {
+        "the first number is NaN": after(_nan),
+        "a result of one axis more": after(lambda x: x[None]),
+        "spoils its first tensor": spoiling,
+        "remembers its first result": remembering,
+        "returns None": lambda: lambda *args, **kwargs: None,
+        "returns its first argument": lambda: lambda *args, **kw: args[0],
+    }
+    if task.within < 1e-7:
+        wrongs["half the digits"] = after(_rounded)
+    if task.gradients:
+        wrongs["is detached"] = after(lambda x: x.detach())
+    return [Mutant(function, name, make=m) for name, m in wrongs.items()]
+
+
+def _first_changed(result: Any, change: Callable) -> Any:
+    """A result whose first tensor is another one."""
+    import torch
+    from torch.utils._pytree import tree_flatten, tree_unflatten
+
+    leaves, form = tree_flatten(result)
+    for n, leaf in enumerate(leaves):
+        if isinstance(leaf, torch.Tensor):
+            leaves[n] = change(leaf)
+            return tree_unflatten(leaves, form)
+    raise Senseless
+
+
+def _nan(x: Any) -> Any:
+    if not x.is_floating_point():
+        raise Senseless
+    x = x.clone()
+    x.view(-1)[0] = float("nan")
+    return x
+
+
+def _rounded(x: Any) -> Any:
+    if x.dtype != _float64():
+        raise Senseless
+    return x.float().to(x.dtype)
+
+
+def _float64() -> Any:
+    import torch
+
+    return torch.float64
+
+
+def passes(mutant: Mutant, task: Any) -> bool | None:
+    """Whether a task takes a mutant for right; None if it makes no sense."""
+    from attnbook.teach.tasks import judge
+
+    given = task.given() if callable(task.given) else task.given
+    label = next(iter(given))
+    first = replace(task, given={label: given[label]}, known={})
+    try:
+        for asked in (first, task):  # most are refused by the first case
+            verdict = judge(mutant.make(), asked, known={})
+            if isinstance(verdict.error, Senseless):
+                return None
+            if verdict.kind != "right":
+                return False
+    except (Exception, SystemExit):
+        return False  # it is no program; a reader would see the error
+    return True
+
+
+def solutions(chapter: str) -> dict[str, str]:
+    """The exercises' solutions of a chapter, by task."""
+    found, task = {}, ""
+    for path in CHAPTERS.glob(f"{chapter}_*.ipynb"):
+        for cell in read(path).cells:
+            if stub := re.search(r"^check\.(\w+)\(my_", cell.source, re.M):
+                task = stub[1]
+            elif "solution" in cell.metadata.get("tags", []):
+                parts = re.findall(r"(?s)```python\n(.*?)```", cell.source)
+                found[task] = "\n".join(parts)
+    return found
