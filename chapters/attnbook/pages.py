@@ -1,21 +1,21 @@
 """Pages: memory for keys and values, lent in small pieces and shared.
 
-A page has room for a few tokens. A request holds a *table*, its pages in
-order: position p stands in page `table[p // size]`, at offset `p % size`.
-Full pages have names, by which a prompt with the same beginning finds them.
+A page has room for s tokens. A request has a *table*, its pages in order:
+position p stands in page `table[p // s]`, at offset `p % s`. Full pages have
+names, by which a prompt with the same beginning finds them.
 
-Axis names: L layers, P pages, s tokens a page, H heads, H_kv heads of keys
-and values, N new tokens of all requests, R requests with T new tokens each,
-S keys. Source: Kwon et al. (2023), arXiv:2309.06180.
+Axis names: L layers, P pages, H heads, H_kv heads of keys and values, N new
+tokens of all requests, T of one, S keys of one.
+Source: Kwon et al. (2023), arXiv:2309.06180.
 """
 
 from __future__ import annotations
 
 import hashlib
-import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 import torch
@@ -112,7 +112,7 @@ class Pages:
 
     def find(self, names: Sequence[bytes]) -> list[int]:
         """The pages of the longest known beginning."""
-        known = itertools.takewhile(self.page_of.__contains__, names)
+        known = takewhile(self.page_of.__contains__, names)
         return [self.page_of[name] for name in known]
 
     def _take(self):
@@ -125,24 +125,6 @@ class Pages:
         if page in self.name_of:
             del self.page_of[self.name_of.pop(page)]
 
-    def write(self, layer: int, slots: Tensor, k: Tensor, v: Tensor) -> None:
-        """Put keys and values (H_kv, N, d_k) into their slots (N,)."""
-        self.keys[layer].flatten(0, 1)[slots] = k.transpose(0, 1)
-        self.values[layer].flatten(0, 1)[slots] = v.transpose(0, 1)
-
-    def read(self, layer: int, group: Group) -> list[Tensor]:
-        """Keys and values of a group's requests, (R, H_kv, S, d_k) each."""
-        found = []
-        for memory in (self.keys[layer], self.values[layer]):
-            x = memory[group.tables].flatten(1, 2)  # (R, ≥ S, H_kv, d_k)
-            x = x[:, : group.empty.shape[-1]]
-            if len(x) > 1:
-                # Behind a shorter text stands whatever was there, perhaps
-                # NaN, and a weight of 0 times NaN is NaN.
-                x = x.masked_fill(group.empty[..., None, None], 0)
-            found.append(x.transpose(1, 2))
-        return found
-
 
 class Part(NamedTuple):
     """What a request brings to a step: new tokens from position `start` on;
@@ -154,48 +136,51 @@ class Part(NamedTuple):
     n_logits: int = 1
 
 
-class Group(NamedTuple):
-    """R requests with T new tokens each, which attend together."""
-
-    rows: Tensor  # (R, T), among the N tokens of the step
-    tables: Tensor  # (R, pages)
-    empty: Tensor  # (R, S), True behind a text's end
-    mask: Tensor  # (R, 1 or H, T, S)
-
-
 @torch.inference_mode()
 def read_parts(
     model: GPT, pages: Pages, parts: Sequence[Part], *, exact: bool = False
 ) -> list[Tensor]:
     """Read the new tokens of all parts in one pass: logits (n, V) a part.
 
-    Their pages must be reserved; keys and values are written into them.
-    With `exact` each token is multiplied, and attends, by itself, so that no
-    bit of a result depends on what stands beside it.
+    The products with the model's matrices are common to all; attention is
+    each part's own, over its pages, which must be reserved. With `exact`,
+    each token is multiplied, and attends, by itself: no bit of a result
+    depends on what stands beside it.
     """
-    device, s = pages.keys.device, pages.size
-    tokens = torch.tensor([t for p in parts for t in p.tokens], device=device)
-    places = [
-        (part.table[p // s] * s + p % s, p)
+    s, put = pages.size, partial(torch.tensor, device=pages.keys.device)
+    ones = [
+        Part(part.table, part.start + n, [token])
         for part in parts
-        for p in range(part.start, part.start + len(part.tokens))
+        for n, token in enumerate(part.tokens)
     ]
-    slots, positions = torch.tensor(places, device=device).T  # (N,) each
-    groups = _groups(model, pages, parts, exact)
-    n = 1 if exact else len(tokens)
+    tokens = put([one.tokens[0] for one in ones])  # (N,), as the next two
+    positions = put([one.start for one in ones])
+    slots = put([p.table[p.start // s] * s + p.start % s for p in ones])
+    plans, first = [], 0  # for each part: its rows, its table, its mask
+    for part in ones if exact else parts:
+        end = first + len(part.tokens)
+        S, mask = part.start + len(part.tokens), None
+        if model.config.positions == "alibi":
+            at, keys = positions[first:end], torch.arange(S).to(positions)
+            bias = alibi_bias(model.config.n_heads, at, keys)  # (H, T, S)
+            mask = bias.masked_fill(bias > 0, -torch.inf)
+        table = put(part.table[: pages.pages_for(S)])
+        plans.append((slice(first, end), table, S, mask))
+        first = end
+    n = 1 if exact else len(ones)
     x = model.embed(tokens, positions)  # (N, d_model)
-    for index, block in enumerate(model.blocks):
+    for block, *memory in zip(model.blocks, pages.keys, pages.values):
         add: Any = block.add
         attention = partial(
-            _attention, block.attention, index, pages, slots, groups, n
+            _attention, block.attention, memory, slots, plans, n
         )
         x = add(x, attention, block.attention_norm, positions=positions)
         feed_forward = partial(in_pieces, block.feed_forward, n)
         x = add(x, feed_forward, block.feed_forward_norm)
-    each = x.split([len(p.tokens) for p in parts])
+    each = x.split([len(part.tokens) for part in parts])
     x = torch.cat([a[len(a) - p.n_logits :] for a, p in zip(each, parts)])
     logits = in_pieces(model.unembed, n, x) if len(x) else x
-    return list(logits.split([p.n_logits for p in parts]))
+    return list(logits.split([part.n_logits for part in parts]))
 
 
 def in_pieces(layer: Callable, n: int, x: Tensor) -> Tensor:
@@ -207,49 +192,21 @@ def in_pieces(layer: Callable, n: int, x: Tensor) -> Tensor:
     return torch.cat([layer(piece.clone()) for piece in x.split(n)])
 
 
-def _attention(layer, index, pages, slots, groups, n, x, positions):
+def _attention(layer, memory, slots, plans, n, x, positions):
     """`MultiHeadAttention` over pages: (N, d_model) → (N, d_model)."""
     pieces = [
         layer.project(piece.clone(), positions=at)
         for piece, at in zip(x.split(n), positions.split(n))
     ]
-    q, k, v = (torch.cat(each, -2) for each in zip(*pieces))  # (H, N, d_k)
-    pages.write(index, slots, k, v)
-    context = torch.empty_like(q)
-    for group in groups:
-        keys, values = pages.read(index, group)  # (R, H_kv, S, d_k)
-        mine = q[:, group.rows].transpose(0, 1)  # (R, H, T, d_k)
-        seen = attend(mine, keys, values, mask=group.mask)
-        context[:, group.rows] = seen.transpose(0, 1)
-    return in_pieces(layer.out, n, merge_heads(context))
-
-
-def _groups(model, pages, parts, exact):
-    """Who attends together: requests with as many new tokens."""
-    together, row = {}, 0
-    for part in parts:
-        T = len(part.tokens)
-        for n in range(T) if exact else [0]:
-            kind = (row + n, 1) if exact else (None, T)
-            here = row + n, part.start + n, part.table
-            together.setdefault(kind, []).append(here)
-        row += T
-    groups = []
-    for (_, T), members in together.items():
-        row, start = torch.tensor([m[:2] for m in members])[..., None].unbind(
-            1
-        )
-        positions = start + torch.arange(T)  # (R, T)
-        S = int(positions.max()) + 1
-        width = pages.pages_for(S)
-        tables = [[*t[:width], *[0] * (width - len(t))] for *_, t in members]
-        keys = torch.arange(S)
-        mask = (keys <= positions[..., None])[:, None]  # (R, 1, T, S)
-        if model.config.positions == "alibi":
-            bias = alibi_bias(model.config.n_heads, positions, keys)
-            mask = bias.masked_fill(~mask, -torch.inf).to(pages.keys.dtype)
-        found = row + torch.arange(T), torch.tensor(tables), keys >= start + T
-        groups.append(
-            Group(*(x.to(pages.keys.device) for x in (*found, mask)))
-        )
-    return groups
+    q, *new = (torch.cat(each, -2) for each in zip(*pieces))  # (H, N, d_k)
+    for old, x in zip(memory, new):  # keys, and then values
+        old.flatten(0, 1)[slots] = x.transpose(0, 1)
+    contexts = []
+    for rows, table, S, mask in plans:
+        k, v = (
+            a[table].flatten(0, 1)[:S].transpose(0, 1)[None] for a in memory
+        )  # (1, H_kv, S, d_k)
+        mine = q[None, :, rows].contiguous()  # (1, H, T, d_k)
+        contexts.append(attend(mine, k, v, mask=mask, causal=mask is None)[0])
+    context = merge_heads(torch.cat(contexts, -2))  # (N, d_model)
+    return in_pieces(layer.out, n, context)
