@@ -1,21 +1,17 @@
 """Pages: memory for keys and values, lent in small pieces and shared.
 
 A page has room for s tokens. A request has a *table*, its pages in order:
-position p stands in page `table[p // s]`, at offset `p % s`. Full pages have
-names, by which a prompt with the same beginning finds them.
+position p stands in page `table[p // s]`, at offset `p % s`.
 
 Axis names: L layers, P pages, H heads, H_kv heads of keys and values, N new
 tokens of all requests, T of one, S keys of one.
 Source: Kwon et al. (2023), arXiv:2309.06180.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import takewhile
 from typing import Any, NamedTuple
 
 import torch
@@ -35,8 +31,8 @@ def page_names(tokens: Sequence[int], size: int) -> list[bytes]:
     """
     names, name = [], b""
     for end in range(size, len(tokens) + 1, size):
-        text = ",".join(map(str, tokens[end - size : end]))
-        name = hashlib.sha256(name + text.encode()).digest()
+        text = str(list(tokens[end - size : end])).encode()
+        name = hashlib.sha256(name + text).digest()
         names.append(name)
     return names
 
@@ -57,6 +53,7 @@ class Pages:
         self.holders = [0] * n_pages
         #: Pages in no table, the one to be taken next first.
         self.free = OrderedDict.fromkeys(range(n_pages))
+        #: Full pages that can be found again, and their names.
         self.page_of: dict[bytes, int] = {}
         self.name_of: dict[int, bytes] = {}
 
@@ -112,8 +109,8 @@ class Pages:
 
     def find(self, names: Sequence[bytes]) -> list[int]:
         """The pages of the longest known beginning."""
-        known = takewhile(self.page_of.__contains__, names)
-        return [self.page_of[name] for name in known]
+        pages = [self.page_of.get(name) for name in names] + [None]
+        return pages[: pages.index(None)]
 
     def _take(self):
         page, _ = self.free.popitem(last=False)
@@ -138,7 +135,7 @@ class Part(NamedTuple):
 
 @torch.inference_mode()
 def read_parts(
-    model: GPT, pages: Pages, parts: Sequence[Part], *, exact: bool = False
+    model: GPT, pages: Pages, parts: Sequence[Part], exact: bool = False
 ) -> list[Tensor]:
     """Read the new tokens of all parts in one pass: logits (n, V) a part.
 
@@ -156,25 +153,24 @@ def read_parts(
     tokens = put([one.tokens[0] for one in ones])  # (N,), as the next two
     positions = put([one.start for one in ones])
     slots = put([p.table[p.start // s] * s + p.start % s for p in ones])
-    plans, first = [], 0  # for each part: its rows, its table, its mask
+    n, mask = 1 if exact else len(ones), None
+    if model.config.positions == "alibi":
+        keys = torch.arange(int(positions.max()) + 1).to(positions)
+        bias = alibi_bias(model.config.n_heads, positions, keys)
+        mask = bias.masked_fill(bias > 0, -torch.inf)  # (H, N, S)
+    views, first = [], 0
     for part in ones if exact else parts:
-        end = first + len(part.tokens)
-        S, mask = part.start + len(part.tokens), None
-        if model.config.positions == "alibi":
-            at, keys = positions[first:end], torch.arange(S).to(positions)
-            bias = alibi_bias(model.config.n_heads, at, keys)  # (H, T, S)
-            mask = bias.masked_fill(bias > 0, -torch.inf)
+        rows = slice(first, first := first + len(part.tokens))
+        S = part.start + len(part.tokens)
         table = put(part.table[: pages.pages_for(S)])
-        plans.append((slice(first, end), table, S, mask))
-        first = end
-    n = 1 if exact else len(ones)
+        seen = None if mask is None else mask[:, rows, :S]  # (H, T, S)
+        views.append((rows, table, S, seen))
     x = model.embed(tokens, positions)  # (N, d_model)
     for block, *memory in zip(model.blocks, pages.keys, pages.values):
         add: Any = block.add
-        attention = partial(
-            _attention, block.attention, memory, slots, plans, n
-        )
-        x = add(x, attention, block.attention_norm, positions=positions)
+        here = block.attention, memory, slots, views, n
+        attention = partial(_attention, *here, positions)
+        x = add(x, attention, block.attention_norm)
         feed_forward = partial(in_pieces, block.feed_forward, n)
         x = add(x, feed_forward, block.feed_forward_norm)
     each = x.split([len(part.tokens) for part in parts])
@@ -185,14 +181,12 @@ def read_parts(
 
 def in_pieces(layer: Callable, n: int, x: Tensor) -> Tensor:
     """A layer's results for n rows at a time: (N, …) → (N, …)."""
-    if len(x) <= n:
-        return layer(x)
     # Copies, so that each begins at an address as round as the others': the
     # order in which a product is summed may hang on it.
     return torch.cat([layer(piece.clone()) for piece in x.split(n)])
 
 
-def _attention(layer, memory, slots, plans, n, x, positions):
+def _attention(layer, memory, slots, views, n, positions, x):
     """`MultiHeadAttention` over pages: (N, d_model) → (N, d_model)."""
     pieces = [
         layer.project(piece.clone(), positions=at)
@@ -202,11 +196,10 @@ def _attention(layer, memory, slots, plans, n, x, positions):
     for old, x in zip(memory, new):  # keys, and then values
         old.flatten(0, 1)[slots] = x.transpose(0, 1)
     contexts = []
-    for rows, table, S, mask in plans:
-        k, v = (
+    for rows, table, S, mask in views:
+        k, v = (  # (1, H_kv, S, d_k)
             a[table].flatten(0, 1)[:S].transpose(0, 1)[None] for a in memory
-        )  # (1, H_kv, S, d_k)
+        )
         mine = q[None, :, rows].contiguous()  # (1, H, T, d_k)
         contexts.append(attend(mine, k, v, mask=mask, causal=mask is None)[0])
-    context = merge_heads(torch.cat(contexts, -2))  # (N, d_model)
-    return in_pieces(layer.out, n, context)
+    return in_pieces(layer.out, n, merge_heads(torch.cat(contexts, -2)))

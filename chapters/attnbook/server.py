@@ -1,15 +1,12 @@
 """A small server: many requests, one model, one pool of pages.
 
 Each step reads new tokens of all requests that hold pages, in order of
-arrival and up to a budget: one token of each that writes, a chunk of each
-prompt that is being read. When pages run out, the request that came last
-gives its own back, and reads its text again later. What a request gets is
-what it would get alone.
+arrival, up to a budget: one token of each that writes, a chunk of each prompt
+that is being read. When pages run out, the request that came last gives its
+own back, and reads its text again later. Each gets what it would get alone.
 
-Source: Yu et al. (2022), "Orca", OSDI: a schedule for each step anew.
+Source: Yu et al. (2022), "Orca", OSDI: a new schedule for each step.
 """
-
-from __future__ import annotations
 
 import asyncio
 import bisect
@@ -30,29 +27,21 @@ from attnbook.pages import Pages, Part, page_names, read_parts
 
 @dataclasses.dataclass(eq=False)
 class Request:
-    """A text that is being written: `tokens`, the prompt in front.
-
-    Attributes:
-        end: how many tokens it has at most.
-        table, n_kept: its pages, and how many tokens they hold.
-        state: "waiting", "running", "done", "cancelled" or "failed".
-        n_found: tokens that it found in pages when it was let in.
-        n_preempted: how often it lost its pages.
-    """
+    """A text that is being written: `tokens`, the prompt in front."""
 
     tokens: list[int]
     n_prompt: int
-    end: int
+    end: int  # how many tokens it has at most
     sampling: Sampling
     stop: frozenset[int]
     chances: np.random.Generator
     number: int  # in order of arrival
     table: list[int] = dataclasses.field(default_factory=list)
-    n_kept: int = 0
-    state: str = "new"
+    n_kept: int = 0  # tokens whose keys and values its pages hold
+    state: str = "new"  # waiting, running, done, cancelled or failed
     error: Exception | None = None
-    n_found: int = 0
-    n_preempted: int = 0
+    n_found: int = 0  # tokens that it found in pages when it was let in
+    n_preempted: int = 0  # how often it lost its pages
 
     @property
     def written(self) -> list[int]:
@@ -65,9 +54,8 @@ class Request:
         return self.state in ("waiting", "running")
 
 
-def no_guess(request: Request) -> list[int]:
-    """What a plain server guesses: nothing."""
-    return []
+Guess = Callable[[Request], list[int]]
+Accept = Callable[[Request, list[int], Tensor], list[int]]
 
 
 def sample(request: Request, guesses: list[int], logits: Tensor) -> list[int]:
@@ -76,8 +64,7 @@ def sample(request: Request, guesses: list[int], logits: Tensor) -> list[int]:
     if request.sampling.repetition_penalty != 1:
         seen = torch.zeros_like(logits, dtype=torch.bool)
         seen[0, request.tokens] = True
-    chance = torch.tensor([request.chances.random()], dtype=torch.float64)
-    chance = chance.to(logits.device)
+    chance = logits.new_tensor([request.chances.random()], dtype=torch.double)
     return request.sampling.choose(logits, chance, seen).tolist()
 
 
@@ -102,8 +89,8 @@ class Server:
         page_size: int = 16,
         budget: int = 256,
         exact: bool = False,
-        guess: Callable[[Request], list[int]] = no_guess,
-        accept: Callable[[Request, list[int], Tensor], list[int]] = sample,
+        guess: Guess = lambda request: [],
+        accept: Accept = sample,
     ) -> None:
         if model.training and model.config.dropout:
             raise wrong(ValueError, "dropout", "training", "model.eval()")
@@ -125,30 +112,23 @@ class Server:
         stop: Sequence[int] = (),
         seed: int = 0,
     ) -> Request:
-        """Queue a request; what cannot be served is refused here.
-
-        It gets what `complete(model, [prompt], ...)` gives.
-        """
-        config = self.model.config
+        """Queue a request for what `complete(model, [prompt], …)` gives, or
+        raise a TypeError or ValueError if it cannot be served."""
+        config, pages = self.model.config, self.pages
         for name, tokens in {"the prompt": prompt, "stop": stop}.items():
             for token in tokens:
                 whole(name, token, at_least=0, below=config.vocab_size)
         n_prompt = whole("the prompt's length", len(prompt), at_least=1)
         end = n_prompt + whole("max_new_tokens", max_new_tokens, at_least=1)
         # The last token is never read, so it needs no room.
-        room = len(self.pages.holders) * self.pages.size
+        room = len(pages.holders) * pages.size
         whole("tokens to be kept", end - 1, at_most=room)
         if config.positions == "learned":
             whole("the text's length", end - 1, at_most=config.context)
-        request = Request(
-            list(prompt),
-            n_prompt,
-            end,
-            Sampling() if sampling is None else sampling,
-            frozenset(stop),
-            _chances(seed),
-            next(self._numbers),
-        )
+        sampling = sampling or Sampling()
+        options = sampling, frozenset(stop), _chances(seed)
+        number = next(self._numbers)
+        request = Request(list(prompt), n_prompt, end, *options, number)
         self._move(request, "waiting")
         return request
 
@@ -206,14 +186,14 @@ class Server:
     def step(self) -> None:
         """One pass of the model over what the schedule lets in."""
         plan = self._schedule()
-        parts = list(plan.values())
-        if parts:
-            found = read_parts(self.model, self.pages, parts, exact=self.exact)
-            for (request, part), logits in zip(plan.items(), found):
-                try:
-                    self._take_in(request, part, logits)
-                except Exception as error:  # its own: the others go on
-                    self._move(request, "failed", error)
+        if not plan:
+            return
+        read = read_parts(self.model, self.pages, [*plan.values()], self.exact)
+        for (request, part), logits in zip(plan.items(), read):
+            try:
+                self._take_in(request, part, logits)
+            except Exception as error:  # its own: the others go on
+                self._move(request, "failed", error)
 
     def _schedule(self):
         """Who reads what in the next step, and on which pages."""
@@ -259,30 +239,30 @@ class Server:
 
     def _take_in(self, request, part, logits):
         """Count in what has been read, and write what comes next."""
-        n_guesses = max(0, part.n_logits - 1)
-        guesses = part.tokens[len(part.tokens) - n_guesses :]
-        request.n_kept += len(part.tokens) - n_guesses
-        ended = False
+        n_read = len(part.tokens) - max(0, part.n_logits - 1)
+        request.n_kept += n_read
+        new = []
         if part.n_logits:
             if logits.isnan().any():
                 where = f"NaN after {len(request.tokens)} tokens"
                 raise wrong(ValueError, "the logits", where, "numbers")
+            guesses = part.tokens[n_read:]
             new = self.accept(request, guesses, logits)
             if not new or new[:-1] != guesses[: len(new) - 1]:
                 words = f"the first few of {guesses} and one more"
                 raise wrong(ValueError, "what is accepted", new, words)
-            stops = [
+            ends = [
                 n for n, token in enumerate(new, 1) if token in request.stop
             ]
-            left = min([request.end - len(request.tokens), *stops])
-            request.tokens += new[:left]
-            request.n_kept += len(new[:left]) - 1  # the last is unread
-            ended = bool(stops) or len(request.tokens) == request.end
+            new = new[: min([request.end - len(request.tokens), *ends])]
+            request.tokens += new
+            request.n_kept += len(new) - 1  # the last one is not read yet
         size, kept = self.pages.size, request.tokens[: request.n_kept]
         if len(kept) // size > part.start // size:  # a page is full
             self.pages.remember(request.table, page_names(kept, size))
-        self.pages.cut(request.table, len(kept))
-        if ended:
+        self.pages.cut(request.table, len(kept))  # of guesses that failed
+        full = len(request.tokens) == request.end
+        if new and (full or new[-1] in request.stop):
             self._move(request, "done")
 
     def _move(self, request, state, error=None):
