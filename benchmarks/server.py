@@ -20,7 +20,7 @@ from speed import machine, quartiles
 
 from attnbook.generate import complete
 from attnbook.gpt import GPT, GPTConfig
-from attnbook.server import Server
+from attnbook.server import Server, sample
 
 CONFIG = GPTConfig(
     vocab_size=2048, context=128, d_model=384, n_heads=6, n_layers=4
@@ -63,6 +63,29 @@ def served(model: GPT, asked: Ask, *, exact: bool = False) -> None:
     server.run()
 
 
+def bits(model: GPT, asked: Ask, *, exact: bool) -> float:
+    """The share of a first request's logits that are not the same, to the
+    bit, in the company of the others."""
+
+    def logits(company: Ask) -> torch.Tensor:
+        found = []
+
+        def keep(request, guesses, logits):
+            if request.number == 0:
+                found.append(logits)
+            return sample(request, guesses, logits)
+
+        n_pages = 8 * len(asked)
+        server = Server(model, n_pages=n_pages, exact=exact, accept=keep)
+        for prompt, n in [asked[0], *company]:
+            server.submit(prompt, n)
+        server.run()
+        return torch.cat(found)
+
+    differ = logits(asked[1:]) != logits([])
+    return round(differ.double().mean().item(), 4)
+
+
 def exactly(model: GPT, asked: Ask) -> None:
     served(model, asked, exact=True)
 
@@ -102,12 +125,16 @@ def seconds(way: Callable, model: GPT, asked: Ask) -> float:
 def main() -> None:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
     torch.set_num_threads(1)
-    named = machine() | {"threads": 1}
-    store(
-        "server",
-        {"machine": named, "rounds": rounds}
-        | {"over_one_by_one": measure(rounds)},
-    )
+    found = {"machine": machine() | {"threads": 1}, "rounds": rounds}
+    found["over_one_by_one"] = measure(rounds)
+    torch.manual_seed(0)
+    model, asked = GPT(CONFIG).eval(), drawn(8, CONFIG)
+    found["other_bits"] = {
+        name: bits(model, asked, exact=exact)
+        for name, exact in (("served", False), ("exact", True))
+    }
+    print(found["other_bits"])
+    store("server", found)
 
 
 if __name__ == "__main__":

@@ -242,6 +242,8 @@ def test_the_oldest_page_is_taken_first_and_an_end_before_its_beginning():
     shared = pages.share([c])
     assert not pages.reserve(shared, 1, 3) and shared == [c]
     assert list(pages.free) == [a]
+    pages.cut(table, 0)  # without names: before what can be found
+    assert list(pages.free) == [3, b, a]
 
 
 def test_a_shared_page_is_copied_before_it_is_written():
