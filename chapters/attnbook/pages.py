@@ -158,17 +158,18 @@ def read_parts(
         keys = torch.arange(int(positions.max()) + 1).to(positions)
         bias = alibi_bias(model.config.n_heads, positions, keys)
         mask = bias.masked_fill(bias > 0, -torch.inf)  # (H, N, S)
-    views, first = [], 0
+    views, kept, first = [], [], 0
     for part in ones if exact else parts:
         rows = slice(first, first := first + len(part.tokens))
         S = part.start + len(part.tokens)
-        table = put(part.table[: pages.pages_for(S)])
+        kept += [part.table[p // s] * s + p % s for p in range(S)]
         seen = None if mask is None else mask[:, rows, :S]  # (H, T, S)
-        views.append((rows, table, S, seen))
+        views.append((rows, S, seen))
+    places = put(kept)  # the slots of all keys, part by part: (Σ S,)
     x = model.embed(tokens, positions)  # (N, d_model)
     for block, *memory in zip(model.blocks, pages.keys, pages.values):
         add: Any = block.add
-        here = block.attention, memory, slots, views, n
+        here = block.attention, memory, slots, places, views, n
         attention = partial(_attention, *here, positions)
         x = add(x, attention, block.attention_norm)
         feed_forward = partial(in_pieces, block.feed_forward, n)
@@ -186,20 +187,23 @@ def in_pieces(layer: Callable, n: int, x: Tensor) -> Tensor:
     return torch.cat([layer(piece.clone()) for piece in x.split(n)])
 
 
-def _attention(layer, memory, slots, views, n, positions, x):
+def _attention(layer, memory, slots, places, views, n, positions, x):
     """`MultiHeadAttention` over pages: (N, d_model) → (N, d_model)."""
     pieces = [
         layer.project(piece.clone(), positions=at)
         for piece, at in zip(x.split(n), positions.split(n))
     ]
     q, *new = (torch.cat(each, -2) for each in zip(*pieces))  # (H, N, d_k)
+    kept = []
     for old, x in zip(memory, new):  # keys, and then values
         old.flatten(0, 1)[slots] = x.transpose(0, 1)
+        x = old.flatten(0, 1)[places]  # (Σ S, H_kv, d_k)
+        kept.append(x.split([S for _, S, _ in views]))
     contexts = []
-    for rows, table, S, mask in views:
-        k, v = (  # (1, H_kv, S, d_k)
-            a[table].flatten(0, 1)[:S].transpose(0, 1)[None] for a in memory
-        )
+    for (rows, _, mask), *both in zip(views, *kept):
+        # As in `in_pieces`: a copy begins at a round address.
+        both = [x.clone() if n == 1 else x for x in both]
+        k, v = (x.transpose(0, 1)[None] for x in both)  # (1, H_kv, S, d_k)
         mine = q[None, :, rows].contiguous()  # (1, H, T, d_k)
         contexts.append(attend(mine, k, v, mask=mask, causal=mask is None)[0])
     return in_pieces(layer.out, n, merge_heads(torch.cat(contexts, -2)))

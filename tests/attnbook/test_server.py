@@ -403,6 +403,22 @@ def test_what_is_accepted_begins_with_the_guesses(new):
     assert "the first few of [" in str(request.error)
 
 
+def test_a_guess_that_stops_ends_the_text_there():
+    server = Server(
+        small(),
+        n_pages=9,
+        page_size=2,
+        guess=lambda request: [7, 8, 9],
+        accept=lambda request, guesses, logits: [*guesses, 5],
+    )
+    ended, full = (server.submit([1], 7, stop=stop) for stop in ([8], []))
+    server.run()
+    # The first token is written before anything can be guessed.
+    assert ended.written[-2:] == [7, 8] and len(ended.written) <= 3
+    assert len(full.written) == 7
+    assert len(server.pages.free) == 9
+
+
 def test_cancelled_a_request_gives_its_pages_back():
     server = Server(small(), n_pages=4, page_size=2)
     a, b = server.submit([1, 2, 3], 5), server.submit([4] * 6, 2)
