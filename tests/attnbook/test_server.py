@@ -403,6 +403,27 @@ def test_what_is_accepted_begins_with_the_guesses(new):
     assert "the first few of [" in str(request.error)
 
 
+def test_what_was_guessed_right_is_not_read_again(monkeypatch):
+    read, sizes = attnbook.server.read_parts, []
+
+    def counted(model, pages, parts, exact):
+        sizes.append(sum(len(part.tokens) for part in parts))
+        return read(model, pages, parts, exact)
+
+    monkeypatch.setattr(attnbook.server, "read_parts", counted)
+    rest = alone("rotary", (3, 1, 4), 9)
+    server = Server(
+        small(),
+        n_pages=9,
+        page_size=2,
+        guess=lambda request: rest[len(request.written) :][:3],
+        accept=lambda request, guesses, logits: logits.argmax(-1).tolist(),
+    )
+    # A token, then three guesses and one more, twice; the last is not read.
+    assert served(server, [3, 1, 4], 9).written == rest
+    assert sizes == [3, 4, 4]
+
+
 def test_a_guess_that_stops_ends_the_text_there():
     server = Server(
         small(),
