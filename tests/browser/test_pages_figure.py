@@ -22,7 +22,7 @@ def counted(data, step):
 def assert_shows(figure, step):
     assert numbers(figure.said) == counted(figure.data, step)
     now = figure.data["steps"][step]
-    labels = figure.host.locator("svg text").all_inner_texts()
+    labels = figure.host.locator("svg text").all_text_contents()
     assert len(labels) == figure.data["pages"]
     for page, text in enumerate(labels):
         who = [
