@@ -79,7 +79,7 @@ class Schedule:
         self.model = small(self.positions)
         self.size = rng.randint(1, 16)
         self.prompts = []
-        self.specs = [self.spec() for _ in range(rng.randint(1, 5))]
+        self.specs = [self.spec() for _ in range(rng.randint(1, 4))]
         most = max(len(prompt) + n - 1 for prompt, n, *_ in self.specs)
         self.server = Server(
             self.model,
@@ -101,7 +101,7 @@ class Schedule:
         self.prompts.append(new := new[:18])
         sampling = rng.choice([GREEDY, GREEDY, DRAWN])
         stop = rng.choice([(), (), (7, 3)])
-        return new, rng.randint(1, 9), sampling, stop, rng.randrange(3)
+        return new, rng.randint(1, 7), sampling, stop, rng.randrange(3)
 
     def guess(self, request):
         """Words to come, some of them wrong; none for one that draws."""
@@ -180,14 +180,14 @@ class Schedule:
 @pytest.mark.parametrize("part", range(10))
 def test_served_is_alone(part):
     happened = Counter()
-    for seed in range(52 * part, 52 * part + 52):
+    for seed in range(50 * part, 50 * part + 50):
         schedule = Schedule(seed)
         happened += schedule.run()
         schedule.compare()
     # All of it happened, and often.
-    assert happened["done"] > 100
+    assert happened["done"] > 80
     names = ("n_found", "n_preempted", "forks", "guessed", "cancelled")
-    assert min(happened[name] for name in names) >= 5, happened
+    assert min(happened[name] for name in names) >= 2, happened
 
 
 # ---- what a hit, a copy and a preemption are, one by one
