@@ -12,6 +12,7 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 import torch
@@ -109,8 +110,8 @@ class Pages:
 
     def find(self, names: Sequence[bytes]) -> list[int]:
         """The pages of the longest known beginning."""
-        pages = [self.page_of.get(name) for name in names] + [None]
-        return pages[: pages.index(None)]
+        known = takewhile(self.page_of.__contains__, names)
+        return [self.page_of[name] for name in known]
 
     def _take(self):
         page, _ = self.free.popitem(last=False)
@@ -172,7 +173,8 @@ def read_parts(
         here = block.attention, memory, slots, places, views, n
         attention = partial(_attention, *here, positions)
         x = add(x, attention, block.attention_norm)
-        feed_forward = partial(in_pieces, block.feed_forward, n)
+        feed_forward: Any = block.feed_forward
+        feed_forward = partial(in_pieces, feed_forward, n)
         x = add(x, feed_forward, block.feed_forward_norm)
     each = x.split([len(part.tokens) for part in parts])
     x = torch.cat([a[len(a) - p.n_logits :] for a, p in zip(each, parts)])
