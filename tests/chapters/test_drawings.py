@@ -20,6 +20,7 @@ from attnbook.layers import (
 )
 from attnbook.norms import layer_norm as normed
 from attnbook.partial import partial
+from attnbook.pages import Pages
 from attnbook.positions import alibi_bias, sinusoidal
 from attnbook.teach import drawings
 from attnbook.teach.catalogue.c12_real_text import encode_bytes, learn_merges
@@ -195,6 +196,13 @@ def loading():
     }
     mask = torch.ones(1, 1, 7, 7)
     return {"V": 11, "C": 7, "d": 12}, ours | theirs | {"mask": mask}
+
+
+def pages():
+    model = GPT(GPTConfig(7, 9, d_model=12, n_heads=3, n_layers=1))
+    table, pool = torch.tensor([2, 0]), Pages(6, 4, model).keys[0]
+    k = pool[table].flatten(0, 1)[:6]
+    return dict(P=6, s=4, S=6, H_kv=3, d_k=4, n=2), locals()
 
 
 @pytest.mark.parametrize("name", DRAWINGS)

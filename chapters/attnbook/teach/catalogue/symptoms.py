@@ -130,6 +130,14 @@ SYMPTOMS = {
         angles_in_half_precision cuts_the_mask_to_one_row
         masks_the_new_tokens_alone feeds_the_last_token_twice
         takes_neighbours_for_pairs""",
+        "A server's text depends on who else is there, or it stops": """
+        forgets_the_table turns_page_and_offset_round
+        counts_slots_from_the_chunk one_page_too_many rounds_the_sum
+        counts_full_pages_only finds_the_whole_prompt looks_at_the_page_alone
+        takes_a_page_that_is_not_full counts_before_the_hit
+        gives_each_the_whole_budget never_cuts_a_prompt
+        frees_what_others_hold never_frees_a_page
+        frees_the_beginning_first""",
         "Loaded weights give other answers": """
         copied_without_transposing takes_the_tanh_formula swaps_gate_and_up
         takes_neighbours_for_pairs counts_the_heads_from_zero

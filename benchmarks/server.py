@@ -1,0 +1,145 @@
+"""What a server brings: the tokens it writes in a second of the processor's
+time, over one request after another, over static batches, and to the bit.
+
+Chapter 19 shows the result. Prompts have 8 to 32 tokens, answers 32, or 4 to
+64 where lengths are unequal; the model has random weights. It takes about
+five minutes on one core.
+
+usage: python benchmarks/server.py [ROUNDS]     5 if not given
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from collections.abc import Callable
+
+import torch
+from results import store
+from speed import machine, quartiles
+
+from attnbook.generate import complete
+from attnbook.gpt import GPT, GPTConfig
+from attnbook.server import Server, sample
+
+CONFIG = GPTConfig(
+    vocab_size=1000, context=128, d_model=256, n_heads=8, n_layers=4
+)
+SIZES = (1, 8, 32)
+STATIC = 8  # requests in a static batch
+
+Ask = list[tuple[list[int], int]]
+
+
+def drawn(
+    n: int, config: GPTConfig, *, least: int = 32, most: int = 32
+) -> Ask:
+    """Requests: prompts, and how many tokens each wants."""
+    rng = random.Random(0)
+    return [
+        (
+            [rng.randrange(config.vocab_size) for _ in range(length)],
+            rng.randint(least, most),
+        )
+        for length in (rng.randint(8, 32) for _ in range(n))
+    ]
+
+
+def one_by_one(model: GPT, asked: Ask) -> None:
+    for prompt, n in asked:
+        complete(model, [prompt], n)
+
+
+def static(model: GPT, asked: Ask) -> None:
+    """A batch begins when the last one has ended, and so does each row."""
+    for start in range(0, len(asked), STATIC):
+        batch = asked[start : start + STATIC]
+        longest = max(n for _, n in batch)
+        complete(model, [prompt for prompt, _ in batch], longest)
+
+
+def served(model: GPT, asked: Ask, *, exact: bool = False) -> None:
+    server = Server(model, n_pages=8 * len(asked), exact=exact)
+    for prompt, n in asked:
+        server.submit(prompt, n)
+    server.run()
+
+
+def bits(model: GPT, asked: Ask, *, exact: bool) -> float:
+    """The share of a first request's logits that are not the same, to the
+    bit, in the company of the others."""
+
+    def logits(company: Ask) -> torch.Tensor:
+        found = []
+
+        def keep(request, guesses, logits):
+            if request.number == 0:
+                found.append(logits)
+            return sample(request, guesses, logits)
+
+        n_pages = 8 * len(asked)
+        server = Server(model, n_pages=n_pages, exact=exact, accept=keep)
+        for prompt, n in [asked[0], *company]:
+            server.submit(prompt, n)
+        server.run()
+        return torch.cat(found)
+
+    differ = logits(asked[1:]) != logits([])
+    return round(differ.double().mean().item(), 4)
+
+
+def exactly(model: GPT, asked: Ask) -> None:
+    served(model, asked, exact=True)
+
+
+def measure(
+    rounds: int, config: GPTConfig = CONFIG, sizes: tuple = SIZES, **options
+) -> dict:
+    """Ratios, as quartiles over rounds, for each number of requests."""
+    torch.manual_seed(0)
+    model, found = GPT(config).eval(), {}
+    ways: dict[str, Callable] = {
+        "static": static,
+        "served": served,
+        "exact": exactly,
+    }
+    for size in sizes:
+        asked = drawn(size, config, **options)
+        ratios = {name: [] for name in ways}
+        for turn in range(rounds + 1):
+            alone = seconds(one_by_one, model, asked)
+            for name, way in ways.items():
+                ratio = alone / seconds(way, model, asked)
+                if turn:  # the first one is to warm up
+                    ratios[name].append(ratio)
+        found[str(size)] = {n: quartiles(r) for n, r in ratios.items()}
+        print(size, found[str(size)], flush=True)
+    return found
+
+
+def seconds(way: Callable, model: GPT, asked: Ask) -> float:
+    """Of the processor, on one thread: others' work does not count."""
+    start = time.process_time()
+    way(model, asked)
+    return time.process_time() - start
+
+
+def main() -> None:
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+    torch.set_num_threads(1)
+    found = {"machine": machine() | {"threads": 1}, "rounds": rounds}
+    found["equal"] = measure(rounds)
+    found["unequal"] = measure(rounds, sizes=(32,), least=4, most=64)
+    torch.manual_seed(0)
+    model, asked = GPT(CONFIG).eval(), drawn(8, CONFIG)
+    found["other_bits"] = {
+        name: bits(model, asked, exact=exact)
+        for name, exact in (("served", False), ("exact", True))
+    }
+    print(found["other_bits"])
+    store("server", found)
+
+
+if __name__ == "__main__":
+    main()
