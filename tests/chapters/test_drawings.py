@@ -163,6 +163,14 @@ def generating():
     return {"B": 3, "T": 5, "V": 8}, locals() | {"token": draw(p, u)[:, None]}
 
 
+def guess_ahead():
+    k, V = 3, 7
+    guesses, q = torch.ones(k), torch.rand(k, V)
+    unread = torch.cat([torch.ones(1), guesses])[None].long()
+    model = GPT(GPTConfig(V, 9, d_model=12, n_heads=3, n_layers=1))
+    return {"k": k, "V": V}, locals() | {"p": model(unread)[0].softmax(-1)}
+
+
 def tokens():
     merges = learn_merges("\n".join(book_text()).encode(), 200)
     ids = torch.tensor(encode_bytes(b"The boat", merges))

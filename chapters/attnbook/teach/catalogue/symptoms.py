@@ -186,5 +186,19 @@ SYMPTOMS = {
         counts_the_linear_layers_alone counts_keys_for_every_head
         forgets_the_gate feeds_the_last_token_twice ties_a_copy
         does_not_expand""",
+        "With guesses the text is another than without": """
+        draws_from_the_target_again takes_the_distance
+        takes_the_refused_one_out_alone keeps_the_likeliest_alone
+        tells_another_draft_than_it_drew_from
+        guesses_the_likeliest_and_tells_the_softmax
+        goes_on_behind_a_refusal sees_the_siblings sees_the_parent_alone
+        does_not_see_itself sees_its_children""",
+        "With guesses it is right, and no faster, or not as fast as said": """
+        forgets_the_free_token waits_for_two_draws_to_agree
+        subtracts_the_whole_distance weighs_the_ratio_by_the_target
+        takes_the_first_place guesses_the_match_itself
+        compares_the_last_word_alone finds_only_what_does_not_overlap
+        takes_the_mean_for_all gives_k_tokens_at_most
+        calls_for_every_refusal""",
     }.items()
 }

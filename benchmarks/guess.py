@@ -1,0 +1,220 @@
+"""Time what guessing ahead costs, and what it gains on the clock.
+
+Three kinds of ratios, all of processor time on one thread: what a call costs
+that reads 1 + k tokens, over one that reads a single token, for the town's
+model and for one of GPT-2 small's shape; what one guess of each draft costs
+over such a call; and what a written token takes with guesses, over without.
+The steps of a round take turns, and a ratio is taken within its round. It
+takes about four minutes.
+
+usage: python benchmarks/guess.py [ROUNDS]     9 if not given
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+os.environ["CUDA_VISIBLE_DEVICES"] = ""  # it is timed on a CPU
+os.environ["ATTNBOOK_QUIET"] = "1"
+
+import torch
+from results import CHAPTERS, store
+
+from attnbook.gpt import GPT, GPTConfig
+from attnbook.pretrained import load_model
+from attnbook.speculative import (
+    Draft,
+    Reader,
+    grammar_draft,
+    look_up_draft,
+    write,
+)
+from attnbook.town import (
+    END,
+    START,
+    TOWN_CONFIG,
+    Town,
+    bigram,
+    vocabulary,
+)
+from attnbook.training import Recipe, train
+
+GUESSES = [0, 1, 2, 4, 8]
+K = 4  # guesses a call where whole texts are written
+#: Tokens in the cache while a call is timed.
+CONTEXT = {"town": 48, "GPT-2 small": 256}
+LEAST_SECONDS = 0.1
+STORIES = 6  # that a step writes
+
+#: What is timed, by name; one that writes returns how many words.
+Steps = dict[str, Callable[[], int | None]]
+
+
+def small_draft(town: Town, steps: int = 200) -> GPT:
+    """The smaller model of chapter 20, as the page trains it."""
+    torch.manual_seed(0)
+    sizes = dict(d_model=16, n_heads=2, n_layers=1, initial_std=0.25)
+    model = GPT(replace(TOWN_CONFIG, **sizes)).double()
+    recipe = Recipe(
+        steps=steps, batch_size=16, peak=1e-2, warmup=20, weight_decay=0.01
+    )
+    train(model, town.batches, recipe)
+    return model.eval()
+
+
+def drafts(town: Town, small: GPT) -> dict[str, Draft]:
+    """The drafts of chapter 20, by name."""
+    table = bigram(town.stories(1000, seed=1)).exp()
+    return {
+        "bigram": lambda text: table[text[-1]],
+        "look-up": look_up_draft(len(table)),
+        "smaller model": Reader(small),
+        "grammar": grammar_draft(town),
+    }
+
+
+def calls(model: GPT, context: int) -> Steps:
+    """A call of the model for each number of guesses."""
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randint(
+        model.config.vocab_size,
+        (1, context + 1 + GUESSES[-1]),
+        generator=generator,
+    )
+    cache = model.new_cache(1, tokens.shape[1])
+    with torch.inference_mode():
+        model(tokens[:, :context], cache=cache)
+
+    @torch.inference_mode()
+    def call(k):
+        model(tokens[:, context : context + 1 + k], cache=cache)
+        cache.trim(context)
+
+    return {str(k): lambda k=k: call(k) for k in GUESSES}
+
+
+def guesses(named: dict[str, Draft], text: list[int]) -> Steps:
+    """One guess of each draft after a text, with what it knows of the last."""
+    longer = [*text, *text[-1:]]
+
+    def guess(draft):
+        draft(text)
+        draft(longer)
+
+    return {
+        name: lambda draft=draft: guess(draft) for name, draft in named.items()
+    }
+
+
+def texts(model: GPT, named: dict[str, Draft], n: int) -> Steps:
+    """Whole stories, of n words at most, with the guesses of each draft."""
+    start, end = (vocabulary().number(word) for word in (START, END))
+
+    def tell(draft, k):
+        written = 0
+        for seed in range(STORIES):
+            calls = write(model, [start], n, draft, k, stop=[end], seed=seed)
+            written += sum(map(len, calls))
+        return written
+
+    return {"none": lambda: tell(lambda text: None, 0)} | {
+        name: lambda draft=draft: tell(draft, K)
+        for name, draft in named.items()
+    }
+
+
+def measure(timed: Steps, against: str, rounds: int) -> dict[str, list[float]]:
+    """The quartiles of each step's time over that of one of them."""
+    repeats = {name: _repeats(step) for name, step in timed.items()}
+    ratios = {name: [] for name in timed}
+    names, mixed = list(timed), random.Random(0)
+    for _ in range(rounds):
+        mixed.shuffle(names)
+        seconds = {name: _time(timed[name], repeats[name]) for name in names}
+        for name, taken in seconds.items():
+            ratios[name].append(taken / seconds[against])
+    return {
+        name: [float(f"{q:.3g}") for q in statistics.quantiles(found, n=4)]
+        for name, found in ratios.items()
+    }
+
+
+def _repeats(step):
+    start = time.process_time()
+    step()
+    return max(1, round(LEAST_SECONDS / (time.process_time() - start)))
+
+
+def _time(step, repeats):
+    step()  # what the step before has left in the processor's caches
+    start = time.process_time()
+    done = sum(step() or 1 for _ in range(repeats))
+    return (time.process_time() - start) / done
+
+
+def results(rounds: int, models: dict[str, GPT], n: int, steps: int) -> dict:
+    """All ratios; the models by name, the town's among them."""
+    town = Town()
+    named = drafts(town, small_draft(town, steps))
+    story = vocabulary().encode(" ".join(town.stories(1, seed=2)[0][:40]))
+    small_call = {"call": calls(models["town"], CONTEXT["town"])["0"]}
+    guessed = measure(small_call | guesses(named, story), "call", rounds)
+    return {
+        "calls": {
+            name: measure(calls(model, CONTEXT[name]), "0", rounds)
+            for name, model in models.items()
+        },
+        # Each step guesses twice, and takes one token back.
+        "guess": {
+            name: [round(q / 2, 4) for q in found]
+            for name, found in guessed.items()
+            if name != "call"
+        },
+        "text": measure(texts(models["town"], named, n), "none", rounds),
+    }
+
+
+def main(arguments: list[str]) -> int:
+    rounds = int(arguments[0]) if arguments else 9
+    if rounds < 2:
+        print("a median needs at least 2 rounds", file=sys.stderr)
+        return 2
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    file = CHAPTERS / "attnbook" / "data" / "town.safetensors"
+    models = {
+        "town": load_model(file).model.double().eval(),
+        "GPT-2 small": GPT(GPTConfig()).eval(),
+    }
+    found = results(rounds, models, n=97, steps=200)
+    for kind, rows in found.items():
+        print(kind, rows)
+    store(
+        "guess",
+        {
+            "what": "processor time: of a call that reads 1 + k tokens over "
+            "one that reads one; of a guess over such a call of the town's "
+            "model; of a written word with guesses over without; the three "
+            "quartiles of the ratios within one round",
+            "machine": "one core of a CPU",
+            "kind": platform.machine(),
+            "torch": torch.__version__.split("+")[0],
+            "dtype": {"town": "float64", "GPT-2 small": "float32"},
+            "rounds": rounds,
+            "k": K,
+            "context": CONTEXT,
+            **found,
+        },
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

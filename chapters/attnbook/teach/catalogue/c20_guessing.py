@@ -1,0 +1,512 @@
+"""Chapter 20, guess ahead: tasks and known mistakes."""
+
+import itertools
+
+import torch
+
+from attnbook.teach.inputs import f64, ints
+from attnbook.teach.seeded import randn
+from attnbook.teach.tasks import task
+
+
+def _shares(*size, seed):
+    return (2 * randn(*size, seed=seed)).softmax(-1)
+
+
+_P, _Q = f64(0.5, 0.25, 0.25), f64(0.25, 0.625, 0.125)
+
+
+@task(
+    against="a loop over numbers",
+    home="speculative.residual",
+    cases={
+        "two above, one below": (_P, _Q),
+        "one above": (f64(0.2, 0.8), f64(0.6, 0.4)),
+        "a sure draft": (f64(0.3, 0.6, 0.1), f64(0.0, 1.0, 0.0)),
+        "one that cannot come": (f64(0.5, 0.0, 0.5), f64(0.1, 0.8, 0.1)),
+        "both the same": (_P, _P),
+        "nine tokens": (_shares(9, seed=1), _shares(9, seed=2)),
+    },
+)
+def residual(p, q):
+    """what the token comes from after a guess drawn from q (V,) was refused:
+    the part of p (V,) that is above q, as probabilities; p where none is"""
+    above = [max(a - b, 0.0) for a, b in zip(p.tolist(), q.tolist())]
+    if not any(above):
+        return p
+    return torch.tensor([a / sum(above) for a in above], dtype=p.dtype)
+
+
+@residual.mistake()
+def draws_from_the_target_again(p, q):
+    """The text is fluent, and likely words come too often: what the draft
+    likes is offered twice.
+    cause: After a refusal the token is drawn from p. But p's share of the
+    guesses that were kept has been given out already.
+    fix: Draw from what is left of p, max(0, p − q), divided by its sum."""
+    return p
+
+
+@residual.mistake()
+def takes_the_distance(p, q):
+    """Words that the draft overrates are written too often, even some that
+    the model would not write.
+    cause: The absolute difference counts where q is above p, too.
+    fix: Only what p has above q is left to be given: max(0, p − q)."""
+    gap = (p - q).abs()
+    return gap / gap.sum() if gap.sum() > 0 else p
+
+
+@residual.mistake()
+def takes_the_refused_one_out_alone(p, q):
+    """With a draft that is sure of one token all is right; with one that
+    spreads its guesses the distribution is off.
+    cause: The likeliest guess is taken out of p and the rest divided by its
+    sum. That is max(0, p − q) only where q is 1 at one token.
+    fix: Subtract q everywhere, not at one token alone."""
+    rest = p.clone()
+    rest[q.argmax()] = 0
+    return rest / rest.sum() if rest.sum() > 0 else p
+
+
+def _law_of(verify, p, q):
+    """What `verify` returns on each way, with its probability."""
+    ways, law = [[]], {}
+    while ways:
+        way, chances = ways.pop(), []
+
+        def pick(shares, way=way, chances=chances):
+            if len(chances) == len(way):
+                first, *others = [
+                    n for n, share in enumerate(shares.tolist()) if share > 0
+                ]
+                ways.extend([*way, other] for other in others)
+                way.append(first)
+            chances.append(shares[way[len(chances)]].item())
+            return way[len(chances) - 1]
+
+        guesses = [pick(each) for each in q]
+        written = tuple(verify(p[: len(q) + 1], q, guesses, pick))
+        total = 1.0
+        for chance in chances:
+            total *= chance
+        law[written] = law.get(written, 0.0) + total
+    return law
+
+
+_THREE = f64([0.5, 0.25, 0.25], [0.1, 0.6, 0.3], [0.3, 0.3, 0.4])
+_DRAFT = f64([0.25, 0.625, 0.125], [0.5, 0.25, 0.25])
+
+
+@task(
+    against="the sums of the paper, over all outcomes",
+    cases={
+        "no guess": (_THREE[:1], _DRAFT[:0]),
+        "one guess": (_THREE[:2], _DRAFT[:1]),
+        "two guesses": (_THREE, _DRAFT),
+        "a draft that is the model": (_THREE, _THREE[:2]),
+        "a sure draft": (_THREE[:2], f64([0.0, 1.0, 0.0])),
+        "what cannot come": (
+            f64([0.5, 0.5, 0.0], [0.2, 0.3, 0.5]),
+            f64([0.25, 0.25, 0.5]),
+        ),
+    },
+)
+def law_of_a_call(p, q):
+    """the probability of each list of tokens that one call can give, as a
+    dict from tuples, from the model's probabilities (k + 1, V) and the
+    draft's (k, V)"""
+    law, k = {}, len(q)
+    tokens = range(p.shape[-1])
+    for n in range(k + 1):
+        for kept in itertools.product(tokens, repeat=n):
+            share = 1.0
+            for place, token in enumerate(kept):
+                share *= min(p[place, token].item(), q[place, token].item())
+            for last in tokens:
+                own = p[n, last].item()
+                if n < k:
+                    own = max(own - q[n, last].item(), 0.0)
+                if share * own > 0:
+                    law[*kept, last] = share * own
+    return law
+
+
+def _left(p, q):
+    above = (p - q).clamp(min=0)
+    return above / above.sum() if above.sum() > 0 else p
+
+
+def _keeps(pick, share):
+    return pick(torch.stack([1 - share, share]))
+
+
+@law_of_a_call.mistake("lablup/mlxcel #902")
+def keeps_the_likeliest_alone(p, q):
+    """The temperature seems to do little: with guesses the text is nearly the
+    greedy one, without them it is not.
+    cause: A guess is kept where it is the model's likeliest token, whatever
+    the temperature. That is right at temperature 0 alone.
+    fix: Keep a guess with probability min(1, p / q)."""
+
+    def verify(p, q, guesses, pick):
+        for n, guess in enumerate(guesses):
+            if guess != p[n].argmax():
+                return [*guesses[:n], pick(p[n])]
+        return [*guesses, pick(p[len(guesses)])]
+
+    return _law_of(verify, p, q)
+
+
+@law_of_a_call.mistake("deepseek-ai/DeepSpec #31, z-lab/dflash #74")
+def tells_another_draft_than_it_drew_from(p, q):
+    """Each part is right when it is tested alone. Together they write some
+    tokens too often.
+    cause: The guess is drawn at one temperature, and the q that it is judged
+    by is computed at another.
+    fix: Hand the very probabilities to the judge that the guess was drawn
+    from."""
+    told = (2 * q.log()).softmax(-1)
+
+    def verify(p, q, guesses, pick):
+        for n, guess in enumerate(guesses):
+            share = (p[n, guess] / told[n, guess]).clamp(max=1)
+            if not _keeps(pick, share):
+                return [*guesses[:n], pick(_left(p[n], told[n]))]
+        return [*guesses, pick(p[len(guesses)])]
+
+    return _law_of(verify, p, q)
+
+
+@law_of_a_call.mistake(
+    "jaymody/speculative-sampling #3, apple/ml-recurrent-drafter #6"
+)
+def guesses_the_likeliest_and_tells_the_softmax(p, q):
+    """Greedy with guesses is not greedy without them; at other temperatures
+    the draft's favourite comes too often.
+    cause: The guess is the draft's likeliest token, or the best of a beam
+    search, and is judged as if it had been drawn from q.
+    fix: Draw the guess from q, or tell the q that it really comes from: 1 at
+    one token."""
+    best = q.argmax(-1)
+    sure = torch.zeros_like(q).scatter(-1, best[:, None], 1.0)
+
+    def verify(p, _, guesses, pick):
+        for n, guess in enumerate(guesses):
+            share = (p[n, guess] / q[n, guess]).clamp(max=1)
+            if not _keeps(pick, share):
+                return [*guesses[:n], pick(_left(p[n], q[n]))]
+        return [*guesses, pick(p[len(guesses)])]
+
+    return _law_of(verify, p, sure)
+
+
+@law_of_a_call.mistake()
+def forgets_the_free_token(p, q):
+    """The text is right, and it takes more calls than it should: a perfect
+    draft of two words gives two words a call, not three.
+    cause: When all guesses are kept, the call's last row of probabilities is
+    thrown away.
+    fix: Draw one more token from it: it has been paid for."""
+
+    def verify(p, q, guesses, pick):
+        for n, guess in enumerate(guesses):
+            share = (p[n, guess] / q[n, guess]).clamp(max=1)
+            if not _keeps(pick, share):
+                return [*guesses[:n], pick(_left(p[n], q[n]))]
+        return list(guesses) or [pick(p[0])]
+
+    return _law_of(verify, p, q)
+
+
+@law_of_a_call.mistake()
+def goes_on_behind_a_refusal(p, q):
+    """Words are missing from the text, or two do not fit together.
+    cause: Every guess is judged by itself, and those behind a refused one are
+    kept too, though they were guessed after a word that is not there.
+    fix: Stop at the first refusal."""
+
+    def verify(p, q, guesses, pick):
+        kept = []
+        for n, guess in enumerate(guesses):
+            share = (p[n, guess] / q[n, guess]).clamp(max=1)
+            kept.append(
+                guess if _keeps(pick, share) else pick(_left(p[n], q[n]))
+            )
+        return [*kept, pick(p[len(guesses)])]
+
+    return _law_of(verify, p, q)
+
+
+@task(
+    against="the outcomes of one guess, added up",
+    cases={
+        "three tokens": (_P, _Q),
+        "the same": (_P, _P),
+        "nothing in common": (f64(0.5, 0.5, 0.0), f64(0.0, 0.0, 1.0)),
+        "a sure draft": (f64(0.3, 0.6, 0.1), f64(0.0, 1.0, 0.0)),
+        "a draft with a hole": (f64(0.3, 0.6, 0.1), f64(0.0, 0.5, 0.5)),
+        "two rows": (_shares(2, 5, seed=3), _shares(2, 5, seed=4)),
+    },
+)
+def acceptance(p, q):
+    """the probability that a guess drawn from q (..., V) is kept, (...), where
+    the model has the probabilities p (..., V)"""
+    rows = []
+    for a, b in zip(
+        p.reshape(-1, p.shape[-1]).tolist(),
+        q.reshape(-1, q.shape[-1]).tolist(),
+    ):
+        rows.append(sum(y * min(1.0, x / y) for x, y in zip(a, b) if y))
+    return torch.tensor(rows, dtype=p.dtype).reshape(p.shape[:-1])
+
+
+@acceptance.mistake("ml-explore/mlx-lm #1709, ml-explore/mlx-lm #1085")
+def waits_for_two_draws_to_agree(p, q):
+    """A draft that is as good as the model itself is refused half of the time.
+    cause: This is the probability that a draw from p equals the draw from q.
+    Keeping only such guesses is right too, and wastes most good ones.
+    fix: A guess x is kept with probability min(1, p(x) / q(x)).
+    hint: How often is a guess kept if the draft is the model itself?"""
+    return (p * q).sum(-1)
+
+
+@acceptance.mistake()
+def subtracts_the_whole_distance(p, q):
+    """Too small everywhere, and negative where the two have little in common.
+    cause: What p has above q and what q has above p are both subtracted. Each
+    of the two is half of the distance.
+    fix: 1 − Σ |p − q| / 2.
+    hint: May your number be below 0?"""
+    return 1 - (p - q).abs().sum(-1)
+
+
+@acceptance.mistake()
+def weighs_the_ratio_by_the_target(p, q):
+    """Close for similar distributions; NaN or too much where the draft cannot
+    say a word that the model can.
+    cause: The ratios are averaged with the model's probabilities. But it is
+    the draft that draws the guess.
+    fix: Σ q · min(1, p / q), which is Σ min(p, q).
+    hint: Who draws the guess?"""
+    return (p * (p / q).clamp(max=1)).sum(-1)
+
+
+@task(
+    against="all places and lengths, compared",
+    home="speculative.look_up",
+    cases={
+        "one word back": ([5, 6, 7, 5], 1),
+        "two places": ([5, 6, 5, 7, 5], 1),
+        "two words": ([1, 2, 3, 1, 2], 2),
+        "not there": ([1, 2, 3, 0, 2], 2),
+        "overlapping": ([4, 4, 4], 2),
+        "too short": ([4], 1),
+        "shorter than n": ([4, 5], 3),
+        "words that only look alike": ([1, 2, 9, 3, 2, 8, 1, 2], 2),
+    },
+)
+def look_up(text, n):
+    """the token behind the latest earlier place where the last n tokens of
+    the text stand, or None"""
+    found = None
+    for end in range(n, len(text)):
+        if all(text[end - m] == text[-m] for m in range(1, n + 1)):
+            found = text[end]
+    return found
+
+
+@look_up.mistake()
+def takes_the_first_place(text, n):
+    """It guesses what came at the beginning of the text, not what came last.
+    cause: The search runs from the front and stops at the first match.
+    fix: Search from the back.
+    hint: If the words stand in two places, which of them do you take?"""
+    for start in range(len(text) - n):
+        if text[start : start + n] == text[-n:]:
+            return text[start + n]
+    return None
+
+
+@look_up.mistake()
+def guesses_the_match_itself(text, n):
+    """Every guess is the word that was just written.
+    cause: What is returned is the last token of the place that was found, not
+    the one behind it.
+    fix: The match begins at `start` and has n tokens: return `start + n`.
+    hint: Is your guess a part of the match, or behind it?"""
+    for start in range(len(text) - n - 1, -1, -1):
+        if text[start : start + n] == text[-n:]:
+            return text[start + n - 1]
+    return None
+
+
+@look_up.mistake()
+def compares_the_last_word_alone(text, n):
+    """Longer n change nothing.
+    cause: Only the last of the n tokens is compared.
+    fix: Compare all n.
+    hint: Do the words before the last one agree, too?"""
+    for end in range(len(text) - 1, n - 1, -1):
+        if text[end - 1] == text[-1]:
+            return text[end]
+    return None
+
+
+@look_up.mistake()
+def finds_only_what_does_not_overlap(text, n):
+    """Nothing is guessed in "the the the" and the like.
+    cause: The search leaves out the last n tokens, and so every place that
+    overlaps with them.
+    fix: A match may reach into the last n tokens; it may not be them.
+    hint: May the place that you look for share tokens with the end?"""
+    for start in range(len(text) - 2 * n, -1, -1):
+        if text[start : start + n] == text[-n:]:
+            return text[start + n]
+    return None
+
+
+@task(
+    against="all outcomes of all places",
+    home="speculative.expected_calls",
+    cases={
+        "two tokens, one guess": ([0.7, 0.1], 1),
+        "three tokens, one guess": ([0.7, 0.1, 0.4], 1),
+        "no guess": ([0.9, 0.9, 0.9], 0),
+        "always right": ([1.0] * 9, 3),
+        "never right": ([0.0] * 5, 2),
+        "one hard place": ([1.0, 1.0, 0.0, 1.0, 1.0, 1.0], 4),
+        "seven tokens, two guesses": ([0.3, 0.8, 0.5, 0.9, 0.2, 0.7, 0.6], 2),
+        "no token": ([], 3),
+    },
+)
+def expected_calls(kept, k):
+    """how many calls a text takes on average, if at each place a guess that
+    is tested is kept with the probability in the list `kept`, and a call
+    tests at most k guesses and gives one token more"""
+    total = 0.0
+    for coins in itertools.product((True, False), repeat=len(kept)):
+        share, place, calls = 1.0, 0, 0
+        for coin, chance in zip(coins, kept):
+            share *= chance if coin else 1 - chance
+        while place < len(kept):
+            calls += 1
+            end = min(place + k, len(kept))
+            while place < end and coins[place]:
+                place += 1
+            place += 1
+        total += share * calls
+    return total
+
+
+@expected_calls.mistake()
+def takes_the_mean_for_all(kept, k):
+    """Nearly right, and too few calls by some percent where easy and hard
+    places stand in groups.
+    cause: The formula (1 − αᵏ⁺¹) / (1 − α) tokens a call holds if each guess
+    is kept with the same probability α, whatever the others did.
+    fix: Go through the places, each with its own probability.
+    hint: What if the first half of the text is easy and the second hard?"""
+    if not kept:
+        return 0.0
+    mean = sum(kept) / len(kept)
+    return len(kept) / sum(mean**n for n in range(k + 1))
+
+
+@expected_calls.mistake()
+def gives_k_tokens_at_most(kept, k):
+    """A perfect draft with three guesses needs a third more calls than it
+    should.
+    cause: The token that the model gives behind the last guess is forgotten.
+    fix: Where k guesses have been kept, one token more comes for nothing.
+    hint: How many tokens come from a call whose guesses are all kept?"""
+    calls, after = 0.0, [1.0] + [0.0] * max(k - 1, 0)
+    for share in kept:
+        calls += after[0]
+        if k == 0:
+            continue
+        refused = sum((1 - share) * chance for chance in after)
+        moved = [share * chance for chance in after]
+        after = [refused + moved[-1], *moved[:-1]]
+    return calls
+
+
+@expected_calls.mistake()
+def calls_for_every_refusal(kept, k):
+    """Right while no text is long enough to fill a call's guesses, then too
+    few calls; fewer than one for a text that is all guessed.
+    cause: It is the number of refusals that is counted. A call also ends when
+    its k guesses are used up, and the first call follows none.
+    fix: Count where a call begins, not where a guess is refused.
+    hint: How many calls does a text take if every guess is kept?"""
+    return float(sum(1 - share for share in kept))
+
+
+_TREE = ints(-1, 0, 0, 1, 1, 2)
+
+
+@task(
+    against="a walk from each guess to the root",
+    cases={
+        "one guess": (ints(-1),),
+        "a line of three": (ints(-1, 0, 1),),
+        "two first words": (ints(-1, -1),),
+        "three generations": (_TREE,),
+        "not in order": (ints(2, 0, -1, 2),),
+        "two trees": (ints(-1, -1, 1, 0, 3, 2),),
+    },
+)
+def tree_mask(parents):
+    """who sees whom among guesses that form a tree, boolean (N, N): each sees
+    itself, its parent, and so on up; parents (N,) has −1 at a first word"""
+    mask = torch.zeros(len(parents), len(parents), dtype=torch.bool)
+    for guess in range(len(parents)):
+        above = guess
+        while above >= 0:
+            mask[guess, above] = True
+            above = int(parents[above])
+    return mask
+
+
+@tree_mask.mistake("PaddlePaddle/FastDeploy #3514")
+def sees_the_siblings(parents):
+    """Alone each branch is judged right, side by side they are not.
+    cause: The mask is the causal triangle: a guess sees every earlier one,
+    also those of other branches, which are not in its text.
+    fix: Only itself and its forebears.
+    hint: Does a guess see another that stands in its place of the text?"""
+    N = len(parents)
+    return torch.ones(N, N, dtype=torch.bool).tril()
+
+
+@tree_mask.mistake()
+def sees_the_parent_alone(parents):
+    """Trees of two generations work, deeper ones do not.
+    cause: A guess sees its parent, but not the parent's parent.
+    fix: Go up until there is no parent.
+    hint: What does a guess of the third generation see?"""
+    N = len(parents)
+    mask = torch.eye(N, dtype=torch.bool)
+    for guess, parent in enumerate(parents.tolist()):
+        if parent >= 0:
+            mask[guess, parent] = True
+    return mask
+
+
+@tree_mask.mistake()
+def does_not_see_itself(parents):
+    """The first words see nothing but the text, not even themselves.
+    cause: The walk begins at the parent.
+    fix: In attention a token sees itself too: begin there.
+    hint: What stands on the diagonal of a causal mask?"""
+    mask = tree_mask.right(parents)
+    return mask & ~torch.eye(len(parents), dtype=torch.bool)
+
+
+@tree_mask.mistake()
+def sees_its_children(parents):
+    """A guess knows how it goes on, and is judged by that.
+    cause: The mask is the other way up: rows are what is seen.
+    fix: Row n is what guess n sees.
+    hint: May a word see what was guessed behind it?"""
+    return tree_mask.right(parents).T
