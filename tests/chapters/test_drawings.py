@@ -19,8 +19,8 @@ from attnbook.layers import (
     TransformerBlock,
 )
 from attnbook.norms import layer_norm as normed
-from attnbook.partial import partial
 from attnbook.pages import Pages
+from attnbook.partial import partial
 from attnbook.positions import alibi_bias, sinusoidal
 from attnbook.teach import drawings
 from attnbook.teach.catalogue.c12_real_text import encode_bytes, learn_merges
