@@ -258,7 +258,7 @@ def forgets_the_mask_going_back(
     q, k, v, context, lse, d_context, d_lse, *, causal=False, **tile
 ):
     """Outputs and loss are right; the gradients are far too large, and come
-    from keys that no query sees.
+    also from keys that the query does not see.
     cause: The backward pass computes the scores again, without the mask.
     fix: Mask each tile again before the exponential is taken."""
     D = (d_context * context).sum(-1, keepdim=True) - d_lse
@@ -472,7 +472,7 @@ def lets_the_last_query_judge(T, S, rows, columns):
     )  # fmt: skip
 
 
-def _batch(B, H, P, S, *, seed, by=1):
+def _batch(B, H, P, S, *, seed):
     """q of one new token a text; the shared prefix; each text's own keys."""
     return randns(
         (B, H, 1, 3), (H, P, 3), (H, P, 2), (B, H, S, 3), (B, H, S, 2),
@@ -486,12 +486,14 @@ def _batch(B, H, P, S, *, seed, by=1):
     cases={
         "two texts, one head": _batch(2, 1, 3, 2, seed=40),
         "three texts, two heads": _batch(3, 2, 4, 2, seed=50),
-        "a long prefix, one own key": _batch(2, 2, 30, 1, seed=60),
+        "a long prefix, one own key": watched(*_batch(10, 2, 200, 1, seed=60)),
     },
 )
 def with_prefix(q, prefix_k, prefix_v, k, v):
     """the context (B, H, 1, d_v) of one new token in each of B texts, over a
     prefix that all share, (H, P, d), and keys of its own, (B, H, S, d)"""
+    given = q, prefix_k, prefix_v, k, v
+    q, prefix_k, prefix_v, k, v = (x.as_subclass(torch.Tensor) for x in given)
     rows = []
     for b in range(len(q)):
         keys = torch.cat([prefix_k, k[b]], -2)
@@ -518,8 +520,8 @@ def averages_prefix_and_own(q, prefix_k, prefix_v, k, v):
 
 @with_prefix.mistake()
 def counts_the_prefix_once_for_all(q, prefix_k, prefix_v, k, v):
-    """Right for one text; with more, each text gets the prefix of another's
-    query.
+    """Right for one text or one head; with more, a query meets the prefix of
+    another head.
     cause: The texts' queries are folded into one row of queries by a reshape
     from (B, H) to (H, B), which moves no number.
     fix: Transpose B and H before the rows are joined, and after they are cut.

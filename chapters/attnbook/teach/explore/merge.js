@@ -44,7 +44,7 @@ define("merge", ({ words, scores, values: pairs }) => {
     const rows = blocks(state).flatMap((keys, b) => keys.map((j) => {
       const weight = Math.exp(scores[j] - found.peak);
       return b < n
-        ? [(b === n - 1 ? "* " : "") + words[j], weight, num(weight)]
+        ? [(b === n - 1 ? "*" : "") + words[j], weight, num(weight)]
         : [words[j], 0, "–"];
     }));
     return bars("exp(score − peak); * just read, – not yet", rows)
