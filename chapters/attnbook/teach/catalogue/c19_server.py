@@ -207,6 +207,7 @@ def takes_a_page_that_is_not_full(kept, prompt, size):
         "one prompt": ([5], [0], 8),
         "a prompt longer than the budget": ([9], [0], 4),
         "two that write, one that reads": ([7, 5, 12], [6, 4, 0], 8),
+        "two prompts, the second cut": ([4, 6], [0, 0], 8),
         "a prompt half read": ([20, 4], [8, 3], 8),
         "a prompt half found": ([20], [16], 8),
         "the last one gets nothing": ([6, 3], [0, 0], 6),
