@@ -116,8 +116,18 @@ _ABC = [7, 1, 4, 9, 2, 2, 8, 5, 3]
         "the whole prompt, pages of one": ([_ABC], _ABC[:3], 1),
         "a token less": ([_ABC], _ABC[:7], 4),
         "the same page behind another": ([[1, 2, 3, 4]], [9, 9, 3, 4, 5], 2),
+        "another text's second page": (
+            [[1, 2, 9, 9], [8, 8, 3, 4]],
+            [1, 2, 3, 4, 5],
+            2,
+        ),
         "a page in another place": ([[1, 2, 3, 4]], [3, 4, 1, 2, 5], 2),
         "the longest of two": ([[1, 2, 9, 9], _ABC], _ABC + [6], 2),
+        "two begin alike, one is all full pages": (
+            [[1, 2, 3, 4], [1, 2, 9]],
+            [1, 2, 3, 4, 5],
+            2,
+        ),
         "shorter than a page": ([_ABC], _ABC[:2], 4),
     },
 )
@@ -197,6 +207,7 @@ def takes_a_page_that_is_not_full(kept, prompt, size):
         "one prompt": ([5], [0], 8),
         "a prompt longer than the budget": ([9], [0], 4),
         "two that write, one that reads": ([7, 5, 12], [6, 4, 0], 8),
+        "two prompts, the second cut": ([4, 6], [0, 0], 8),
         "a prompt half read": ([20, 4], [8, 3], 8),
         "a prompt half found": ([20], [16], 8),
         "the last one gets nothing": ([6, 3], [0, 0], 6),

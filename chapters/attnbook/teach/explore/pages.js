@@ -63,7 +63,7 @@ define("pages", ({ size, pages, words, steps }) => {
         .requests[letter];
       return [letter, state, own.join(" ") || "–", n, tokens];
     });
-    return picture(step, Math.min(whole, 480))
+    return picture(step, Math.min(whole, 568))
       + table("The requests", ["", "state", "table", "kept", "tokens"], rows)
       + letters.map((letter) => {
         const { tokens } = steps[step].requests[letter];
