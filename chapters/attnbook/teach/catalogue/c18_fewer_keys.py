@@ -5,6 +5,7 @@ import math
 import torch
 import torch.nn.functional as F
 
+from attnbook.attention import scaled_dot_product_attention
 from attnbook.masks import causal_mask
 from attnbook.teach.inputs import f64, randns, watched
 from attnbook.teach.proof import call
@@ -43,14 +44,6 @@ def latent_attention(x, latents, w_query, w_key, w_value):
     return torch.stack(found)
 
 
-def _asked(x, latents, w_query, w_key, width, turned=True):
-    """The weights of the absorbed form, (H, T, S)."""
-    asked = x @ w_query @ (w_key.mT if turned else w_key)
-    scores = asked @ latents.T / math.sqrt(width)
-    mask = causal_mask(len(x), len(latents)).to(x.device)
-    return scores.masked_fill(~mask, -math.inf).softmax(-1)
-
-
 @latent_attention.mistake()
 def absorbs_without_transposing(x, latents, w_query, w_key, w_value):
     """An error about shapes; where a head is as wide as the latent there is
@@ -58,7 +51,10 @@ def absorbs_without_transposing(x, latents, w_query, w_key, w_value):
     cause: The key is c U, so the score q · (c U) is (q Uᵀ) · c. The query is
     multiplied by U as it stands.
     fix: Multiply the query by the transposed matrix."""
-    weights = _asked(x, latents, w_query, w_key, w_query.shape[-1], False)
+    q = x @ w_query
+    scores = q @ w_key @ latents.T / math.sqrt(q.shape[-1])
+    mask = causal_mask(len(x), len(latents)).to(x.device)
+    weights = scores.masked_fill(~mask, -math.inf).softmax(-1)
     return weights @ latents @ w_value
 
 
@@ -69,7 +65,10 @@ def scales_by_the_latents_width(x, latents, w_query, w_key, w_value):
     cause: The product is now with vectors of width d_c, and its root is
     taken. The scores are the same numbers as before, of width d_k.
     fix: Divide by √d_k in both forms."""
-    weights = _asked(x, latents, w_query, w_key, latents.shape[-1])
+    asked = x @ w_query @ w_key.mT
+    scores = asked @ latents.T / math.sqrt(asked.shape[-1])
+    mask = causal_mask(len(x), len(latents)).to(x.device)
+    weights = scores.masked_fill(~mask, -math.inf).softmax(-1)
     return weights @ latents @ w_value
 
 
@@ -101,11 +100,6 @@ def sink_mask(n_queries, n_keys, *, window, sinks=0):
     return torch.tensor(rows)
 
 
-def _seen(query, key, window, sinks):
-    near = (query - key < window) | (key < sinks)
-    return (key <= query) & near
-
-
 @sink_mask.mistake("huggingface/transformers #39408, ml-explore/mlx-lm #390")
 def looks_one_too_far_back(n_queries, n_keys, *, window, sinks=0):
     """A window of w reads w + 1 keys. Nothing fails; the model reads what it
@@ -114,7 +108,9 @@ def looks_one_too_far_back(n_queries, n_keys, *, window, sinks=0):
     included; a model's window includes it.
     fix: A distance below w: w − 1 keys back, and the own one."""
     query = torch.arange(n_keys - n_queries, n_keys)[:, None]
-    return _seen(query, torch.arange(n_keys), window + 1, sinks)
+    key = torch.arange(n_keys)
+    near = (query - key < window + 1) | (key < sinks)
+    return (key <= query) & near
 
 
 @sink_mask.mistake("karpathy/nanochat #452, #456")
@@ -126,7 +122,9 @@ def a_single_query_reads_everything(n_queries, n_keys, *, window, sinks=0):
     fix: Leave out the mask only where nothing is masked: up to w keys."""
     query = torch.arange(n_keys - n_queries, n_keys)[:, None]
     window = n_keys if n_queries == 1 else window
-    return _seen(query, torch.arange(n_keys), window, sinks)
+    key = torch.arange(n_keys)
+    near = (query - key < window) | (key < sinks)
+    return (key <= query) & near
 
 
 @sink_mask.mistake("trymirai/lalamo #200")
@@ -179,15 +177,6 @@ def rolling_step(q, k, v, keys, values, n_seen):
     return torch.stack(context), torch.stack(keys), torch.stack(values)
 
 
-def _over(q, k, v, at, first, w):
-    """Context of queries from position `first` on over keys that stand at
-    these positions; zero where there is none."""
-    distance = torch.arange(first, first + len(q))[:, None] - at
-    mask = (distance >= 0) & (distance < w)
-    scores = (q @ k.T / math.sqrt(q.shape[-1])).masked_fill(~mask, -math.inf)
-    return scores.softmax(-1).nan_to_num() @ v
-
-
 def _stored(keys, new, n_seen):
     w, keys = len(keys), keys.clone()
     last = torch.arange(n_seen, n_seen + len(new))[-w:]
@@ -202,11 +191,16 @@ def stores_before_it_reads(q, k, v, keys, values, n_seen):
     cause: The chunk is written into the ring first, over keys that its first
     tokens still have to read.
     fix: Read the kept keys with the new ones behind them, and store then."""
-    keys, values = _stored(keys, k, n_seen), _stored(values, v, n_seen)
-    end, w = n_seen + len(q), len(keys)
-    at = torch.arange(max(0, end - w), end)
-    context = _over(q, keys[at % w], values[at % w], at, n_seen, w)
-    return context, keys, values
+    w, end = len(keys), n_seen + len(q)
+    new = torch.arange(n_seen, end)
+    keys, values, last = keys.clone(), values.clone(), new[-w:] % w
+    keys[last], values[last] = k[-w:], v[-w:]
+    kept = torch.arange(max(0, end - w), end)
+    distance = new[:, None] - kept
+    mask = (distance >= 0) & (distance < w)
+    near = keys[kept % w], values[kept % w]
+    out = scaled_dot_product_attention(q, *near, mask=mask)
+    return out.context, keys, values
 
 
 @rolling_step.mistake("ollama/ollama #14912")
@@ -218,13 +212,13 @@ def reads_the_ring_in_its_order(q, k, v, keys, values, n_seen):
     fix: Know the position of each slot, and mask by positions."""
     w = len(keys)
     old = torch.arange(max(0, n_seen - w), n_seen)
-    at = torch.cat([old, torch.arange(n_seen, n_seen + len(q))])
-    near, read = (
-        torch.cat([keys[: len(old)], k]),
-        torch.cat([values[: len(old)], v]),
-    )
-    context = _over(q, near, read, at, n_seen, w)
-    return context, _stored(keys, k, n_seen), _stored(values, v, n_seen)
+    new = torch.arange(n_seen, n_seen + len(q))
+    distance = new[:, None] - torch.cat([old, new])
+    mask = (distance >= 0) & (distance < w)
+    k_all = torch.cat([keys[: len(old)], k])
+    v_all = torch.cat([values[: len(old)], v])
+    out = scaled_dot_product_attention(q, k_all, v_all, mask=mask)
+    return out.context, _stored(keys, k, n_seen), _stored(values, v, n_seen)
 
 
 def _layers(n_tokens, *sizes):
@@ -306,6 +300,21 @@ def puts_a_window_in_every_layer(
     hint: Which layers still grow when the text is longer than the window?"""
     tokens = n_layers * min(n_tokens, window)
     return _counted(tokens, n_kv_heads, d_k, size)
+
+
+kept_bytes.slip(
+    "a layer too many reads everything",
+    "Of three layers, with every fourth whole: is there a whole one?",
+    lambda n_tokens, *, n_layers, every, window, **sizes: _counted(
+        sum(
+            n_tokens if layer % every == 0 else min(n_tokens, window)
+            for layer in range(n_layers)
+        ),
+        sizes["n_kv_heads"],
+        sizes["d_k"],
+        sizes["size"],
+    ),
+)
 
 
 def _weight(H, d_k, d_in, to, seed):
@@ -462,6 +471,30 @@ def takes_the_front_for_the_rotated_part(q, turned, kept, w_key, w_value):
     c, r = kept[:, d_r:], kept[:, :d_r]
     width = q.shape[-1] + d_r
     return _by_parts(q, turned, c, r, w_key, w_value, width)
+
+
+def _scaled_by(*, of_kept=False, apart=False):
+    def wrong(q, turned, kept, w_key, w_value):
+        c, r = kept[:, : w_key.shape[1]], kept[:, w_key.shape[1] :]
+        width = kept.shape[-1] if of_kept else q.shape[-1]
+        scores = q @ w_key.mT @ c.T / math.sqrt(width)
+        width = turned.shape[-1] if apart else width
+        scores = scores + turned @ r.T / math.sqrt(width)
+        return scores.softmax(-1) @ c @ w_value
+
+    return wrong
+
+
+decoupled_step.slip(
+    "the scale is that of what is kept",
+    "A score is the same number as with keys: how wide would a key be?",
+    _scaled_by(of_kept=True),
+)
+decoupled_step.slip(
+    "each part has a scale of its own",
+    "Both parts are one product with one key: how wide is it?",
+    _scaled_by(apart=True),
+)
 
 
 def _sunk(H, T, S, sink, seed):

@@ -53,7 +53,7 @@ define("bytes", ({ layers, d_k, d_rotary, window, size, memories }) => {
       const name = names(state), top = Math.max(...text);
       return bars("One text's cache", short(state).map(
         (each, i) => [each, text[i] / top, whole(giga(text[i]))]))
-        + table("Bytes", ["", "a token", "texts that fit"], name.map(
+        + table("How many fit", ["", "bytes a token", "texts"], name.map(
           (each, i) => [each, token[i].toLocaleString("en"),
             fit[i].toLocaleString("en")]));
     },
@@ -61,7 +61,7 @@ define("bytes", ({ layers, d_k, d_rotary, window, size, memories }) => {
       (2 ** state.context).toLocaleString("en")} tokens, ${
       memories[state.memory]} GB hold ${fit[0]} with a key for each head, ${
       fit[1]} with ${shared(state)}, ${fit[2]} with latents of ${
-      state.latent} + ${d_rotary}, and ${fit[3]} with a window of ${
-      window.toLocaleString("en")} as well.`,
+      state.latent} + ${d_rotary}, and ${fit[3]} with ${shared(state)} and a window of ${
+      window.toLocaleString("en")}.`,
   };
 });
