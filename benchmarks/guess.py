@@ -63,7 +63,11 @@ def small_draft(town: Town, steps: int = 200) -> GPT:
     sizes = dict(d_model=16, n_heads=2, n_layers=1, initial_std=0.25)
     model = GPT(replace(TOWN_CONFIG, **sizes)).double()
     recipe = Recipe(
-        steps=steps, batch_size=16, peak=1e-2, warmup=20, weight_decay=0.01
+        steps=steps,
+        batch_size=16,
+        peak=1e-2,
+        warmup=steps // 10,
+        weight_decay=0.01,
     )
     train(model, town.batches, recipe)
     return model.eval()

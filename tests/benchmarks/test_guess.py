@@ -29,6 +29,7 @@ def assert_form(found):
 
 def test_its_smallest_form_runs(monkeypatch):
     monkeypatch.setenv("ATTNBOOK_QUIET", "1")
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
     script = run_path(str(ROOT / "benchmarks" / "guess.py"))
     script["measure"].__globals__.update(LEAST_SECONDS=0.0, STORIES=1)
     torch.manual_seed(0)

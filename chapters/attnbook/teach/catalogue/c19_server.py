@@ -96,7 +96,7 @@ def counts_full_pages_only(lengths, size):
     """Too few pages, and fewer empty slots than none.
     cause: The rest of the division is dropped: the end of the text has no
     page.
-    fix: Round up, not down.
+    fix: Round up: a page that is begun is a page.
     hint: Where does the last token of a text of six stand, on pages of
     four?"""
     pages = sum(length // size for length in lengths)
