@@ -69,7 +69,7 @@ def takes_the_refused_one_out_alone(p, q):
     return rest / rest.sum() if rest.sum() > 0 else p
 
 
-def _law_of(verify, p, q):
+def law_of(verify, p, q):
     """What `verify` returns on each way, with its probability."""
     ways, law = [[]], {}
     while ways:
@@ -132,12 +132,12 @@ def law_of_a_call(p, q):
     return law
 
 
-def _left(p, q):
+def left_of(p, q):
     above = (p - q).clamp(min=0)
     return above / above.sum() if above.sum() > 0 else p
 
 
-def _keeps(pick, share):
+def keeps(pick, share):
     return pick(torch.stack([1 - share, share]))
 
 
@@ -155,7 +155,7 @@ def keeps_the_likeliest_alone(p, q):
                 return [*guesses[:n], pick(p[n])]
         return [*guesses, pick(p[len(guesses)])]
 
-    return _law_of(verify, p, q)
+    return law_of(verify, p, q)
 
 
 @law_of_a_call.mistake("deepseek-ai/DeepSpec #31, z-lab/dflash #74")
@@ -171,11 +171,11 @@ def tells_another_draft_than_it_drew_from(p, q):
     def verify(p, q, guesses, pick):
         for n, guess in enumerate(guesses):
             share = (p[n, guess] / told[n, guess]).clamp(max=1)
-            if not _keeps(pick, share):
-                return [*guesses[:n], pick(_left(p[n], told[n]))]
+            if not keeps(pick, share):
+                return [*guesses[:n], pick(left_of(p[n], told[n]))]
         return [*guesses, pick(p[len(guesses)])]
 
-    return _law_of(verify, p, q)
+    return law_of(verify, p, q)
 
 
 @law_of_a_call.mistake(
@@ -194,11 +194,11 @@ def guesses_the_likeliest_and_tells_the_softmax(p, q):
     def verify(p, _, guesses, pick):
         for n, guess in enumerate(guesses):
             share = (p[n, guess] / q[n, guess]).clamp(max=1)
-            if not _keeps(pick, share):
-                return [*guesses[:n], pick(_left(p[n], q[n]))]
+            if not keeps(pick, share):
+                return [*guesses[:n], pick(left_of(p[n], q[n]))]
         return [*guesses, pick(p[len(guesses)])]
 
-    return _law_of(verify, p, sure)
+    return law_of(verify, p, sure)
 
 
 @law_of_a_call.mistake()
@@ -212,11 +212,11 @@ def forgets_the_free_token(p, q):
     def verify(p, q, guesses, pick):
         for n, guess in enumerate(guesses):
             share = (p[n, guess] / q[n, guess]).clamp(max=1)
-            if not _keeps(pick, share):
-                return [*guesses[:n], pick(_left(p[n], q[n]))]
+            if not keeps(pick, share):
+                return [*guesses[:n], pick(left_of(p[n], q[n]))]
         return list(guesses) or [pick(p[0])]
 
-    return _law_of(verify, p, q)
+    return law_of(verify, p, q)
 
 
 @law_of_a_call.mistake()
@@ -231,11 +231,11 @@ def goes_on_behind_a_refusal(p, q):
         for n, guess in enumerate(guesses):
             share = (p[n, guess] / q[n, guess]).clamp(max=1)
             kept.append(
-                guess if _keeps(pick, share) else pick(_left(p[n], q[n]))
+                guess if keeps(pick, share) else pick(left_of(p[n], q[n]))
             )
         return [*kept, pick(p[len(guesses)])]
 
-    return _law_of(verify, p, q)
+    return law_of(verify, p, q)
 
 
 @task(
@@ -246,6 +246,7 @@ def goes_on_behind_a_refusal(p, q):
         "nothing in common": (f64(0.5, 0.5, 0.0), f64(0.0, 0.0, 1.0)),
         "a sure draft": (f64(0.3, 0.6, 0.1), f64(0.0, 1.0, 0.0)),
         "a draft with a hole": (f64(0.3, 0.6, 0.1), f64(0.0, 0.5, 0.5)),
+        "a word of neither": (f64(0.3, 0.7, 0.0), f64(0.6, 0.4, 0.0)),
         "two rows": (_shares(2, 5, seed=3), _shares(2, 5, seed=4)),
     },
 )
@@ -277,7 +278,7 @@ def subtracts_the_whole_distance(p, q):
     cause: What p has above q and what q has above p are both subtracted. Each
     of the two is half of the distance.
     fix: 1 − Σ |p − q| / 2.
-    hint: May your number be below 0?"""
+    hint: What is your number where p and q have nothing in common?"""
     return 1 - (p - q).abs().sum(-1)
 
 
@@ -453,6 +454,7 @@ _TREE = ints(-1, 0, 0, 1, 1, 2)
         "two first words": (ints(-1, -1),),
         "three generations": (_TREE,),
         "not in order": (ints(2, 0, -1, 2),),
+        "the last comes first": (ints(1, 2, -1),),
         "two trees": (ints(-1, -1, 1, 0, 3, 2),),
     },
 )
