@@ -277,7 +277,7 @@ def subtracts_the_whole_distance(p, q):
     """Too small everywhere, and negative where the two have little in common.
     cause: What p has above q and what q has above p are both subtracted. Each
     of the two is half of the distance.
-    fix: 1 − Σ |p − q| / 2.
+    fix: It is 1 − Σ |p − q| / 2.
     hint: What is your number where p and q have nothing in common?"""
     return 1 - (p - q).abs().sum(-1)
 
