@@ -346,7 +346,7 @@ def guesses_the_match_itself(text, n):
 def compares_the_last_word_alone(text, n):
     """Longer n change nothing.
     cause: Only the last of the n tokens is compared.
-    fix: Compare all n.
+    fix: Compare all n of them.
     hint: Do the words before the last one agree, too?"""
     for end in range(len(text) - 1, n - 1, -1):
         if text[end - 1] == text[-1]:
