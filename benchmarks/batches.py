@@ -15,7 +15,7 @@ import sys
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"
 
 import torch
-from results import store
+from results import quartiles, store
 from speed import (
     THREADS,
     against,
@@ -24,7 +24,6 @@ from speed import (
     ours,
     pack,
     pair,
-    quartiles,
     report,
     rounds_of,
     theirs,

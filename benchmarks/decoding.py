@@ -16,7 +16,6 @@ from __future__ import annotations
 import os
 import platform
 import random
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -24,7 +23,7 @@ from collections.abc import Callable
 os.environ["CUDA_VISIBLE_DEVICES"] = ""  # it is timed on a CPU
 
 import torch
-from results import store
+from results import n_rounds, quartiles, store
 
 from attnbook.gpt import GPT, GPTConfig
 
@@ -82,13 +81,7 @@ def measure(timed: Steps, rounds: int) -> dict[str, list[list[float]]]:
         for key, taken in seconds.items():
             ratios[key].append(taken / seconds[reference])
     return {
-        kind: [
-            [
-                float(f"{q:.4g}")
-                for q in statistics.quantiles(ratios[kind, context], n=4)
-            ]
-            for context in CONTEXTS
-        ]
+        kind: [quartiles(ratios[kind, context]) for context in CONTEXTS]
         for kind in ("with", "without")
     }
 
@@ -108,18 +101,15 @@ def _time(step, repeats):
 
 
 def main(arguments: list[str]) -> int:
-    rounds = int(arguments[0]) if arguments else 9
-    if rounds < 2:
-        print("a median needs at least 2 rounds", file=sys.stderr)
-        return 2
+    rounds = n_rounds(arguments, 9)
     torch.set_num_threads(1)
     torch.manual_seed(0)
     model = GPT(GPTConfig()).eval()  # GPT-2 small
     with torch.inference_mode():
         ratio = measure(steps(model), rounds)
     for kind, rows in ratio.items():
-        for context, quartiles in zip(CONTEXTS, rows):
-            print(f"{kind:8}{context:6}", *(f"{q:10.4g}" for q in quartiles))
+        for context, row in zip(CONTEXTS, rows):
+            print(f"{kind:8}{context:6}", *(f"{q:10.4g}" for q in row))
     store(
         "decoding",
         {

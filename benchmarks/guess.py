@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 import platform
 import random
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -25,7 +24,7 @@ os.environ["CUDA_VISIBLE_DEVICES"] = ""  # it is timed on a CPU
 os.environ["ATTNBOOK_QUIET"] = "1"
 
 import torch
-from results import CHAPTERS, store
+from results import CHAPTERS, n_rounds, quartiles, store
 
 from attnbook.gpt import GPT, GPTConfig
 from attnbook.pretrained import load_model
@@ -144,10 +143,7 @@ def measure(timed: Steps, against: str, rounds: int) -> dict[str, list[float]]:
         seconds = {name: _time(timed[name], repeats[name]) for name in names}
         for name, taken in seconds.items():
             ratios[name].append(taken / seconds[against])
-    return {
-        name: [float(f"{q:.3g}") for q in statistics.quantiles(found, n=4)]
-        for name, found in ratios.items()
-    }
+    return {name: quartiles(found) for name, found in ratios.items()}
 
 
 def _repeats(step):
@@ -186,10 +182,7 @@ def results(rounds: int, models: dict[str, GPT], n: int, steps: int) -> dict:
 
 
 def main(arguments: list[str]) -> int:
-    rounds = int(arguments[0]) if arguments else 9
-    if rounds < 2:
-        print("a median needs at least 2 rounds", file=sys.stderr)
-        return 2
+    rounds = n_rounds(arguments, 9)
     torch.set_num_threads(1)
     torch.manual_seed(0)
     file = CHAPTERS / "attnbook" / "data" / "town.safetensors"

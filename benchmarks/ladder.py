@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 import os
 import platform
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -22,7 +21,7 @@ os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the ladder is timed on a CPU
 
 import torch
 import torch.nn.functional as F
-from results import store
+from results import n_rounds, quartiles, store
 from torch import nn
 from transformers import GPT2Config
 from transformers.models.gpt2.modeling_gpt2 import GPT2Attention
@@ -202,10 +201,7 @@ def measure(rungs: dict[str, Callable], x, rounds: int) -> dict:
         seconds = {n: _time(rungs[n], x, repeats[n]) for n in order}
         for name, taken in seconds.items():
             ratios[name].append(taken / seconds[REFERENCE])
-    return {
-        name: [float(f"{q:.4g}") for q in statistics.quantiles(found, n=4)]
-        for name, found in ratios.items()
-    }
+    return {name: quartiles(found) for name, found in ratios.items()}
 
 
 def _repeats(rung, x):
@@ -221,10 +217,7 @@ def _time(rung, x, repeats):
 
 
 def main(arguments: list[str]) -> int:
-    rounds = int(arguments[0]) if arguments else 30
-    if rounds < 2:
-        print("a median needs at least 2 rounds", file=sys.stderr)
-        return 2
+    rounds = n_rounds(arguments, 30)
     torch.set_num_threads(1)
     check_rungs()
     results = {
@@ -248,8 +241,8 @@ def main(arguments: list[str]) -> int:
             "shape": {"B": B, "T": T, "d_model": d_model, "heads": n_heads},
             "ratio": ratio,
         }
-        for name, quartiles in ratio.items():
-            print(f"{size:6} {name:22}", *(f"{q:10.4g}" for q in quartiles))
+        for name, row in ratio.items():
+            print(f"{size:6} {name:22}", *(f"{q:10.4g}" for q in row))
     store("ladder", results)
     return 0
 

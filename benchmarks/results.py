@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 import sys
 from pathlib import Path
 
@@ -11,6 +12,25 @@ CHAPTERS = ROOT / "chapters"
 sys.path[:0] = [str(CHAPTERS), str(ROOT / "tools")]
 
 from notebooks import write_text  # noqa: E402
+
+
+def n_rounds(arguments: list[str], default: int) -> int:
+    """How many rounds to measure, of the command's arguments.
+
+    Raises:
+        SystemExit: fewer than a median needs.
+    """
+    rounds = int(arguments[0]) if arguments else default
+    if rounds < 2:
+        print("a median needs at least 2 rounds", file=sys.stderr)
+        raise SystemExit(2)
+    return rounds
+
+
+def quartiles(numbers: list[float]) -> list[float]:
+    """The three quartiles, to four digits; none lies outside the numbers."""
+    cuts = statistics.quantiles(numbers, n=4, method="inclusive")
+    return [float(f"{q:.4g}") for q in cuts]
 
 
 def store(name: str, results: dict) -> None:

@@ -16,8 +16,8 @@ import time
 from collections.abc import Callable
 
 import torch
-from results import store
-from speed import machine, quartiles
+from results import quartiles, store
+from speed import machine
 
 from attnbook.generate import complete
 from attnbook.gpt import GPT, GPTConfig

@@ -22,7 +22,6 @@ import os
 import platform
 import random
 import re
-import statistics
 import subprocess
 import sys
 import time
@@ -32,7 +31,7 @@ from pathlib import Path
 import torch
 from int8 import Int8Linear
 from peers import PlainGPT
-from results import CHAPTERS, store
+from results import CHAPTERS, quartiles, store
 from torch import nn
 
 from attnbook.attention import attend, weigh
@@ -67,12 +66,6 @@ def rounds_of(
         for name in names:
             found[name].append(contenders[name]())
     return found
-
-
-def quartiles(numbers: list[float]) -> list[float]:
-    """The three quartiles, to four digits."""
-    cuts = statistics.quantiles(numbers, n=4, method="inclusive")
-    return [float(f"{q:.4g}") for q in cuts]
 
 
 def against(found: dict[str, list[float]], peer: str, name: str) -> list:
