@@ -26,7 +26,7 @@ OTHER_CPU := env ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE \
 	ONEDNN_MAX_CPU_ISA=SSE41
 
 # Tested after the outputs, so that both halves of `make test` take as long.
-PAGES := tests/site
+PAGES := tests/site tests/chapters/test_whole_pages.py
 
 # What `make check CHAPTER=04` looks at.
 NOTEBOOK = $(wildcard chapters/$(CHAPTER)*.ipynb)
@@ -91,7 +91,7 @@ quick: $(INSTALLED)
 test: book ## check everything, but for the browser
 	$(call beside,$(OTHER_CPU) $(PYTEST) $(NBVAL) chapters; outputs=$$?; \
 		$(PYTEST) $(PAGES) && (exit $$outputs),\
-		$(PYTEST) --ignore=tests/browser --ignore=$(PAGES) tests)
+		$(PYTEST) --ignore=tests/browser $(PAGES:%=--ignore=%) tests)
 
 test-site: book ## read the built book in a real browser
 	$(BIN)/python -m pytest tests/browser

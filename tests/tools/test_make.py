@@ -126,7 +126,7 @@ RUNS = [
     ("check CHAPTER=04", "tools/mutants.py --sample 4 --seed 1 04"),
     ("mutants", "tools/mutants.py --store"),
     ("test", "--nbval*chapters"),
-    ("test", "pytest tests/site"),
+    ("test", "pytest tests/site tests/chapters/test_whole_pages.py"),
     ("test", "--ignore=tests/browser * tests"),
 ]
 
