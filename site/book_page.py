@@ -146,10 +146,8 @@ def hide_buttons(app, config):
 
 
 def load_late(app, pagename, templatename, context, doctree):
-    """Let a page run its scripts once it is read.
-
-    Those within the page keep their turn among them as modules. The buttons
-    that copy come with the reader's first move, from static/book.js.
+    """Let a page run its scripts once it is read, in their order; those of the
+    buttons that copy come with the reader's first move (static/book.js).
     """
     for script in context["script_files"]:
         if re.search("clipboard|copybutton", str(script)):
