@@ -22,9 +22,8 @@ addEventListener("keydown", layOutAll, { capture: true, once: true });
 // So do the scripts of the buttons that copy code, in their order.
 function runLate() {
   for (const late of document.querySelectorAll("script[type='text/plain']")) {
-    const script = document.createElement("script");
-    Object.assign(script, { src: late.src, async: false });
-    late.replaceWith(script);
+    late.replaceWith(Object.assign(document.createElement("script"),
+      { src: late.src, async: false }));
   }
 }
 
@@ -67,8 +66,9 @@ for (const button of document.querySelectorAll("[data-bs-toggle=tooltip]")) {
 
 // Sphinx begins the extract of a page that it has found with the words of the
 // page's buttons, and looks in it for the stem of the word that was searched
-// for, which need not be in the text: "rotari", where "rotary" stands. And it
-// looks up "constructor" in lists that are objects, which all have one.
+// for, which need not be in the text: "rotari", where "rotary" stands. It looks
+// up "constructor" in lists that are objects, which all have one. And of pages
+// that fit as well, the earlier one shall come first.
 function mendSearch() {
   const { htmlToText, makeSearchSummary, setIndex } = Search;
   Search.htmlToText = (page, anchor) => {
@@ -88,6 +88,7 @@ function mendSearch() {
     Object.setPrototypeOf(index.titleterms, own);
     setIndex(index);
   };
+  Scorer.score = ([page, , , , score]) => score - (parseInt(page) || 99) / 1e4;
 }
 
 // At once after Sphinx's script, which begins to search as soon as it is read.
