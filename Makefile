@@ -94,7 +94,8 @@ test: book ## check everything, but for the browser
 		$(PYTEST) --ignore=tests/browser $(PAGES:%=--ignore=%) tests)
 
 test-site: book ## read the built book in a real browser
-	$(BIN)/python -m pytest tests/browser
+	$(call beside,$(BIN)/python -m pytest tests/browser/test_pages.py,\
+		$(BIN)/python -m pytest --ignore=tests/browser/test_pages.py tests/browser)
 
 mutants: $(INSTALLED) ## ask all checks about wrong programs (WHAT=04, WHAT=masks)
 	OMP_NUM_THREADS=1 $(BIN)/python tools/mutants.py --store \

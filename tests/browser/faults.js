@@ -148,20 +148,21 @@ async function focusFaults() {
   return [];
 }
 
-// Thousands of words of code look alike, and axe needs to see but one of each
-// look. The others lose the span around them, by which nothing else changes.
-function thinOutCode() {
+// Text whose elements have the same names and classes, all the way up, has the
+// same colours: one of each look, for axe to judge.
+function looks() {
   const seen = new Set();
   const look = (element) => (element === document.body ? ""
-    : look(element.parentElement)
-      + `/${element.localName}.${element.className}`);
-  const twins = [...document.querySelectorAll("pre span")].filter((word) =>
-    !word.childElementCount
-    && (seen.has(look(word)) || !seen.add(look(word))));
-  for (const twin of twins) twin.replaceWith(...twin.childNodes);
+    : `${look(element.parentElement)}/${element.localName}`
+      + `.${element.getAttribute("class")}.${element.getAttribute("style")}`);
+  return shown("body *").filter((element) =>
+    [...element.childNodes].some((node) =>
+      node.nodeType === Node.TEXT_NODE && node.data.trim())
+    && !element.closest(".katex-html")
+    && !seen.has(look(element)) && seen.add(look(element)));
 }
 
 Object.assign(globalThis, {
   movementFaults, pictureFaults, colourFaults, formulaFaults, widthFaults,
-  codeFaults, focusFaults, thinOutCode,
+  codeFaults, focusFaults, looks,
 });

@@ -7,7 +7,7 @@ from browser import serve
 from build import HTML as SITE
 from playwright.sync_api import Browser, expect
 from repository import address as repository
-from views import settle, violations
+from views import FAULTS, settle, violations
 
 NAME = repository()[0].rpartition("/")[2]
 
@@ -27,6 +27,7 @@ def test_the_page_finds_its_files_and_the_book(
         serve(SITE, prefix) as address,
         chromium.new_context(color_scheme=theme) as context,
     ):
+        context.add_init_script(path=FAULTS)
         page = context.new_page()
         page.on(
             "response",

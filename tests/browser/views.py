@@ -15,6 +15,10 @@ FAULTS = Path(__file__).with_name("faults.js")
 WIDE: ViewportSize = {"width": 1280, "height": 900}
 PHONE: ViewportSize = {"width": 360, "height": 740}
 
+#: What the colours of a page decide: it takes long, and the rest is the same
+#: in both themes.
+OF_COLOURS = ["color-contrast", "link-in-text-block"]
+
 Visit = Callable[..., Page]
 
 
@@ -81,23 +85,31 @@ def settle(page: Page) -> None:
     )
 
 
-def violations(page: Page, rules: list[str] | None = None) -> list[str]:
-    """What axe-core finds on a page, a sentence for each kind.
+def violations(page: Page, *kinds: str) -> list[str]:
+    """What axe-core finds on a page, a sentence for each fault.
 
-    The parts of a formula are left out, thousands of spans that have no
-    meaning but by their MathML; that they have the colour of the text around
-    them, `formulaFaults()` makes sure.
+    Kinds are "structure" and "colours"; both if none is named. Colours are
+    looked at once for each look that a text has. The parts of a formula are
+    left out, thousands of spans that have no meaning but by their MathML;
+    that they have the colour of the text around them, `formulaFaults()`
+    makes sure.
     """
     if page.evaluate("typeof axe") == "undefined":
         page.evaluate(AXE_SCRIPT + "; 0")
-    options = {"resultTypes": ["violations"], "preload": False}
-    if rules:
-        options["runOnly"] = rules
-    found = page.evaluate(
-        "options => axe.run({exclude: ['.katex-html']}, options)"
-        ".then(({violations}) => violations)",
-        options,
-    )
+    off = {rule: {"enabled": False} for rule in OF_COLOURS}
+    what = {
+        "structure": ("document", {"rules": off}),
+        "colours": ("looks()", {"runOnly": OF_COLOURS}),
+    }
+    found = []
+    for kind in kinds or what:
+        where, options = what[kind]
+        found += page.evaluate(
+            f"options => axe.run({{include: {where}, "
+            "exclude: ['.katex-html']}, options)"
+            ".then(({violations}) => violations)",
+            options | {"resultTypes": ["violations"], "preload": False},
+        )
     return [
         f"{fault['id']}: {fault['help']}, {len(fault['nodes'])} times, as in "
         f"{fault['nodes'][0]['html'][:200]}: "
