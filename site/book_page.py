@@ -88,8 +88,9 @@ def placing_errors(visit, closing_tag):
 # Sources
 
 
-def link_bibliography(app, env):
-    """Let ``[Vaswani et al. (2017)](bibliography.md#vaswani2017)`` resolve.
+def link_entries(app, env):
+    """Let ``[Vaswani et al. (2017)](bibliography.md#vaswani2017)`` resolve,
+    and a link to a known mistake.
 
     Where a citation role stands as raw text in a notebook, a link reads as
     it should; this makes the entries' keys known to MyST.
@@ -98,6 +99,10 @@ def link_bibliography(app, env):
         docname = citation.bibliography_key.docname
         slugs = env.metadata[docname].setdefault("myst_slugs", {})
         slugs[citation.key] = (0, citation.citation_id, citation.key)
+    catalogue = Path(app.srcdir, "mistakes.ipynb").read_text("utf-8")
+    slugs = env.metadata["mistakes"].setdefault("myst_slugs", {})
+    for name in re.findall(r'<span id=\\"(\w+)', catalogue):
+        slugs[name] = (0, name, name)
 
 
 def number_equations(app, doctree):
@@ -227,7 +232,7 @@ def setup(app):
     # After the theme, at the usual priority, has copied its scripts.
     app.connect("build-finished", mend_theme_script, priority=900)
     # After sphinxcontrib-bibtex, at the usual priority, has made its list.
-    app.connect("env-updated", link_bibliography, priority=900)
+    app.connect("env-updated", link_entries, priority=900)
     # After the theme and the cards have said what they have to say.
     app.connect("html-page-context", load_late, priority=900)
     app.connect("html-page-context", mend_page, priority=900)
