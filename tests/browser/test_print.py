@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from io import BytesIO
 
 import pdf
 import pytest
 from build import HTML as SITE
+from pikepdf import Pdf
 from playwright.sync_api import Browser, Page, expect
 
 #: A book of three pages, which prints in seconds.
@@ -55,6 +57,34 @@ def test_a_page_prints_as_its_article(visit: Callable[..., Page]) -> None:
     assert page.evaluate(pdf.WIDER) == []
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     expect(html).to_have_attribute("data-theme", "dark")
+
+
+#: The sizes of all text that is shown, in points.
+SIZES = """() => [...document.querySelectorAll(".bd-article *")]
+  .filter((tag) => tag.checkVisibility() && [...tag.childNodes].some(
+    (part) => part.nodeType === Node.TEXT_NODE && part.data.trim()))
+  .map((tag) => parseFloat(getComputedStyle(tag).fontSize) * 0.75)
+"""
+
+
+def test_the_sheet_to_keep_fills_two_pages(visit: Callable[..., Page]) -> None:
+    width = round((210 - 2 * 14) / 25.4 * 96)  # A4 less its own margins
+    page = visit(
+        "sheet", theme="dark", viewport={"width": width, "height": 900}
+    )
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    expect(page.locator("html")).to_have_attribute("data-theme", "light")
+    assert page.evaluate(pdf.WIDER) == []
+    sizes = page.evaluate(SIZES)
+    assert len(sizes) > 300 and min(sizes) >= 8
+    printed = Pdf.open(BytesIO(page.pdf(prefer_css_page_size=True)))
+    assert len(printed.pages) == 2
+    for sheet in printed.pages:  # A4, in points
+        assert [round(float(n)) for n in sheet.mediabox] == [0, 0, 595, 842]
+    # What a wider font may take.
+    height = page.locator(".bd-article").evaluate("a => a.scrollHeight")
+    assert height < 0.95 * 2 * (297 - 2 * 12) / 25.4 * 96
 
 
 @pytest.fixture(scope="module")

@@ -151,11 +151,17 @@ def test_the_sheet_has_the_masks_of_every_convention():
     assert as_integers.equal(masks.convert(real, "sdpa", "transformers"))
     counted = value(told["lengths,"][2], real=real)
     assert counted.equal(lengths)
-    (line,) = re.findall("Positions count .*", TEXT)
+    (line,) = re.findall(r"Positions count .*?\. ", TEXT)
     for side in "left", "right":
         real = masks.padding_mask(lengths, side=side)
-        place = value(line.split(". ")[0], real=real)
+        place = value(line, real=real)
         assert place.equal(positions.token_positions(real))
+    theirs = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    first = torch.ones(T, S).bool().tril()
+    ours = F.scaled_dot_product_attention(q, k, v, first)
+    torch.testing.assert_close(theirs, ours)
+    nothing = torch.full((S,), -torch.inf)
+    assert torch.softmax(nothing, -1).isnan().all()
 
 
 def test_the_sheet_has_the_norms_of_torch():

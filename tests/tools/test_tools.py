@@ -8,10 +8,13 @@ import notebooks as files
 import outputs
 import pytest
 import repository
+import yaml
 from nbclient.exceptions import CellExecutionError
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from nbformat.validator import NotebookValidationError
 from notebooks import ROOT
+
+from attnbook import __version__
 
 
 @pytest.fixture
@@ -75,10 +78,12 @@ def tree(tmp_path, notebook, monkeypatch):
     for name, text in (
         ("_config.yml", config),
         ("README.md", f"{url}/issues"),
+        ("CITATION.cff", "title: a book\n"),
     ):
         (tmp_path / name).write_text(text, "utf-8")
     monkeypatch.setattr(repository, "CONFIG", tmp_path / "_config.yml")
     monkeypatch.setattr(repository, "README", tmp_path / "README.md")
+    monkeypatch.setattr(repository, "CITATION", tmp_path / "CITATION.cff")
     monkeypatch.setattr(repository, "notebooks", lambda: [notebook])
     return tmp_path
 
@@ -106,6 +111,8 @@ def test_stamping_reaches_every_place(tree, notebook, monkeypatch):
     stamped = contents(tree)
     assert not any("OWNER/averages" in text for text in stamped.values())
     assert "someone/book/issues" in stamped["README.md"]
+    cited = f"title: a book\nrepository-code: {BOOK}\n"
+    assert stamped["CITATION.cff"] == cited
     assert repository.main([]) == 0
     assert contents(tree) == stamped
     assert repository.main(["", "v3.0.0"]) == 0
@@ -130,6 +137,21 @@ def test_what_is_no_address_is_refused(tree, arguments, capsys):
     assert repository.main(arguments) == 2
     assert "; got " in capsys.readouterr().err
     assert contents(tree) == before
+
+
+def test_the_citation_says_what_the_book_says():
+    cited, config = (
+        yaml.safe_load((ROOT / name).read_text("utf-8"))
+        for name in ("CITATION.cff", "_config.yml")
+    )
+    assert cited["title"].startswith(f"{config['title']}: ")
+    assert cited["authors"] == [{"name": config["author"]}]
+    assert cited["version"] == __version__
+    assert set(cited["license"]) == {"MIT", "CC-BY-4.0"}
+    assert cited["keywords"] and cited["abstract"] and cited["message"]
+    url = config["repository"]["url"]
+    assert cited.get("repository-code", url) == url
+    assert ("repository-code" in cited) != repository.is_placeholder(url)
 
 
 def test_publishing_refuses_the_placeholder():
