@@ -97,7 +97,8 @@ def test_the_sheet_has_the_shapes_of_tensors():
         "logits": model(tokens),
         "embedding": model.token_embedding.weight,
         "hidden": model.blocks[0].feed_forward.up(x),
-        "gain": model.norm.weight,
+        "γ": model.norm.weight,
+        "β": model.norm.bias,
         "cache.keys": cache.keys,
     }
     compared = []
@@ -107,7 +108,7 @@ def test_the_sheet_has_the_shapes_of_tensors():
                 for name in code(names):
                     assert value(shape, **SIZES) == seen[name].shape, name
                     compared.append(name)
-    assert len(compared) == len(set(compared)) == 20
+    assert len(compared) == len(set(compared)) == 21
     assert nn.Linear(d, V).weight.shape == (V, d)
 
 
@@ -166,7 +167,7 @@ def test_the_sheet_has_the_masks_of_every_convention():
 
 def test_the_sheet_has_the_norms_of_torch():
     d, x, gain, bias = 6, randn(3, 6), randn(6, seed=1), randn(6, seed=2)
-    names = dict(x=x, gain=gain, bias=bias, eps=0.1, d=d)
+    names = dict(x=x, γ=gain, β=bias, ε=0.1, d=d)
     names["mean"] = lambda a: a.mean(-1, keepdim=True)
     names["var"] = lambda a: a.var(-1, correction=0, keepdim=True)
     for name, theirs, layer in (
@@ -205,7 +206,7 @@ def test_the_sheet_has_the_positions_of_the_package():
     theirs = positions.rotate(x, angles, layout="interleaved")
     torch.testing.assert_close(torch.stack(turned, -1).flatten(1), theirs)
     h = torch.arange(1, H + 1)[:, None, None].double()
-    lower = dict(scores=0.0, h=h, H=H, i=at[:, None], j=at)
+    lower = dict(s=0.0, h=h, H=H, i=at[:, None], j=at)
     biased = value(ROWS["ALiBi"][0], **lower)
     torch.testing.assert_close(biased, positions.alibi_bias(H, at, at))
 
