@@ -148,6 +148,13 @@ def test_the_sheet_has_the_masks_of_every_convention():
             given = value(told[name][2], mask=mask)
             theirs = F.scaled_dot_product_attention(q, k, v, given)
             torch.testing.assert_close(theirs, weights @ v)
+    said = {"`True`": True, "`False`": False, "1": 1, "0": 0, "−∞": -torch.inf}
+    both = torch.tensor([True, False])
+    signs = [row for row in told.values() if row[0] in said]
+    for *row, ours in signs:
+        found = value(ours, mask=both, real=both)
+        assert found.tolist() == [said[sign] for sign in row]
+    assert len(signs) == 4
     as_integers = value(told["transformers'"][2], real=real)
     assert as_integers.equal(masks.convert(real, "sdpa", "transformers"))
     counted = value(told["lengths,"][2], real=real)
