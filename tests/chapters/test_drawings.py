@@ -24,6 +24,7 @@ from attnbook.partial import partial
 from attnbook.positions import alibi_bias, sinusoidal
 from attnbook.teach import drawings
 from attnbook.teach.catalogue.c12_real_text import encode_bytes, learn_merges
+from attnbook.teach.catalogue.c18_fewer_keys import rolling_step
 from attnbook.teach.drawings import DRAWINGS
 from attnbook.text import book_text
 
@@ -154,6 +155,15 @@ def latent_step():
     average = weights @ latents
     sizes = {"S": 6, "d_model": 12, "d_k": 3, "d_c": 2, "d_v": 4}
     return sizes, locals() | {"x": x[-1:], "context": average @ V}
+
+
+def ring():
+    slots, k, kept = torch.randn(4, 2), torch.randn(2, 2), 4
+    q, no_v = torch.randn(2, 2), torch.zeros(4, 2)
+    _, stored, _ = rolling_step.right(q, k, k, slots, no_v, kept)
+    k_all = torch.cat([slots, k])
+    sizes = {"w": 4, "T": 2, "d": 2, "kept": kept}
+    return sizes, locals() | {"keys": slots}
 
 
 def generating():

@@ -1,5 +1,6 @@
 """Chapter 17, attention without the matrix: tasks and known mistakes."""
 
+import functools
 import math
 
 import torch
@@ -8,6 +9,7 @@ import torch.nn.functional as F
 from attnbook.partial import Partial
 from attnbook.teach.inputs import f64, ints, randns, watched
 from attnbook.teach.proof import call
+from attnbook.teach.rules import AtMost
 from attnbook.teach.seeded import randn
 from attnbook.teach.tasks import task
 
@@ -472,40 +474,50 @@ def lets_the_last_query_judge(T, S, rows, columns):
     )  # fmt: skip
 
 
-def _batch(B, H, P, S, *, seed):
-    """q of one new token a text; the shared prefix; each text's own keys."""
-    return randns(
-        (B, H, 1, 3), (H, P, 3), (H, P, 2), (B, H, S, 3), (B, H, S, 2),
-        seed=seed,
-    )  # fmt: skip
+def _batch(B, H, T, P, S, *, seed, d_k=3, d_v=2):
+    """q of T new tokens a text; the shared prefix; each text's own keys."""
+    prefix = (H, P, d_k), (H, P, d_v)
+    own = (B, H, S, d_k), (B, H, S, d_v)
+    return randns((B, H, T, d_k), *prefix, *own, seed=seed)
 
 
 @task(
     against="each text alone, its keys in one row",
     gradients=True,
+    rules=(functools.partial(AtMost, 20_000),),  # of 256,000 in ten copies
     cases={
-        "two texts, one head": _batch(2, 1, 3, 2, seed=40),
-        "three texts, two heads": _batch(3, 2, 4, 2, seed=50),
-        "a long prefix, one own key": watched(*_batch(10, 2, 200, 1, seed=60)),
+        "two texts, one head": _batch(2, 1, 1, 3, 2, seed=40),
+        "three texts, two heads": _batch(3, 2, 1, 4, 2, seed=50),
+        "three tokens after two": _batch(2, 2, 3, 4, 5, seed=55),
+        "a long prefix, one own key": _batch(
+            10, 2, 1, 100, 1, seed=60, d_k=128, d_v=128
+        ),
     },
 )
 def with_prefix(q, prefix_k, prefix_v, k, v):
-    """the context (B, H, 1, d_v) of one new token in each of B texts, over a
-    prefix that all share, (H, P, d), and keys of its own, (B, H, S, d)"""
-    given = q, prefix_k, prefix_v, k, v
-    q, prefix_k, prefix_v, k, v = (x.as_subclass(torch.Tensor) for x in given)
+    """the context (B, H, T, d_v) of the last T tokens of each of B texts,
+    over a prefix that all share, (H, P, d), and keys of its own, (B, H, S, d),
+    these behind a causal mask"""
+    T, P, S = q.shape[-2], prefix_k.shape[-2], k.shape[-2]
+    seen = torch.cat([torch.ones(T, P).bool(), _allowed(T, S, True)], -1)
     rows = []
     for b in range(len(q)):
         keys = torch.cat([prefix_k, k[b]], -2)
         values = torch.cat([prefix_v, v[b]], -2)
-        rows.append(F.scaled_dot_product_attention(q[b], keys, values))
+        rows.append(
+            F.scaled_dot_product_attention(q[b], keys, values, attn_mask=seen)
+        )
     return torch.stack(rows)
 
 
-def part_of(q, k, v):
-    scores = q @ k.mT / math.sqrt(q.shape[-1])
-    exp = scores.exp()  # the scores of the cases are small
-    return exp.sum(-1, keepdim=True), exp @ v
+def totals_and_contexts(q, prefix_k, prefix_v, k, v, causal=True):
+    """Totals and contexts of prefix and own keys; no copy of the prefix. The
+    scores of the cases are small."""
+    exp = torch.einsum("bhtd,hpd->bhtp", q, prefix_k / math.sqrt(q.shape[-1]))
+    exp, own = exp.exp(), scores_of(q, k, causal).exp()
+    context = torch.einsum("bhtp,hpe->bhte", exp, prefix_v)
+    totals = (x.sum(-1, keepdim=True) for x in (exp, own))
+    return *totals, context, own @ v
 
 
 @with_prefix.mistake()
@@ -514,7 +526,7 @@ def averages_prefix_and_own(q, prefix_k, prefix_v, k, v):
     cause: Two finished contexts are averaged evenly.
     fix: Merge totals and contexts first, divide once.
     hint: How many keys has the prefix, and how many has the text?"""
-    (t, c), (u, d) = part_of(q, prefix_k, prefix_v), part_of(q, k, v)
+    t, u, c, d = totals_and_contexts(q, prefix_k, prefix_v, k, v)
     return (c / t + d / u) / 2
 
 
@@ -526,11 +538,10 @@ def counts_the_prefix_once_for_all(q, prefix_k, prefix_v, k, v):
     from (B, H) to (H, B), which moves no number.
     fix: Transpose B and H before the rows are joined, and after they are cut.
     hint: Does a reshape from (B, H, …) to (H, B, …) move a number?"""
-    B, H, _, d = q.shape
-    t, c = part_of(q.reshape(H, B, d), prefix_k, prefix_v)
-    t, c = t.reshape(B, H, 1, 1), c.reshape(B, H, 1, -1)
-    u, d = part_of(q, k, v)
-    return (c + d) / (t + u)
+    rows = q.reshape(1, q.shape[1], -1, q.shape[-1])
+    t, _, c, _ = totals_and_contexts(rows, prefix_k, prefix_v, rows, rows)
+    _, u, _, d = totals_and_contexts(q, prefix_k, prefix_v, k, v)
+    return (c.reshape(d.shape) + d) / (t.reshape(u.shape) + u)
 
 
 @with_prefix.mistake()
@@ -539,8 +550,20 @@ def divides_by_the_own_total(q, prefix_k, prefix_v, k, v):
     cause: The contexts are added, and divided by one of the totals.
     fix: The totals add up as the contexts do.
     hint: Over which keys does your total run?"""
-    (_, c), (u, d) = part_of(q, prefix_k, prefix_v), part_of(q, k, v)
+    _, u, c, d = totals_and_contexts(q, prefix_k, prefix_v, k, v)
     return (c + d) / u
+
+
+def _reads_what_comes_later(*given):
+    t, u, c, d = totals_and_contexts(*given, causal=False)
+    return (c + d) / (t + u)
+
+
+with_prefix.slip(
+    "a new token reads the new tokens behind it",
+    "May the first of three new tokens read the second?",
+    _reads_what_comes_later,
+)
 
 
 _LONG = watched(randn(40, 3, seed=82), randn(300, 3, seed=83))

@@ -403,7 +403,9 @@ def _decoupled(H, T, S, d_k, d_r, d_c, d_v, seed):
         "one head, two keys": _decoupled(1, 1, 2, 2, 2, 2, 2, 71),
         "two heads, all widths different": _decoupled(2, 1, 4, 3, 2, 5, 4, 81),
         "as wide as the rotated part": _decoupled(2, 2, 3, 4, 4, 4, 4, 91),
-        "many keys, too many to make": _decoupled(8, 1, 400, 8, 2, 3, 8, 101),
+        "many keys, too many to make": _decoupled(
+            2, 1, 400, 64, 2, 3, 64, 101
+        ),
     },
 )
 def decoupled_step(q, turned, kept, w_key, w_value):
