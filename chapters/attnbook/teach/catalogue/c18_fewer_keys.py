@@ -177,7 +177,7 @@ def rolling_step(q, k, v, keys, values, n_seen):
     return torch.stack(context), torch.stack(keys), torch.stack(values)
 
 
-def _stored(keys, new, n_seen):
+def stored_after(keys, new, n_seen):
     w, keys = len(keys), keys.clone()
     last = torch.arange(n_seen, n_seen + len(new))[-w:]
     keys[last % w] = new[-w:]
@@ -218,7 +218,11 @@ def reads_the_ring_in_its_order(q, k, v, keys, values, n_seen):
     k_all = torch.cat([keys[: len(old)], k])
     v_all = torch.cat([values[: len(old)], v])
     out = scaled_dot_product_attention(q, k_all, v_all, mask=mask)
-    return out.context, _stored(keys, k, n_seen), _stored(values, v, n_seen)
+    return (
+        out.context,
+        stored_after(keys, k, n_seen),
+        stored_after(values, v, n_seen),
+    )
 
 
 def _layers(n_tokens, *sizes):
@@ -249,7 +253,7 @@ def kept_bytes(n_tokens, *, n_layers, every, window, n_kv_heads, d_k, size):
     return found
 
 
-def _counted(tokens, n_kv_heads, d_k, size):
+def bytes_of(tokens, n_kv_heads, d_k, size):
     return 2 * tokens * n_kv_heads * d_k * size
 
 
@@ -262,7 +266,7 @@ def takes_the_bytes_of_one_token(
     tokens. In a layer with a window old tokens go as new ones come.
     fix: At most `window` tokens in such a layer.
     hint: How much does a layer with a window keep of a very long text?"""
-    return _counted(n_layers * n_tokens, n_kv_heads, d_k, size)
+    return bytes_of(n_layers * n_tokens, n_kv_heads, d_k, size)
 
 
 @kept_bytes.mistake("alvarobartt/hf-mem #60")
@@ -274,7 +278,7 @@ def leaves_out_the_windowed_layers(
     cause: The layers with a window are taken to keep nothing.
     fix: They keep the last `window` tokens.
     hint: What does a layer keep that reads the last tokens only?"""
-    return _counted(n_layers // every * n_tokens, n_kv_heads, d_k, size)
+    return bytes_of(n_layers // every * n_tokens, n_kv_heads, d_k, size)
 
 
 @kept_bytes.mistake()
@@ -287,7 +291,7 @@ def fills_the_windows_at_once(
     hint: Your number for a text of one token: what is in it?"""
     whole = n_layers // every
     tokens = whole * n_tokens + (n_layers - whole) * window
-    return _counted(tokens, n_kv_heads, d_k, size)
+    return bytes_of(tokens, n_kv_heads, d_k, size)
 
 
 @kept_bytes.mistake()
@@ -299,13 +303,13 @@ def puts_a_window_in_every_layer(
     fix: Count the layers that read everything by themselves.
     hint: Which layers still grow when the text is longer than the window?"""
     tokens = n_layers * min(n_tokens, window)
-    return _counted(tokens, n_kv_heads, d_k, size)
+    return bytes_of(tokens, n_kv_heads, d_k, size)
 
 
 kept_bytes.slip(
     "a layer too many reads everything",
     "Of three layers, with every fourth whole: is there a whole one?",
-    lambda n_tokens, *, n_layers, every, window, **sizes: _counted(
+    lambda n_tokens, *, n_layers, every, window, **sizes: bytes_of(
         sum(
             n_tokens if layer % every == 0 else min(n_tokens, window)
             for layer in range(n_layers)
@@ -428,7 +432,7 @@ def decoupled_step(q, turned, kept, w_key, w_value):
     return torch.stack(found)
 
 
-def _by_parts(q, turned, c, r, w_key, w_value, width):
+def by_parts(q, turned, c, r, w_key, w_value, width):
     scores = (q @ w_key.mT @ c.T + turned @ r.T) / math.sqrt(width)
     return scores.softmax(-1) @ c @ w_value
 
@@ -460,7 +464,7 @@ def scales_by_the_usual_width(q, turned, kept, w_key, w_value):
     hint: How wide is a key, with both of its parts?"""
     d_c = w_key.shape[1]
     c, r = kept[:, :d_c], kept[:, d_c:]
-    return _by_parts(q, turned, c, r, w_key, w_value, q.shape[-1])
+    return by_parts(q, turned, c, r, w_key, w_value, q.shape[-1])
 
 
 @decoupled_step.mistake()
@@ -472,7 +476,7 @@ def takes_the_front_for_the_rotated_part(q, turned, kept, w_key, w_value):
     d_r = turned.shape[-1]
     c, r = kept[:, d_r:], kept[:, :d_r]
     width = q.shape[-1] + d_r
-    return _by_parts(q, turned, c, r, w_key, w_value, width)
+    return by_parts(q, turned, c, r, w_key, w_value, width)
 
 
 def _scaled_by(*, of_kept=False, apart=False):
