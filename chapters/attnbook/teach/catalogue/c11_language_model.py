@@ -407,7 +407,7 @@ _ROWS = [*zip(_TOKENS.split(1), _TARGETS.split(1))]
     cases=lambda: {
         "two of three targets": (_bigram(4, 1), _ROWS[:2], 2, 1.0),
         "of three and of one": (_bigram(4, 2), _ROWS[1:], 2, 1.0),
-        "two steps of three": (_bigram(4, 3), _ROWS + _ROWS[::-1], 3, 0.5),
+        "two steps of three": (_bigram(4, 3), _ROWS + _ROWS[:1] * 3, 3, 0.5),
     },
 )
 def accumulate(model, batches, n, rate):

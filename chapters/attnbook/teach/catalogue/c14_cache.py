@@ -286,6 +286,7 @@ _SEVEN = (7_241_732_096, 32, 32, 8, 128, 8192)
     against="a sum over layers",
     cases={
         "a tiny model, filled": _fit(1040, 100, 1, 2, 1, 4, 5, size=4),
+        "a byte less": _fit(1039, 100, 1, 2, 1, 4, 5, size=4),
         "GPT-2 small": _fit(16 * 10**9, 124_439_808, 12, 12, 12, 64, 1024),
         "seven billion, shared heads, 80 GB": _fit(80 * 10**9, *_SEVEN),
         "too small for one": _fit(155 * 10**8, *_SEVEN),
