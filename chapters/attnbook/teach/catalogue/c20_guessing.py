@@ -69,8 +69,25 @@ def takes_the_refused_one_out_alone(p, q):
     return rest / rest.sum() if rest.sum() > 0 else p
 
 
-def law_of(verify, p, q):
-    """What `verify` returns on each way, with its probability."""
+def left_of(p, q):
+    above = (p - q).clamp(min=0)
+    return above / above.sum() if above.sum() > 0 else p
+
+
+def keeps(pick, share):
+    return pick(torch.stack([1 - share, share]))
+
+
+def judge(p, q, guesses, pick):
+    for n, guess in enumerate(guesses):
+        share = (p[n, guess] / q[n, guess]).clamp(max=1)
+        if not keeps(pick, share):
+            return [*guesses[:n], pick(left_of(p[n], q[n]))]
+    return [*guesses, pick(p[len(guesses)])]
+
+
+def law_of(p, *, drawn_from, judged_by, verify=judge):
+    """What a call gives on each way, with its probability."""
     ways, law = [[]], {}
     while ways:
         way, chances = ways.pop(), []
@@ -85,8 +102,9 @@ def law_of(verify, p, q):
             chances.append(shares[way[len(chances)]].item())
             return way[len(chances) - 1]
 
-        guesses = [pick(each) for each in q]
-        written = tuple(verify(p[: len(q) + 1], q, guesses, pick))
+        guesses = [pick(each) for each in drawn_from]
+        rows = p[: len(guesses) + 1]
+        written = tuple(verify(rows, judged_by, guesses, pick))
         total = 1.0
         for chance in chances:
             total *= chance
@@ -132,15 +150,6 @@ def law_of_a_call(p, q):
     return law
 
 
-def left_of(p, q):
-    above = (p - q).clamp(min=0)
-    return above / above.sum() if above.sum() > 0 else p
-
-
-def keeps(pick, share):
-    return pick(torch.stack([1 - share, share]))
-
-
 @law_of_a_call.mistake("lablup/mlxcel #902")
 def keeps_the_likeliest_alone(p, q):
     """The temperature seems to do little: with guesses the text is nearly the
@@ -155,7 +164,7 @@ def keeps_the_likeliest_alone(p, q):
                 return [*guesses[:n], pick(p[n])]
         return [*guesses, pick(p[len(guesses)])]
 
-    return law_of(verify, p, q)
+    return law_of(p, drawn_from=q, judged_by=q, verify=verify)
 
 
 @law_of_a_call.mistake("deepseek-ai/DeepSpec #31, z-lab/dflash #74")
@@ -167,38 +176,22 @@ def tells_another_draft_than_it_drew_from(p, q):
     fix: Hand the very probabilities to the judge that the guess was drawn
     from."""
     told = (2 * q.log()).softmax(-1)
-
-    def verify(p, q, guesses, pick):
-        for n, guess in enumerate(guesses):
-            share = (p[n, guess] / told[n, guess]).clamp(max=1)
-            if not keeps(pick, share):
-                return [*guesses[:n], pick(left_of(p[n], told[n]))]
-        return [*guesses, pick(p[len(guesses)])]
-
-    return law_of(verify, p, q)
+    return law_of(p, drawn_from=q, judged_by=told)
 
 
 @law_of_a_call.mistake(
     "jaymody/speculative-sampling #3, apple/ml-recurrent-drafter #6"
 )
 def guesses_the_likeliest_and_tells_the_softmax(p, q):
-    """Greedy with guesses is not greedy without them; at other temperatures
-    the draft's favourite comes too often.
+    """The draft's favourite comes too often. Where the model's greedy choice
+    is judged by its softmax too, the text is not the greedy one.
     cause: The guess is the draft's likeliest token, or the best of a beam
     search, and is judged as if it had been drawn from q.
     fix: Draw the guess from q, or tell the q that it really comes from: 1 at
     one token."""
     best = q.argmax(-1)
     sure = torch.zeros_like(q).scatter(-1, best[:, None], 1.0)
-
-    def verify(p, _, guesses, pick):
-        for n, guess in enumerate(guesses):
-            share = (p[n, guess] / q[n, guess]).clamp(max=1)
-            if not keeps(pick, share):
-                return [*guesses[:n], pick(left_of(p[n], q[n]))]
-        return [*guesses, pick(p[len(guesses)])]
-
-    return law_of(verify, p, sure)
+    return law_of(p, drawn_from=sure, judged_by=q)
 
 
 @law_of_a_call.mistake()
@@ -216,7 +209,7 @@ def forgets_the_free_token(p, q):
                 return [*guesses[:n], pick(left_of(p[n], q[n]))]
         return list(guesses) or [pick(p[0])]
 
-    return law_of(verify, p, q)
+    return law_of(p, drawn_from=q, judged_by=q, verify=verify)
 
 
 @law_of_a_call.mistake()
@@ -235,7 +228,7 @@ def goes_on_behind_a_refusal(p, q):
             )
         return [*kept, pick(p[len(guesses)])]
 
-    return law_of(verify, p, q)
+    return law_of(p, drawn_from=q, judged_by=q, verify=verify)
 
 
 @task(
