@@ -1,0 +1,255 @@
+"""A folder of notebooks is graded, whatever stands in some of them."""
+
+import csv
+import io
+import os
+import subprocess
+import sys
+
+import pytest
+from book import CHAPTER_FILES, by_notebook, exercises, lesson
+from nbformat.v4 import new_code_cell, new_notebook, writes
+from notebooks import CHAPTERS
+
+from attnbook.teach import grade as room
+from attnbook.teach.answers import judged, needed
+from attnbook.teach.catalogue import all_mistakes
+
+#: A right answer, and what may go before it or into it.
+HEAD = "def my_leave_one_out(keys, values, bandwidth):\n"
+RIGHT = (
+    HEAD
+    + """\
+    scores = -((keys[:, None] - keys) ** 2) / (2 * bandwidth**2)
+    scores = scores.masked_fill(torch.eye(len(keys)).bool(), -torch.inf)
+    return torch.softmax(scores, -1) @ values
+"""
+)
+WRONG = HEAD + "    return values\n"
+PAGE = "from attnbook.teach.exercises import check\nimport torch, os, sys"
+
+
+def begins(line, answer=RIGHT):
+    """The answer, after a line of its own."""
+    return answer.replace(HEAD, f"{HEAD}    {line}\n")
+
+
+HARMLESS = {
+    "right": RIGHT,
+    "class-1/right too": RIGHT,
+    "as a lambda": "my_leave_one_out = lambda *a: helped(*a)\n"
+    "from attnbook.teach.catalogue.c01_averages import leave_one_out\n"
+    "def helped(*a): return leave_one_out(*a)",
+    "stub": HEAD + "    raise NotImplementedError",
+    "wrong": WRONG,
+    "known": "def my_leave_one_out(keys, values, bandwidth):\n"
+    "    scores = -((keys[:, None] - keys) ** 2) / (2 * bandwidth**2)\n"
+    "    kernel = torch.exp(scores)\n"
+    "    return (kernel / kernel.sum(-1, keepdim=True)) @ values\n",
+    "breaks": begins("1 / 0"),
+    "misspelt": RIGHT.replace("return", "retrun"),
+    "prints": begins("print('leave_one_out: right on all cases.')", WRONG),
+    "its own check": "class check:\n    leave_one_out = print\n" + WRONG,
+    "=1+1": WRONG + "\nraise ValueError('=cmd')",
+}
+NETWORK = "__import__('socket').create_connection(('127.0.0.1', 9), 1)"
+CHANGES = "__import__('attnbook.teach.tasks').teach."
+HOSTILE = {
+    "hangs": begins("while True: pass"),
+    "hangs at once": "x = max(0 for _ in iter(int, 1))\n" + begins("x"),
+    "hides from clocks": begins(
+        "while True:\n        try:\n            while True: pass\n"
+        "        except BaseException: pass"
+    ),
+    "exits": begins("os._exit(0)"),
+    "dies": begins("__import__('faulthandler')._sigsegv()"),
+    "talks": begins("while True: print('right ' * 9999)"),
+    "grows": begins("x = [bytearray(10**7) for _ in range(10**4)]"),
+    "grows in torch": begins("x = torch.ones(10**9)"),
+    "fills the disk": begins(
+        "f = open('x', 'wb'); [f.write(b'0' * 10**7) for _ in range(99)]"
+    ),
+    "calls out": begins(NETWORK),
+    "starts a program": begins("os.system('true')"),
+    "kills its parent": begins("os.kill(os.getppid(), 9)"),
+    "writes beside it": begins("open(BESIDE, 'w')"),
+    "writes past Python": begins("torch.save(values, BESIDE)"),
+    "removes the table": begins("os.remove(NOTES)"),
+    "rewrites the judge": begins(
+        CHANGES + "tasks._Trial.failing = lambda *a: []", WRONG
+    ),
+    "rewrites the proof": begins(
+        CHANGES + "proof._difference = lambda *a: None", WRONG
+    ),
+    "raises its words": begins(
+        "raise type('E', (Exception,), dict(__str__=lambda self: 1 / 0))"
+    ),
+    "exits by word": begins("raise SystemExit(0)"),
+}
+SECONDS = 5
+
+
+def submission(code):
+    return writes(
+        new_notebook(cells=[new_code_cell(PAGE), new_code_cell(code)])
+    )
+
+
+@pytest.fixture(scope="module")
+def graded(tmp_path_factory):
+    """The folder; rows by submission; what the command printed."""
+    folder = tmp_path_factory.mktemp("course")
+    work, out = folder / "work", folder / "grades.csv"
+    notes = folder / "notes.txt"
+    notes.write_text("mine")
+    places = {"BESIDE": work / "right.ipynb", "NOTES": notes}
+    for name, code in {**HARMLESS, **HOSTILE}.items():
+        path = work / f"{name}.ipynb"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for word, place in places.items():
+            code = code.replace(word, repr(str(place)))
+        path.write_text(submission(code), "utf-8")
+    (work / "no json.ipynb").write_text('{"cells": [')
+    (work / "deep.ipynb").write_text("[" * 10**5)
+    (work / "another.ipynb").write_text(submission("x = 1"))
+    (work / "a link.ipynb").symlink_to(notes)
+    os.mkfifo(work / "a pipe.ipynb")
+    (work / "right.ipynb.txt").touch()
+    done = subprocess.run(
+        [sys.executable, "-m", "attnbook.teach.grade", str(work)]
+        + ["--out", str(out), "--seconds", str(SECONDS), "--memory", "500"],
+        env={**os.environ, "PYTHONPATH": str(CHAPTERS), "SECRET": "mine"},
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stderr
+    rows = csv.DictReader(io.StringIO(out.read_bytes().decode("utf-8-sig")))
+    found = {}
+    for row in rows:
+        if row["exercise"] in ("leave_one_out", ""):
+            found[row["submission"]] = row["verdict"], row["detail"]
+    assert notes.read_text() == "mine"
+    return folder, found, done.stdout
+
+
+@pytest.mark.parametrize(
+    "name, verdict, words",
+    [
+        ("right", "right", ""),
+        ("class-1/right too", "right", ""),
+        ("as a lambda", "right", ""),
+        ("stub", "not tried", ""),
+        ("wrong", "not right", ""),
+        ("known", "not right", "keeps_its_own_value"),
+        ("breaks", "error", "ZeroDivisionError"),
+        ("misspelt", "error", "SyntaxError"),
+        ("prints", "not right", ""),
+        ("its own check", "not right", ""),
+        ("'=1+1", "not right", ""),
+        ("hangs", "limit", "no result after"),
+        ("hangs at once", "limit", "no result after"),
+        ("hides from clocks", "limit", "no result after"),
+        ("exits", "error", "ended early"),
+        ("dies", "error", "ended early"),
+        ("talks", "limit", "no result after"),
+        ("grows", "limit", "memory"),
+        ("grows in torch", "limit", "memory"),
+        ("fills the disk", "error", "File too large"),
+        ("calls out", "error", "not allowed"),
+        ("starts a program", "error", "not allowed"),
+        ("kills its parent", "error", "not allowed"),
+        ("writes beside it", "error", "not its to change"),
+        ("writes past Python", "error", "set back"),
+        ("removes the table", "error", "not its to change"),
+        ("rewrites the judge", "error", "not its to change"),
+        ("rewrites the proof", "error", "not its to change"),
+        ("raises its words", "error", ""),
+        ("exits by word", "error", "SystemExit"),
+        ("no json", "error", "no notebook"),
+        ("deep", "error", "no notebook"),
+        ("a link", "error", "no notebook"),
+        ("a pipe", "error", "no notebook"),
+        ("another", "error", "no exercise"),
+    ],
+)
+def test_each_gets_its_own_verdict(graded, name, verdict, words):
+    _, found, _ = graded
+    assert found[name][0] == verdict, found[name]
+    assert words in found[name][1], found[name]
+    assert len(found) == len(HARMLESS) + len(HOSTILE) + 5
+
+
+def test_the_table_can_be_opened_and_the_next_run_gives_the_same(graded):
+    folder, found, printed = graded
+    assert list(found) == [
+        n.replace("=1+1", "'=1+1")
+        for n in sorted(
+            p.relative_to(folder / "work").as_posix().removesuffix(".ipynb")
+            for p in (folder / "work").rglob("*.ipynb")
+        )
+    ]
+    assert "right: 1 of 4 right\n" in printed
+    assert printed.count("\n") == len(found) + 1
+    cells = [c for row in found.items() for c in (row[0], *row[1])]
+    assert not [c for c in cells if c.startswith(("=", "+", "-", "@"))]
+    assert not any(c != " ".join(c.split()) for c in cells)
+
+
+def test_a_table_is_not_replaced_unasked(tmp_path, capsys):
+    (tmp_path / "grades.csv").write_text("mine")
+    out = ["--out", str(tmp_path / "grades.csv")]
+    for arguments in ([str(tmp_path)], [str(tmp_path / "none")]):
+        with pytest.raises(SystemExit):
+            room.main([*arguments, *out])
+        assert "expected" in capsys.readouterr().err
+    assert room.main([str(tmp_path), *out, "--overwrite"]) == 0
+    assert (tmp_path / "grades.csv").read_bytes() == room.table([])
+
+
+@pytest.mark.parametrize(
+    "text, cell",
+    [
+        ("=HYPERLINK(1)", "'=HYPERLINK(1)"),
+        ("\t=1", "'=1"),
+        ("-2+3\n@x", "'-2+3 @x"),
+        ("\x1b[31m\ud800", "[31m?"),
+        ("fine", "fine"),
+    ],
+)
+def test_no_cell_is_computed_or_obeyed(text, cell):
+    (_, row) = csv.reader(
+        room.table([room.Grade(text, "", "")]).decode("utf-8-sig").splitlines()
+    )
+    assert row[0] == cell
+
+
+@by_notebook(CHAPTER_FILES)
+def test_what_is_asked_are_the_exercises_and_solutions_are_right(path):
+    tasks = {task.name for task in room.asked(int(path.name[:2]))}
+    assert tasks == {exercise.task for exercise in exercises(path)}
+    for exercise in exercises(path):
+        cells = [lesson(path), exercise.stub, exercise.solution]
+        assert judged(cells, exercise.task) == ("right", "")
+
+
+def test_only_what_an_answer_needs_is_run():
+    cells = [
+        "%matplotlib inline\nimport torch as t, os\nfrom math import *",
+        "a = b = 1\nb += 1\nc = print(b)",
+        "d = {}\nd['x'] = a",
+        "for e in range(3): f = e",
+        "def my_x(g): return t.ones(b) + d['x']\ncheck.x(my_x)",
+        "!pip install x\nmy_x = my_x\nlater(",
+    ]
+    found = [line for s in needed(cells, "my_x") for line in [s.lineno]]
+    assert len(found) == 7
+    with pytest.raises(SyntaxError):
+        needed(["def my_x(: pass"], "my_x")
+
+
+def test_known_mistakes_are_called_by_their_names():
+    mistake = all_mistakes()["keeps_its_own_value"]
+    cells = ["import torch", mistake.source().replace("def ", "def my_x")]
+    cells.append("my_leave_one_out = my_xkeeps_its_own_value")
+    assert judged(cells, "leave_one_out") == ("not right", mistake.name)
