@@ -5,7 +5,7 @@ usage: python tools/measures.py [--write] [CHAPTER ...]     e.g. 04
 A reader takes a minute for 200 words and one for 12 visible lines of code. A
 heading that begins with "Side road" begins a part that is folded on the page;
 the rest, but for the exercises, is the core. With --write the minutes are
-written where the chapter says them.
+written where the chapter says them, and into the course for teachers.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from nbformat import NotebookNode
-from notebooks import notebooks, read, write
+from notebooks import CHAPTERS, notebooks, read, write, write_text
 
 WORDS, LINES = 200, 12  # a minute
 FOLDED = {"setup", "hide-input", "hide-cell", "badges", "solution"}
 HEADING = re.compile(r"(?m)^(#+) (.+)$")
-EXERCISE = re.compile(r"Exercise .+ (\d+) minutes\)$")
+EXERCISE = re.compile(r"Exercise (\d+\.\d+): .+ (\d+) minutes\)$")
+#: A week of the course: its chapters, minutes, exercises, their minutes.
+WEEK = re.compile(r"(?m)^(\| \d+ \| (\[.+?) )\| \d+ \| \d+ (\| ([\d., ]+)) .*")
+TEACHERS = CHAPTERS / "teachers.md"
 TIME = re.compile(
     r"\*\*Time:\*\* (\d+) minutes, side roads (\d+) more, exercises (\d+)\."
 )
@@ -50,17 +53,22 @@ class Measures:
         lines: of code that a reader sees.
         lesson: those of them that no exercise has.
         checks: those of the lesson that check.
+        each: the minutes of each exercise, by its number.
     """
 
     parts: list[Part] = field(default_factory=list)
     lines: int = 0
     lesson: int = 0
     checks: int = 0
-    exercises: int = 0
+    each: dict[str, int] = field(default_factory=dict)
 
     @property
     def core(self) -> int:
         return sum(p.minutes for p in self.parts if p.kind == "core")
+
+    @property
+    def exercises(self) -> int:
+        return sum(self.each.values())
 
     @property
     def side_roads(self) -> int:
@@ -106,7 +114,7 @@ def measure(notebook: NotebookNode) -> Measures:
                     if part is not core:
                         found.parts.append(part)
                 if minutes := EXERCISE.search(title):
-                    found.exercises += int(minutes[1])
+                    found.each[minutes[1]] = int(minutes[2])
             part.words += words(text)
     return found
 
@@ -158,6 +166,27 @@ def stamped(notebook: NotebookNode) -> NotebookNode:
     return notebook
 
 
+def course(text: str) -> str:
+    """The page for teachers, with the minutes that its weeks take.
+
+    Raises:
+        LookupError: a week has an exercise that its chapters have not.
+    """
+
+    def week(m: re.Match) -> str:
+        numbers = re.findall(r"\((\d\d)_", m[2])
+        found = [measure(read(path)) for path in chapters(numbers)]
+        core, roads = (
+            sum(getattr(f, kind) for f in found)
+            for kind in ("core", "side_roads")
+        )
+        each = {name: n for f in found for name, n in f.each.items()}
+        takes = sum(each[name] for name in m[4].replace(" ", "").split(","))
+        return f"{m[1]}| {core} | {roads} {m[3]} | {takes} |"
+
+    return WEEK.sub(week, text)
+
+
 def minutes(n: int) -> str:
     return f"{n} minute{'s' * (n != 1)}"
 
@@ -177,6 +206,8 @@ def main(arguments: list[str]) -> int:
         print(f"{path.name[:2]}: {measure(notebook)}")
         if writing:
             write(path, stamped(notebook))
+    if writing:
+        write_text(TEACHERS, course(TEACHERS.read_text("utf-8")))
     return 0
 
 
