@@ -15,7 +15,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-BIN = Path(".venv", "bin")
 OLDEST = (3, 11)
 
 #: pip's settings, and uv's options for them; each may hold several values.
@@ -71,9 +70,20 @@ def for_uv(pip: dict[str, str]) -> tuple[list[str], dict[str, str]]:
     return options, variables
 
 
-def run(*command: str | Path, **variables: str) -> bool:
+def program(name: str, system: str = os.name) -> Path:
+    """Where the environment has a program.
+
+    >>> program("python", "nt").parts, program("uv", "posix").parts
+    (('.venv', 'Scripts', 'python.exe'), ('.venv', 'bin', 'uv'))
+    """
+    if system == "nt":
+        return Path(".venv", "Scripts", f"{name}.exe")
+    return Path(".venv", "bin", name)
+
+
+def run(*command: str, **variables: str) -> bool:
     """Run a command of the environment; whether it succeeded."""
-    command = (BIN / command[0], *command[1:])
+    command = (program(command[0]), *command[1:])
     environment = {**os.environ, **variables}
     return subprocess.run(command, env=environment).returncode == 0
 
@@ -82,7 +92,7 @@ def has(*command: str) -> bool:
     """Whether the environment has a command that works."""
     try:
         done = subprocess.run(
-            (BIN / command[0], *command[1:]), capture_output=True
+            (program(command[0]), *command[1:]), capture_output=True
         )
     except OSError:
         return False
@@ -106,13 +116,13 @@ def main(arguments: list[str]) -> int:
     what = [f"-r{Path('requirements.txt')}", *(f"-c{c}" for c in arguments)]
     quietly = ["install", "--quiet", "--disable-pip-version-check"]
     listed = subprocess.run(
-        [BIN / pip[0], *pip[1:], "config", "list"],
+        [program(pip[0]), *pip[1:], "config", "list"],
         capture_output=True,
         text=True,
     ).stdout
     if has("uv", "--version") or run(*pip, *quietly, "uv", *what[1:]):
         options, variables = for_uv(settings(listed))
-        python = ["--python", BIN / "python", "--quiet"]
+        python = ["--python", program("python"), "--quiet"]
         if run("uv", "pip", "install", *python, *what, *options, **variables):
             return 0
         print("uv could not install all; pip tries", file=sys.stderr)

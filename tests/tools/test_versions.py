@@ -130,6 +130,16 @@ def test_uv_installs_and_else_pip(calls, broken, way):
     assert ("--find-links /wheels" in made[-1]) == ("uv pip" in made[-1])
 
 
+def test_on_windows_the_environment_is_elsewhere(calls, monkeypatch):
+    program = install.program
+    monkeypatch.setattr(install, "program", lambda name: program(name, "nt"))
+    assert install.main(["constraints.txt"]) == 0
+    scripts = str(program("", "nt").parent)
+    made = [c for c in calls[0] if "-m venv" not in c]
+    assert made and all(c.startswith(scripts) for c in made)
+    assert f"--python {program('python', 'nt')} " in made[-1]
+
+
 def test_what_cannot_be_installed_fails(calls, monkeypatch):
     calls[1].add("install")
     assert install.main([]) == 1

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
+
+fcntl: ModuleType | None
+try:
+    import fcntl
+except ImportError:  # on Windows
+    fcntl = None
 
 
 def check_place(path: Path, text: Path | None, *, replace: bool) -> None:
@@ -35,15 +41,24 @@ def reserved(path: Path) -> Iterator[None]:
     """Keep other runs from a file until the end, however it comes.
 
     The lock on a file beside it is the system's, which takes it from a
-    process that is killed.
+    process that is killed. Windows has no such lock, but takes away the file.
 
     Raises:
         BlockingIOError: another run writes there.
         OSError: nothing can be written there.
     """
     beside = path.with_name(f".{path.name}.lock")
+    taken = BlockingIOError(
+        f"another run writes {path}; expected a file for each run; "
+        f"got the lock {beside.name}"
+    )
+    alone = os.O_EXCL | getattr(os, "O_TEMPORARY", 0)
+    if fcntl:
+        alone = os.O_NOFOLLOW
     try:
-        handle = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        handle = os.open(beside, os.O_RDWR | os.O_CREAT | alone, 0o644)
+    except FileExistsError:
+        raise taken from None
     except OSError as error:
         raise OSError(
             f"{path} cannot be written; expected leave to write in its "
@@ -51,15 +66,14 @@ def reserved(path: Path) -> Iterator[None]:
         ) from None
     with os.fdopen(handle):
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not os.path.samestat(os.fstat(handle), os.stat(beside)):
-                raise BlockingIOError  # its owner took it away meanwhile
+            if fcntl:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if not os.path.samestat(os.fstat(handle), os.stat(beside)):
+                    raise BlockingIOError  # its owner took it away meanwhile
         except (BlockingIOError, FileNotFoundError):
-            raise BlockingIOError(
-                f"another run writes {path}; expected a file for each run; "
-                f"got the lock {beside.name}"
-            ) from None
+            raise taken from None
         try:
             yield
         finally:
-            os.unlink(beside)  # while it is still ours
+            if fcntl:
+                os.unlink(beside)  # while it is still ours

@@ -15,6 +15,7 @@ import torch.distributed as dist
 from attnbook.gpt import GPTConfig
 from attnbook.pretrained import load_model
 from attnbook.run import command as program
+from attnbook.run import places
 from attnbook.run.places import reserved
 from attnbook.training import Recipe
 
@@ -228,3 +229,17 @@ def test_the_checkpoint_is_there_before_the_report(here, monkeypatch):
     monkeypatch.setattr(program.tqdm, "write", broken)
     assert command("text.txt") == 2
     load_model("model.checkpoint.safetensors")
+
+
+def test_a_file_is_one_runs_alone_where_there_is_no_flock(here, monkeypatch):
+    """As on Windows, which takes the file away when its process ends."""
+    monkeypatch.setattr(places, "fcntl", None)
+    path, lock = here / "a", here / ".a.lock"
+    with reserved(path):
+        assert lock.exists()
+        with pytest.raises(BlockingIOError, match="another run"):
+            with reserved(path):
+                pass
+    lock.unlink()
+    with reserved(path):
+        pass
