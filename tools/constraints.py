@@ -1,5 +1,5 @@
 """Write constraints.txt and uv.lock: the versions that are installed and
-work together.
+work together; and .ci/uv.txt, by which a workflow gets the uv of the lock.
 
 usage: .venv/bin/python tools/constraints.py     after `make test` has passed
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import distributions
 from pathlib import Path
 
@@ -55,7 +56,19 @@ def lock(pins: list[str]) -> int:
     command += ["--default-index", "https://pypi.org/simple"]
     for pin in pins:
         command += ["-P", pin]
-    return subprocess.run(command, cwd=ROOT).returncode
+    if code := subprocess.run(command, cwd=ROOT).returncode:
+        return code
+    write_text(ROOT / ".ci" / "uv.txt", uv_by_hash())
+    return 0
+
+
+def uv_by_hash() -> str:
+    """A requirement of uv in the lock's version, by the lock's hashes."""
+    packages = tomllib.loads((ROOT / "uv.lock").read_text("utf-8"))["package"]
+    (uv,) = (package for package in packages if package["name"] == "uv")
+    hashes = sorted(wheel["hash"] for wheel in uv["wheels"])
+    parts = [f"uv=={uv['version']}", *(f"--hash={h}" for h in hashes)]
+    return f"# Written by tools/constraints.py.\n{' '.join(parts)}\n"
 
 
 if __name__ == "__main__":

@@ -1,0 +1,109 @@
+"""The workflows: actions by commit, the least rights, limits of time."""
+
+import re
+
+import pytest
+import yaml
+from constraints import uv_by_hash
+from notebooks import ROOT
+
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+
+#: What these commits are, as the actions' own repositories have them tagged.
+COMMITS = {
+    "actions/checkout v6.0.2": "de0fac2e4500dabe0009e67214ff5f5447ce83dd",
+    "actions/setup-python v6.2.0": "a309ff8b426b58ec0e2a45f0f869d46889d02405",
+    "actions/upload-artifact v7.0.0": (
+        "bbbca2ddaa5d8feaa63e36b76fdaad77386f024f"
+    ),
+    "actions/upload-pages-artifact v5.0.0": (
+        "fc324d3547104276b827a68afc52ff2a11cc49c9"
+    ),
+    "actions/deploy-pages v5.0.0": "cd2ce8fcbc39b97be8ca5fce6e763baed58fa128",
+}
+RIGHTS = {
+    "deploy": {"pages": "write", "id-token": "write"},
+    "else": {"contents": "read"},
+}
+
+
+def faults(text):
+    """What a workflow has that it should not, or lacks."""
+    workflow, found = yaml.safe_load(text), []
+    for line in re.findall(r"uses: *(.*)", text):
+        named = re.fullmatch(r"([\w/-]+)@([0-9a-f]{40}) # (v[\d.]+)", line)
+        if not named or COMMITS.get(f"{named[1]} {named[3]}") != named[2]:
+            found.append(f"no commit that is known: {line}")
+    if workflow.get("permissions") != {}:
+        found.append("rights for every job")
+    for name, job in workflow["jobs"].items():
+        if job.get("permissions") != RIGHTS.get(name, RIGHTS["else"]):
+            found.append(f"{name}: other rights than it needs")
+        if not 0 < job.get("timeout-minutes", 0) <= 60:
+            found.append(f"{name}: no limit of time")
+        for step in job["steps"]:
+            kept = step.get("with", {}).get("persist-credentials", True)
+            if "/checkout@" in step.get("uses", "") and kept:
+                found.append(f"{name}: the token stays in the copy")
+        if name == "deploy" and any("run" in step for step in job["steps"]):
+            found.append("deploy: runs something beside its rights")
+    if re.search(r"pull_request_target|secrets\.", text):
+        found.append("secrets within reach")
+    return found
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda p: p.stem)
+def test_a_workflow_keeps_the_rules(path):
+    assert faults(path.read_text("utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    "old, new, words",
+    [
+        (r"@[0-9a-f]{40} # v6.0.2", "@v6", "no commit"),
+        (r"@[0-9a-f]{40} # v6.0.2", f"@{'0' * 40} # v6.0.2", "no commit"),
+        ("permissions: {}", "permissions: write-all", "every job"),
+        ("contents: read", "contents: write", "rights than it needs"),
+        ("timeout-minutes: 40", "", "no limit of time"),
+        ("persist-credentials: false", "clean: true", "token stays"),
+        ("- id: deployment", "- run: make\n      - id: a", "runs something"),
+        ("path: _build/html", "path: ${{ secrets.A }}", "secrets"),
+    ],
+)
+def test_a_fault_is_found(old, new, words):
+    text = (ROOT / ".github/workflows/pages.yml").read_text("utf-8")
+    assert any(words in f for f in faults(re.sub(old, new, text, count=1)))
+
+
+def runs(name):
+    text = (ROOT / ".github/workflows" / name).read_text("utf-8")
+    steps = [
+        step.get("run", "")
+        for job in yaml.safe_load(text)["jobs"].values()
+        for step in job["steps"]
+    ]
+    return [run for run in steps if run]
+
+
+@pytest.mark.parametrize("name", ["test.yml", "pages.yml"])
+def test_what_is_installed_is_the_locks_to_the_hash(name):
+    first, second, third = runs(name)[:3]
+    assert first == "python -m pip install --require-hashes -r .ci/uv.txt"
+    assert second == "uv sync --locked"
+    assert third == "touch .venv/installed"  # so that make adds nothing
+    assert (ROOT / ".ci" / "uv.txt").read_text("utf-8") == uv_by_hash()
+
+
+def test_every_system_runs_what_is_typed_without_make():
+    text = (ROOT / ".github/workflows/test.yml").read_text("utf-8")
+    job = yaml.safe_load(text)["jobs"]["systems"]
+    systems = {
+        s.partition("-")[0] for s in job["strategy"]["matrix"]["system"]
+    }
+    assert systems == {"ubuntu", "macos", "windows"}
+    readme = " ".join((ROOT / "README.md").read_text("utf-8").split())
+    typed = [run for run in runs("test.yml") if "python tools" in run]
+    assert len(typed) == 2
+    for run in typed:
+        words = run.removeprefix("uv run --no-sync ").split()[1:]
+        assert " ".join(["python", *words]) in readme, run
