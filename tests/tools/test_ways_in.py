@@ -1,0 +1,84 @@
+"""The ways in: a dev container, Binder, Colab, and the issue forms."""
+
+import json
+import re
+import tomllib
+
+import pytest
+import yaml
+from notebooks import ROOT
+from packaging.requirements import Requirement
+from repository import setup_source
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+NEEDED = [Requirement(r) for r in PROJECT["project"]["dependencies"]]
+BOOK = {
+    r.name: r.specifier
+    for r in map(Requirement, PROJECT["dependency-groups"]["book"])
+}
+
+
+def test_binder_has_what_the_package_needs_within_the_books_bounds():
+    text = (ROOT / ".binder" / "environment.yml").read_text("utf-8")
+    found = {
+        r.name.removesuffix("-cpu").replace("pytorch", "torch"): r.specifier
+        for r in map(Requirement, yaml.safe_load(text)["dependencies"])
+    }
+    python, kernel = found.pop("python"), found.pop("ipykernel")
+    assert set(found) == {r.name for r in NEEDED}
+    assert str(python) == PROJECT["project"]["requires-python"]
+    assert kernel == BOOK["ipykernel"]
+    for name, bounds in found.items():
+        assert bounds == BOOK.get(name, ""), name
+
+
+def test_a_dev_container_installs_by_a_command_that_there_is():
+    text = (ROOT / ".devcontainer" / "devcontainer.json").read_text("utf-8")
+    found = json.loads(text)
+    targets = re.findall(r"(?m)^([\w-]+):", (ROOT / "Makefile").read_text())
+    (target,) = re.findall(r"make (\w+)", found["postCreateCommand"])
+    assert target in targets
+    image, version = re.findall(r"(\w+):1-3\.(\d+)", found["image"])[0]
+    assert image == "python" and int(version) >= 11
+
+
+@pytest.mark.parametrize("version", ["2.5.0", "99.0.1", "99.0+cu999"])
+def test_colab_keeps_its_torch_however_new(version):
+    """The set-up cell names no version, and neither does the package."""
+    (torch,) = (r for r in NEEDED if r.name == "torch")
+    assert torch.specifier.contains(version)
+    assert not any(r.specifier for r in NEEDED)
+    cell = setup_source("https://github.com/someone/book", "v1.0.0")
+    install = re.findall(r'"git\+.*?"|pip = \[.*?\]', cell)
+    assert len(install) == 2
+    assert not re.search(r"[=<>~]=|constraint|upgrade|-U\b", str(install))
+
+
+def test_no_room_of_the_package_asks_for_a_version():
+    """So that none refuses one that is newer than ours."""
+    for path in (ROOT / "chapters" / "attnbook").rglob("*.py"):
+        text = path.read_text("utf-8")
+        assert not re.search(r"torch\.__version__|metadata\.version", text)
+
+
+FORMS = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("[!c]*.yml"))
+
+
+@pytest.mark.parametrize("path", FORMS, ids=lambda p: p.stem)
+def test_an_issue_form_has_what_its_host_asks_for(path):
+    form = yaml.safe_load(path.read_text("utf-8"))
+    assert {"name", "description", "body"} <= set(form)
+    for part in form["body"]:
+        assert part["type"] in ("input", "textarea", "checkboxes", "markdown")
+        assert part["attributes"].get("label")
+    ids = [part["id"] for part in form["body"]]
+    assert len(ids) == len(set(ids)) >= 3
+
+
+def test_the_errata_ask_for_what_the_form_asks():
+    form = (ROOT / ".github/ISSUE_TEMPLATE/error.yml").read_text("utf-8")
+    page = (ROOT / "chapters" / "errata.md").read_text("utf-8")
+    for words in ("The page says …", "The output says …"):
+        assert words in form and words in page
+    # No address: there is none while it is the placeholder.
+    assert "github.com" not in page + form
