@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+import symtable
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -75,10 +76,23 @@ def needed(cells: Sequence[str], name: str) -> list[ast.stmt]:
     while size < len(wanted):
         size = len(wanted)
         for statement, names in zip(statements, bound):
-            if names & wanted:
-                nodes = ast.walk(statement)
-                wanted |= {n.id for n in nodes if isinstance(n, ast.Name)}
+            wanted |= _used(statement) if names & wanted else set()
     return [s for s, names in zip(statements, bound) if names & wanted]
+
+
+def _used(statement: ast.stmt) -> set[str]:
+    """The names of the notebook that a statement looks up, now or later."""
+    top = symtable.symtable(ast.unparse(statement), "a cell", "exec")
+    found, tables = set(), [top]
+    while tables:
+        table = tables.pop()
+        tables += table.get_children()
+        found |= {
+            symbol.get_name()
+            for symbol in table.get_symbols()
+            if symbol.is_referenced() and (table is top or symbol.is_global())
+        }
+    return found
 
 
 def _bound(statement: ast.stmt) -> set[str]:

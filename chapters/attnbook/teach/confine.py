@@ -132,6 +132,10 @@ def _inside(
     work: Callable[..., Any],
     arguments: tuple,
 ) -> None:
+    keep = pipe.fileno()
+    if os.name == "posix":  # nothing else of those it was forked from
+        os.closerange(3, keep)
+        os.closerange(keep + 1, 4096)
     _confine(*limits)
     send = pipe.send_bytes
     send(b"ready")

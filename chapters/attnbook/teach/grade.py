@@ -46,12 +46,12 @@ class Grade(NamedTuple):
 
 
 def asked(chapter: int) -> list[Task]:
-    """The tasks of a chapter that are exercises: their mistakes have hints."""
+    """The tasks of a chapter that are exercises: they have hints to give."""
     return [
         task
         for task in all_tasks().values()
         if task.chapter == chapter
-        and any(mistake.hint for mistake in task.known.values())
+        and (task.slips or any(m.hint for m in task.known.values()))
     ]
 
 
