@@ -42,7 +42,7 @@ SAME = (
 def trained(arguments: list[str], folder: Path) -> float:
     """Run Python with these arguments to its end; its CPU seconds."""
     settings = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(CHAPTERS)}
-    with open(folder / "log.txt", "w") as log:
+    with open(folder / "log.txt", "w", encoding="utf-8") as log:
         process = subprocess.Popen(
             [sys.executable, *arguments],
             cwd=folder,
@@ -52,7 +52,7 @@ def trained(arguments: list[str], folder: Path) -> float:
         )
         _, status, usage = os.wait4(process.pid, 0)
     if status:
-        raise SystemExit((folder / "log.txt").read_text())
+        raise SystemExit((folder / "log.txt").read_text("utf-8"))
     return usage.ru_utime + usage.ru_stime
 
 
@@ -85,9 +85,9 @@ def nanogpt(source: Path, text: Path, folder: Path) -> dict:
     config = GPTConfig(**checkpoint["model_args"])
     model = GPT(config).eval()
     model.load_state_dict(checkpoint["model"])
-    characters = sorted(set(text.read_text()))
+    characters = sorted(set(text.read_text("utf-8")))
     number = {c: n for n, c in enumerate(characters)}
-    numbers = torch.tensor([number[c] for c in text.read_text()])
+    numbers = torch.tensor([number[c] for c in text.read_text("utf-8")])
     return {
         "loss": held_out_loss(
             lambda x: model(x, x)[0], numbers, config.block_size
@@ -101,7 +101,7 @@ def ours(text: Path, folder: Path, options: list[str]) -> dict:
     folder.mkdir()
     seconds = trained(["-m", "attnbook", str(text), *options], folder)
     found = load_model(folder / "model.safetensors")
-    numbers = torch.tensor(found.vocabulary.encode(text.read_text()))
+    numbers = torch.tensor(found.vocabulary.encode(text.read_text("utf-8")))
     config = found.model.config
     return {
         "loss": held_out_loss(found.model, numbers, config.context),

@@ -472,7 +472,9 @@ def memory(rounds: int) -> dict:
 def extra_memory(name: str) -> int:
     """Megabytes at the peak of a process that does one thing only."""
     command = [sys.executable, __file__, "--peak", name]
-    out = subprocess.run(command, check=True, capture_output=True, text=True)
+    out = subprocess.run(
+        command, check=True, capture_output=True, encoding="utf-8"
+    )
     return int(out.stdout)
 
 
@@ -508,13 +510,13 @@ def highest(*, since_now: bool = False) -> int:
     """
     status = Path("/proc/self/status")
     if since_now and status.exists():
-        Path("/proc/self/clear_refs").write_text("5")
+        Path("/proc/self/clear_refs").write_text("5", "utf-8")
     if not status.exists():
         raise OSError(
             "the peak of a process is read from Linux's /proc; expected "
             f"{status}; got none: leave out the sections that need it"
         )
-    return int(re.search(r"VmHWM:\s+(\d+) kB", status.read_text())[1])
+    return int(re.search(r"VmHWM:\s+(\d+) kB", status.read_text("utf-8"))[1])
 
 
 # ---- training
@@ -622,7 +624,9 @@ def machine() -> dict:
     cpu = Path("/proc/cpuinfo")
     names = [
         line.partition(":")[2].strip()
-        for line in (cpu.read_text() if cpu.exists() else "").splitlines()
+        for line in (
+            cpu.read_text("utf-8") if cpu.exists() else ""
+        ).splitlines()
         if line.startswith("model name")
     ]
     return {

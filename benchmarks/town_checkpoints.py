@@ -101,9 +101,9 @@ def main(folder: Path) -> None:
         file, about = into / "model.safetensors", into / "config.json"
         if name == "town_gpt2":
             save_file(as_published(load_file(file)), file, {"format": "pt"})
-        described = json.loads(about.read_text())
+        described = json.loads(about.read_text("utf-8"))
         described.pop("transformers_version")
-        about.write_text(json.dumps(described, indent=1) + "\n")
+        about.write_text(json.dumps(described, indent=1) + "\n", "utf-8")
         print(f"stored {name}: loss {sum(losses[-50:]) / 50:.4f}")
 
 

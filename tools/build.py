@@ -80,7 +80,7 @@ def main() -> int:
     built = subprocess.run(command, cwd=ROOT)
     if built.returncode:
         return built.returncode
-    toc = yaml.safe_load((ROOT / "_toc.yml").read_text())
+    toc = yaml.safe_load((ROOT / "_toc.yml").read_text("utf-8"))
     missing = missing_pages(HTML, toc)
     if missing:
         print(f"the build left out {', '.join(missing)}", file=sys.stderr)

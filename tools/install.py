@@ -118,7 +118,7 @@ def main(arguments: list[str]) -> int:
     listed = subprocess.run(
         [program(pip[0]), *pip[1:], "config", "list"],
         capture_output=True,
-        text=True,
+        encoding="locale",  # pip's own
     ).stdout
     if has("uv", "--version") or run(*pip, *quietly, "uv", *what[1:]):
         options, variables = for_uv(settings(listed))

@@ -59,7 +59,7 @@ def judged(
 
 def _answer(ask: Callable, things: list, pipe: Any, seconds: float) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (BYTES, BYTES))
-    nowhere = open(os.devnull, "w")
+    nowhere = open(os.devnull, "w", encoding="utf-8")
     os.dup2(nowhere.fileno(), 1)
     os.dup2(nowhere.fileno(), 2)
     sys.stdout = sys.stderr = nowhere

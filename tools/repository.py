@@ -65,7 +65,7 @@ NO_BADGES = "<!-- Badges, once the repository has a public address. -->"
 
 def address() -> tuple[str, str]:
     """The repository's url and reference as `_config.yml` has them."""
-    repository = yaml.safe_load(CONFIG.read_text())["repository"]
+    repository = yaml.safe_load(CONFIG.read_text("utf-8"))["repository"]
     return repository["url"], repository["branch"]
 
 
@@ -119,9 +119,9 @@ def stamp(url: str, reference: str) -> None:
                 cell.source = badges_source(url, reference, path.name)
         write(path, notebook)
     if README.exists():
-        write_text(README, URL.sub(url, README.read_text()))
+        write_text(README, URL.sub(url, README.read_text("utf-8")))
     if CITATION.exists():  # names none, or the one of before, at its end
-        text, *_ = CITATION.read_text().partition("repository-code: ")
+        text, *_ = CITATION.read_text("utf-8").partition("repository-code: ")
         write_text(CITATION, f"{text}repository-code: {url}\n")
 
 
@@ -138,7 +138,7 @@ def main(arguments: list[str]) -> int:
         return 2
     stamp(url, reference)
     # Last, so that a stamping that was cut short can be done again.
-    text = CONFIG.read_text()
+    text = CONFIG.read_text("utf-8")
     for key, value in {"url": url, "branch": reference}.items():
         line = rf"(?m)^(\s+{key}:\s*).*?(\s+#.*)?$"
         text = re.sub(line, rf"\g<1>{value}\2", text, count=1)

@@ -1,5 +1,6 @@
 """The ways in: a dev container, Binder, Colab, and the issue forms."""
 
+import ast
 import json
 import re
 import tomllib
@@ -82,3 +83,64 @@ def test_the_errata_ask_for_what_the_form_asks():
         assert words in form and words in page
     # No address: there is none while it is the placeholder.
     assert "github.com" not in page + form
+
+
+def without_encoding(source):
+    """The lines in which a text is read or written in whatever encoding."""
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Call):
+            continue
+        name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        named = {keyword.arg for keyword in node.keywords}
+        given = len(node.args) - (name == "write_text")
+        mode = next((a for a in node.args[1:] if is_text(a)), None)
+        if (
+            name in ("read_text", "write_text")
+            and isinstance(node.func, ast.Attribute)
+            and not given
+            or name == "open"
+            and isinstance(node.func, ast.Name)
+            and "b" not in getattr(mode, "value", "")
+            or ("text", True) in ((k.arg, value(k)) for k in node.keywords)
+        ) and "encoding" not in named:
+            yield node.lineno
+
+
+def is_text(node):
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+def value(keyword):
+    return getattr(keyword.value, "value", None)
+
+
+SHIPPED = sorted(
+    p
+    for folder in ("chapters/attnbook", "tools", "site", "benchmarks")
+    for p in (ROOT / folder).rglob("*.py")
+)
+
+
+def test_texts_are_utf_8_on_every_system():
+    """Windows has another encoding, if none is named."""
+    assert len(SHIPPED) > 80
+    for path in SHIPPED:
+        assert not [*without_encoding(path.read_text("utf-8"))], path
+
+
+@pytest.mark.parametrize(
+    "line, found",
+    [
+        ("path.read_text()", True),
+        ("path.write_text('a')", True),
+        ("open(path, 'w')", True),
+        ("run(x, text=True)", True),
+        ("path.read_text('utf-8')", False),
+        ("path.write_text('a', 'utf-8')", False),
+        ("write_text(path, 'a')", False),
+        ("open(path, 'rb')", False),
+        ("open(path, encoding='utf-8')", False),
+    ],
+)
+def test_a_text_without_encoding_is_found(line, found):
+    assert bool([*without_encoding(line)]) is found
