@@ -40,7 +40,7 @@ first=$$?; cat _build/beside.txt; exit $$((first || second))
 endef
 
 .PHONY: help install book pdf check quick test test-site scores outputs \
-	mutants model real-model bench repository clean
+	mutants model real-model bench gpu repository clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' \
@@ -119,6 +119,9 @@ real-model: $(INSTALLED) ## fetch GPT-2, compare it, fill its place in chapter 1
 bench: $(INSTALLED) ## measure the speed beside other libraries (ROUNDS=5)
 	$(BIN)/python benchmarks/speed.py $(if $(ROUNDS),--rounds $(ROUNDS))
 	$(BIN)/python tools/outputs.py how_fast
+
+gpu: $(INSTALLED) ## run all on the graphics card, for _build/gpu.md
+	$(BIN)/python tools/gpu.py $(CHAPTER)
 
 repository: $(INSTALLED) ## stamp the repository's address (URL=... REF=v...)
 	$(BIN)/python tools/repository.py "$(URL)" "$(REF)"
