@@ -1,6 +1,7 @@
 """The published GPT-2, for which a random one of its layout stands in."""
 
 import json
+import re
 from unittest.mock import Mock
 
 import pytest
@@ -46,3 +47,14 @@ def test_without_a_network_it_says_so(tmp_path, monkeypatch):
     with pytest.raises(SystemExit, match="not fetched.*got ConnectionError"):
         real_model.main("gpt2", tmp_path / "real_model.json")
     assert not any(tmp_path.iterdir())
+
+
+def test_each_file_is_asked_for_in_one_fixed_state(tmp_path, monkeypatch):
+    hub = Mock(return_value=str(tmp_path / "model.safetensors"))
+    monkeypatch.setattr(real_model, "hf_hub_download", hub)
+    assert real_model.fetched("gpt2-medium") == tmp_path
+    asked = {call.args[1]: call.kwargs["revision"] for call in hub.mock_calls}
+    assert set(asked) == set(real_model.FILES)
+    assert set(asked.values()) == {real_model.REVISIONS["gpt2-medium"]}
+    states = real_model.REVISIONS.values()
+    assert all(re.fullmatch("[0-9a-f]{40}", state) for state in states)

@@ -102,6 +102,7 @@ def fill(text: str, indent: str = "") -> str:
 _ASCII = str.maketrans(
     {
         "Δ": "D",
+        "Σ": "sum of",
         "≤": "<=",
         "×": "x",
         "∞": "inf",

@@ -116,6 +116,7 @@ MUCH = "99999999999999999999999"
         (["text.txt", "--every", "0"], "every"),
         (["text.txt", "--sample", "-1"], "sample"),
         (["text.txt", "--n-heads", "3"], "n_heads"),
+        (["text.txt", "--rotary-base", "nan"], "rotary_base"),
         (["text.txt", "--steps", "many"], "--steps"),
         (["text.txt", "--colour", "red"], "--colour"),
         (["text.txt", "--d-model", "2147483648"], "memory"),
