@@ -42,6 +42,7 @@ def card(monkeypatch, tmp_path):
 CPU = torch.device("cpu")
 
 
+@pytest.mark.slow
 def test_with_a_card_it_writes_one_page(card, tmp_path, capsys):
     before = {p: p.read_bytes() for p in tmp_path.glob("*.ipynb")}
     assert gpu.main([]) == 1  # a notebook fails

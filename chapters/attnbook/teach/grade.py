@@ -78,11 +78,12 @@ def grade(
         if not re.search(r"(^|/)\.", path.relative_to(folder).as_posix())
     }
     kept = {path: _read(path) for path in places.values()}
+    watched = {path: data for path, data in kept.items() if data is not None}
     found: list[Grade] = []
     with bare_environment():
         for name, path in sorted(places.items()):
             rows = list(_graded(name, kept[path], seconds, memory))
-            if _set_back(kept):
+            if _set_back(watched):
                 why = "it changed files beside it; they have been set back"
                 rows = [r._replace(verdict="error", detail=why) for r in rows]
             found += rows
@@ -122,13 +123,16 @@ def _read(path: Path) -> bytes | None:
     return data if len(data) <= MOST else None
 
 
-def _set_back(kept: dict[Path, bytes | None]) -> bool:
+def _set_back(watched: dict[Path, bytes]) -> bool:
     """Whether files had changed; they are what they were again."""
-    changed = [p for p, d in kept.items() if d is not None and _read(p) != d]
+    changed = [p for p, d in watched.items() if d != _read(p)]
     for path in changed:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as file:
-            file.write(kept[path])
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(path) as file:
+                file.write(watched[path])
+        except OSError:  # a folder, say, stands in its place
+            del watched[path]  # so that no other is blamed for it
     return bool(changed)
 
 

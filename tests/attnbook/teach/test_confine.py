@@ -53,6 +53,7 @@ def forges(pipe_is):
     os._exit(0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
 def test_a_process_finds_nothing_of_yours(method, monkeypatch):
     monkeypatch.setenv("TOKEN", "mine")
@@ -75,6 +76,7 @@ def unshares():
     return not libc.unshare(0x40000000) or not libc.unshare(0x50000000)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux can do this")
 def test_a_process_has_no_network_where_the_system_can_take_it():
     # In a process of its own, so that this one keeps its network.

@@ -133,6 +133,7 @@ def graded(tmp_path_factory):
     return folder, found, done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, verdict, words",
     [
@@ -180,7 +181,8 @@ def test_each_gets_its_own_verdict(graded, name, verdict, words):
     assert len(found) == len(HARMLESS) + len(HOSTILE) + 5
 
 
-def test_the_table_can_be_opened_and_the_next_run_gives_the_same(graded):
+@pytest.mark.slow
+def test_the_table_is_in_order_and_can_be_opened(graded):
     folder, found, printed = graded
     assert list(found) == [
         n.replace("=1+1", "'=1+1")
@@ -205,6 +207,21 @@ def test_a_table_is_not_replaced_unasked(tmp_path, capsys):
         assert "expected" in capsys.readouterr().err
     assert room.main([str(tmp_path), *out, "--overwrite"]) == 0
     assert (tmp_path / "grades.csv").read_bytes() == room.table([])
+
+
+def test_what_cannot_be_set_back_is_blamed_on_one_alone(tmp_path):
+    paths = [tmp_path / name for name in ("a", "b", "c")]
+    for path in paths:
+        path.write_bytes(b"mine")
+    watched = dict.fromkeys(paths, b"mine")
+    assert not room._set_back(watched)
+    paths[0].write_bytes(b"yours")
+    paths[1].unlink()
+    paths[2].unlink()
+    paths[2].mkdir()
+    assert room._set_back(watched)
+    assert paths[0].read_bytes() == paths[1].read_bytes() == b"mine"
+    assert not room._set_back(watched)
 
 
 @pytest.mark.parametrize(
