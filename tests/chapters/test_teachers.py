@@ -8,6 +8,8 @@ from measures import TEACHERS, WEEK, chapters, course, measure
 from notebooks import read
 
 from attnbook.teach.catalogue import all_mistakes
+from attnbook.teach.confine import PATIENCE
+from attnbook.teach.grade import MEMORY, SECONDS
 
 PAGE = TEACHERS.read_text("utf-8")
 
@@ -57,3 +59,13 @@ def test_its_mistakes_are_of_their_week_and_were_seen_twice():
 def test_a_chapters_exercises_have_minutes():
     for path in chapters([]):
         assert len(measure(read(path)).each) == len(exercises(path))
+
+
+def test_the_limits_are_those_of_the_command():
+    text = " ".join(PAGE.split())
+    assert f"`--seconds {SECONDS}` of computing" in text
+    assert f"`--memory {MEMORY}` megabytes" in text
+    assert f"no result after {SECONDS} seconds" in text
+    assert "ten times as long" in text and PATIENCE == 10
+    for verdict in ("right", "not right", "not tried", "error", "limit"):
+        assert f"*{verdict}*" in text

@@ -11,6 +11,8 @@ from notebooks import ROOT
 from packaging.requirements import Requirement
 from repository import setup_source
 
+from attnbook import __version__
+
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 NEEDED = [Requirement(r) for r in PROJECT["project"]["dependencies"]]
 BOOK = {
@@ -81,8 +83,17 @@ def test_the_errata_ask_for_what_the_form_asks():
     page = (ROOT / "chapters" / "errata.md").read_text("utf-8")
     for words in ("The page says …", "The output says …"):
         assert words in form and words in page
+    assert f"No error is known in edition {__version__}." in page
     # No address: there is none while it is the placeholder.
     assert "github.com" not in page + form
+
+
+def test_a_copy_has_the_bytes_that_were_stored():
+    """Whatever a system's git would make of the ends of lines."""
+    rules = (ROOT / ".gitattributes").read_text("utf-8").splitlines()
+    assert "* text=auto eol=lf" in rules
+    for path in (ROOT / "chapters").glob("*.ipynb"):
+        assert b"\r\n" not in path.read_bytes()
 
 
 def without_encoding(source):
