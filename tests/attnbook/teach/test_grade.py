@@ -121,7 +121,7 @@ def graded(tmp_path_factory):
         env={**os.environ, "PYTHONPATH": str(CHAPTERS), "SECRET": "mine"},
         capture_output=True,
         text=True,
-        timeout=500,
+        timeout=900,
     )
     assert done.returncode == 0, done.stderr
     rows = csv.DictReader(io.StringIO(out.read_bytes().decode("utf-8-sig")))
