@@ -136,6 +136,7 @@ def visible(cell: NotebookNode) -> tuple[int, int]:
         "".join(output.get("data", {}).get("text/markdown", ""))
         for output in cell.outputs
     )
+    shown = re.sub(r"(?s)<details>.*?</details>", "", shown)
     shown = "\n".join(re.findall(r"(?s)```python\n(.*?)```", shown))
     lines = [x for x in f"{cell.source}\n{shown}".splitlines() if x.strip()]
     checks = 0

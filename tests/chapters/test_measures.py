@@ -5,7 +5,12 @@ import re
 from book import CHAPTER_FILES, by_notebook
 from bs4 import BeautifulSoup
 from measures import measure, stamped
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from nbformat.v4 import (
+    new_code_cell,
+    new_markdown_cell,
+    new_notebook,
+    new_output,
+)
 from notebooks import ROOT, read
 
 AGAIN = [p for p in CHAPTER_FILES if "**Time:**" in str(read(p).cells)]
@@ -79,3 +84,13 @@ def test_minutes_are_words_and_lines():
         "5 minutes, side roads 2 more, exercises 5."
     )
     assert "more (2 minutes)" in cells[4].source
+
+
+def test_code_that_is_shown_counts_unless_it_is_folded():
+    code = "```python\na = 1\nb = 2\n```"
+    shown = [code, f"<details>\n<summary>More</summary>\n\n{code}\n</details>"]
+    cell = new_code_cell("show()")
+    cell.outputs = [
+        new_output("display_data", {"text/markdown": text}) for text in shown
+    ]
+    assert measure(new_notebook(cells=[cell])).lines == 3

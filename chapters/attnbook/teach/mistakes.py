@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 
+from IPython.display import display
+
 from attnbook.teach.catalogue import all_mistakes
-from attnbook.teach.notebook import show_code
 from attnbook.teach.tasks import Mistake
-from attnbook.teach.words import say
+from attnbook.teach.words import fill, say
 
 _THREAD = re.compile(r"([\w.-]+/[\w.-]+) ((?:#\d+(?:, )?)+)")
 
@@ -28,15 +29,47 @@ def get(name: str) -> Mistake:
 
 
 def run(name: str) -> None:
-    """Run a known mistake: its code, its symptom, and what catches it."""
+    """Run a known mistake: its symptom and its fix, and the rest folded."""
     found = get(name)
-    show_code(found.source())
     say(f"what happens: {found.symptom}")
-    say(f"cause: {found.cause}")
     say(f"fix: {found.fix}")
-    if found.seen:
-        say(f"seen in: {', '.join(links(found.seen).values())}")
-    say(f"caught by check.{found.task.name}: {found.verdict().short}")
+    display(Evidence(found))
+
+
+class Evidence:
+    """The wrong code, its cause, where it was seen, and what catches it.
+
+    A page shows it folded; where nothing can fold it is plain text.
+    """
+
+    def __init__(self, mistake: Mistake) -> None:
+        self.source = mistake.source()
+        self.cause = mistake.cause
+        self.seen = links(mistake.seen)
+        self.check = f"check.{mistake.task.name}"
+        self.caught = mistake.verdict().short
+
+    def _repr_markdown_(self) -> str:
+        seen = ", ".join(f"[{t}]({at})" for t, at in self.seen.items())
+        parts = [
+            "<details>\n<summary>The wrong code, its cause, and what catches "
+            "it</summary>",
+            f"```python\n{self.source}\n```",
+            f"*Cause:* {plain(self.cause)}",
+            *[f"*Seen in* {seen}"] * bool(seen),
+            f"*Caught by* `{self.check}`: {plain(self.caught)}",
+            "</details>",
+        ]
+        return "\n\n".join(parts)
+
+    def __repr__(self) -> str:
+        seen = ", ".join(self.seen.values())
+        parts = [
+            fill(f"cause: {self.cause}"),
+            *[fill(f"seen in: {seen}")] * bool(seen),
+            fill(f"caught by {self.check}: {self.caught}"),
+        ]
+        return "\n".join([self.source, "", *parts])
 
 
 def links(seen: str) -> dict[str, str]:
@@ -48,3 +81,8 @@ def links(seen: str) -> dict[str, str]:
         for repository, numbers in _THREAD.findall(seen)
         for number in re.findall(r"\d+", numbers)
     }
+
+
+def plain(text: str) -> str:
+    """Text in which Markdown finds nothing to format."""
+    return re.sub(r"([\\`*_\[\]<>|])", r"\\\1", text)
