@@ -163,8 +163,17 @@ def load_late(app, pagename, templatename, context, doctree):
             script.attributes["type"] = "module"
 
 
+# From the end of a folded cell without output to the code of the next one.
+BETWEEN_FOLDS = re.compile(
+    r'</details>\n</div>\n<div class="cell [^"]*">\n'
+    r'<details class="admonition hide above-input">\n'
+    r"<summary>(?s:.*?)</summary>\n"
+)
+
+
 def mend_page(app, pagename, templatename, context, doctree):
-    """Mark where the first view ends, and leave out what reads badly.
+    """Mark where the first view ends, and leave out what reads badly; folded
+    cells that follow each other become one fold.
 
     The first view is all before the second section; templates/layout.html
     marks a page that has none.
@@ -183,6 +192,7 @@ def mend_page(app, pagename, templatename, context, doctree):
         ' role="list"',
     ):
         body = body.replace(superfluous, "")
+    body = BETWEEN_FOLDS.sub("", body)
     # Names and brackets look as code does without an element of their own.
     # They are two thirds of the elements of code, a third of all.
     body = re.sub(r'<span class="(?:n|p|w)">([^<]*)</span>', r"\1", body)

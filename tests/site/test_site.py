@@ -156,6 +156,7 @@ def test_the_theme_is_as_the_templates_expect_it(page):
         "[role=doc-biblioentry]": 0,
         "link[as=script]": 0,
         ".highlight pre span.n": 0,
+        ".cell:has(> details.hide:last-child) + .cell > details.hide": 0,
         "#search-results": len(soup.select("script[src*=searchindex]")[:1]),
     }.items():
         assert len(soup.select(css)) == count, css
