@@ -9,7 +9,8 @@ INSTALLED := .venv/installed
 BUILT := _build/complete
 SOURCES := $(wildcard chapters/*.ipynb chapters/*.md images/*) \
 	$(shell find site -type f -not -path '*/__pycache__/*') \
-	_config.yml _toc.yml references.bib tools/build.py
+	_config.yml _toc.yml references.bib tools/build.py tools/town_page.py \
+	chapters/attnbook/town.py chapters/attnbook/data/town.safetensors
 
 # Outputs must not depend on what the network gives, and progress bars are
 # for people.

@@ -85,7 +85,8 @@ def main() -> int:
     if missing:
         print(f"the build left out {', '.join(missing)}", file=sys.stderr)
         return 1
-    return 0
+    town = [sys.executable, "tools/town_page.py", "_build/html/_static/town.js"]
+    return subprocess.run(town, cwd=ROOT).returncode
 
 
 if __name__ == "__main__":

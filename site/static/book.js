@@ -109,3 +109,19 @@ addEventListener("beforeprint", () => {
 addEventListener("afterprint", () => {
   document.documentElement.dataset.theme = screenTheme;
 });
+
+// The town's model, 290 kB, comes when a reader comes near a place where it
+// answers, and not before the page itself is there.
+const towns = new IntersectionObserver((places) => {
+  if (!places.some((place) => place.isIntersecting)) return;
+  towns.disconnect();
+  document.head.append(Object.assign(document.createElement("script"), {
+    src: `${document.documentElement.dataset.content_root}_static/town.js`,
+  }));
+}, { rootMargin: "50%" });
+
+addEventListener("load", () => {
+  for (const place of document.querySelectorAll("[data-town]")) {
+    towns.observe(place);
+  }
+});
