@@ -85,7 +85,11 @@ def main() -> int:
     if missing:
         print(f"the build left out {', '.join(missing)}", file=sys.stderr)
         return 1
-    town = [sys.executable, "tools/town_page.py", "_build/html/_static/town.js"]
+    town = [
+        sys.executable,
+        "tools/town_page.py",
+        "_build/html/_static/town.js",
+    ]
     return subprocess.run(town, cwd=ROOT).returncode
 
 

@@ -3,19 +3,26 @@
 // a time, with a KV cache. A vector is a Float64Array; a matrix (rows, columns)
 // one of its rows; the weights have the names that they have in torch.
 
-// Weights are whole numbers of `bits` bits, side by side in base64, times a
-// step of their tensor.
-function unpack({ bits, tensors, packed }) {
-  const bytes = atob(packed), weights = {};
-  let next = 0, held = 0, n = 0;  // n bits are held that belong to no weight
-  for (const [name, [size, step]] of Object.entries(tensors)) {
-    weights[name] = Float64Array.from({ length: size }, () => {
-      for (; n < bits; n += 8) held = held << 8 | bytes.charCodeAt(next++);
-      n -= bits;
-      const whole = held >>> n;
-      held &= (1 << n) - 1;
-      return (whole - 2 ** (bits - 1)) * step;
-    });
+// Gives the next n bits of a text in base64, as a whole number.
+function bitReader(text) {
+  const bytes = atob(text);
+  let at = 0, held = 0, count = 0;  // so many bits are held, not yet given
+  return (n) => {
+    for (; count < n; count += 8) held = held << 8 | bytes.charCodeAt(at++);
+    count -= n;
+    const found = held >>> count;
+    held &= (1 << count) - 1;
+    return found;
+  };
+}
+
+// A tensor is `size` whole numbers of some bits, times a step. The first six
+// bits of all of them stand in `high`, the others in `low`.
+function unpack({ tensors, high, low }) {
+  const first = bitReader(high), others = bitReader(low), weights = {};
+  for (const [name, [size, bits, step]] of Object.entries(tensors)) {
+    weights[name] = Float64Array.from({ length: size }, () => step * (
+      (first(6) << bits - 6 | others(bits - 6)) - 2 ** (bits - 1)));
   }
   return weights;
 }

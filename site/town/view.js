@@ -18,7 +18,7 @@ button { cursor: pointer; }
 button:disabled { opacity: 0.55; cursor: default; }
 button[aria-pressed=true] { border: 2px solid #0072b2; font-weight: 600;
   background: color-mix(in srgb, #0072b2 18%, transparent); }
-.words button { min-width: 2.75rem; padding: 0 0.3rem;
+.words button { padding: 0 0.3rem;
   border: 2px solid transparent; background: var(--weight, transparent); }
 .words button:hover { border-color: currentColor; }
 .words [aria-pressed=true] { border-color: currentColor;
@@ -43,17 +43,18 @@ th, td { padding: 0.125rem 0.5rem 0.125rem 0; font-weight: normal;
   text-align: start; }
 thead th, .sum :is(th, td) { font-weight: 600; }
 thead th { vertical-align: bottom; }
-.number { text-align: end; }
+.number, .work thead th { text-align: end; }
+.heads th { white-space: nowrap; }
 .sum { border-top: 1px solid; }
 .next :is(td, thead th):not(:first-child) { width: 27%; }
 .next th button { width: 100%; text-align: start; font-weight: 600; }
-.bar { display: block; height: 0.5rem; min-width: 2px;
+.bar { display: block; height: 0.5rem;
   border-radius: 0.125rem; background: var(--who); }
-.key { display: inline-block; width: 0.7rem; height: 0.7rem;
-  border-radius: 0.125rem; background: var(--who); }
+thead .truth, thead .model, thead .bigram { padding-inline-start: 0.3rem;
+  border-inline-start: 0.5rem solid var(--who); }
 .truth { --who: #009e73; } .model { --who: #0072b2; }
 .bigram { --who: #d55e00; }
-.heads :is(th, td):nth-child(2) { width: 45%; }
+.heads :is(th, td):nth-child(2) { width: 60%; }
 .heads svg { display: block; width: 100%; height: 1.75rem; fill: #0072b2;
   border-bottom: 1px solid currentColor; }
 .heads :is(th, td):last-child { padding: 0; text-align: end; }
@@ -65,11 +66,14 @@ a { color: inherit; }
 .proof { opacity: 0.85; margin-bottom: 0; }
 slot { display: none; }
 @media (max-width: 30rem) { .town { padding: 0.5rem; }
-  th, td { padding-inline-end: 0.25rem; } }
+  .words i { display: none; } .next th button { padding: 0 0.3rem; }
+  th, td { padding-inline-end: 0.25rem; } .heads td { font-size: 0.875rem; }
+  .heads th button { padding: 0; } .parts { font-size: 0.875rem; } }
 @media print { .town { display: none; } slot { display: block; } }
 `;
 
-const WHO = { truth: "truth", model: "model", bigram: "bigram" };
+const WHO = ["truth", "model", "bigram"];
+const NAMES = WHO.map((who) => `<span class="${who}">${who}</span>`);
 
 const CHAPTER_11 = "11_small_language_model.html";
 // What a reader may try: a text, what is set, and what to look at.
@@ -161,29 +165,28 @@ function panels(state, reading) {
 
     next() {
       if (word === town.grammar.end) return "<p>The story has ended.</p>";
-      const by = reading.next(at), names = Object.keys(WHO);
+      const by = reading.next(at);
       const all = [...by.model.keys()].map((n) => sum(
-        names.map((who) => by[who]?.[n] ?? 0)));
+        WHO.map((who) => by[who]?.[n] ?? 0)));
       const shown = best(all, 6), cell = (who, p) => (p === undefined ? "–"
         : `${num(p)}<span class="bar ${who}"
           style="width: ${Math.round(100 * p)}%"></span>`);
       const rest = (who) => (by[who] ? Math.max(0, 1 - sum(
         shown.map((n) => by[who][n]))) : undefined);
       return table("next", `What follows ${quoted}? Choose a word.`,
-        ["", ...names.map((who) => `<span class="key ${who}"></span> ${who}`)],
-        [...shown.map((n) => row(press(`go ${town.words[n]}`, town.words[n]),
-          names.map((who) => cell(who, by[who]?.[n])))),
+        ["", ...NAMES], [...shown.map((n) => row(press(`go ${town.words[n]}`, town.words[n]),
+          WHO.map((who) => cell(who, by[who]?.[n])))),
         row(`${by.model.length - shown.length} more`,
-          names.map((who) => cell(who, rest(who))))]);
+          WHO.map((who) => cell(who, rest(who))))]);
     },
 
     paid() {
-      const paid = reading.losses(at), names = Object.keys(WHO);
       if (!at) return "";
+      const paid = reading.losses(at);
       return table("", "What was paid, −log p, in nats",
-        ["", ...names.map((who) => `<span class="key ${who}"></span> ${who}`)],
-        [row(`for ${quoted}`, names.map((who) => num(paid[who].at(-1), 3))),
-          row(`a word, so far`, names.map(
+        ["", ...NAMES],
+        [row(`for ${quoted}`, WHO.map((who) => num(paid[who].at(-1), 3))),
+          row("a word, so far", WHO.map(
             (who) => num(sum(paid[who]) / at, 3)), "sum")])
         + `<p class="note">In the mean over all stories the truth pays
           ${town.entropy} nats a word, the language’s entropy. Nobody pays
@@ -235,8 +238,7 @@ function panels(state, reading) {
 
     work() {
       const { alone, took } = reading, again = reading.again();
-      return table("", "Multiplications",
-        ["", "with the cache", "without it"],
+      return table("work", "Multiplications", ["", "cache", "no cache"],
         [row("for the last word", [many(alone.at(-1)), many(again.at(-1))]),
           row("for all, one by one", [many(sum(alone)), many(sum(again))])])
         + `<p class="note">${reading.cached ? "The last word took"
@@ -508,11 +510,12 @@ async function start(hosts, data) {
       mount(host, town, `Runs in this page, in ${many(sum(Object.values(
         data.weights.tensors).map(([size]) => size)))} weights. Before it was
         shown it computed ${data.checks.length} texts: its logits differ from
-        the notebooks’ by ${most.toExponential(0)} at most.`);
+        the notebooks’ by ${most.toFixed(6)} at most.`);
     } else {
+      host.classList.add("silent");
       host.insertAdjacentHTML("beforeend", `<p role="alert">The model does not
         answer here: its logits differ from the notebooks’ by ${
-        most.toExponential(0)}.</p>`);
+        most.toFixed(6)}.</p>`);
     }
   }
 }

