@@ -11,7 +11,7 @@ p { margin: 0.5rem 0; }
 .words { gap: 0.125rem; margin-block: 0.25rem; }
 .words i { flex-basis: 100%; }
 button, input, select { font: inherit; color: inherit; min-height: 2.75rem;
-  min-width: 2.75rem; padding: 0 0.6rem; background: transparent;
+  min-width: 2.75rem; padding: 0 0.5rem; background: transparent;
   border-radius: 0.25rem; border: 1px solid
   color-mix(in srgb, currentColor 60%, transparent); }
 button { cursor: pointer; }
@@ -27,7 +27,7 @@ button[aria-pressed=true] { border: 2px solid #0072b2; font-weight: 600;
 .words .hidden { text-decoration: line-through 2px; }
 .row label { display: flex; gap: 0.5rem; align-items: center;
   min-height: 2.75rem; max-width: 100%; }
-[type=text] { flex: 1 1 9rem; width: 9rem; min-width: 0; }
+[type=text] { flex: 1 1 7.5rem; width: 7.5rem; min-width: 0; }
 [type=checkbox] { min-width: 0; width: 1.4rem; min-height: 0;
   height: 1.4rem; accent-color: #0072b2; }
 [type=range] { padding: 0; width: 9rem; min-width: 4rem;
@@ -44,7 +44,7 @@ th, td { padding: 0.125rem 0.5rem 0.125rem 0; font-weight: normal;
 thead th, .sum :is(th, td) { font-weight: 600; }
 thead th { vertical-align: bottom; }
 .number, .work thead th { text-align: end; }
-.heads th { white-space: nowrap; }
+.heads tbody th { white-space: nowrap; }
 .sum { border-top: 1px solid; }
 .next :is(td, thead th):not(:first-child) { width: 27%; }
 .next th button { width: 100%; text-align: start; font-weight: 600; }
@@ -68,7 +68,9 @@ slot { display: none; }
 @media (max-width: 30rem) { .town { padding: 0.5rem; }
   .words i { display: none; } .next th button { padding: 0 0.3rem; }
   th, td { padding-inline-end: 0.25rem; } .heads td { font-size: 0.875rem; }
-  .heads th button { padding: 0; } .parts { font-size: 0.875rem; } }
+  .heads th button { padding: 0 0.2rem; } .parts { font-size: 0.875rem; } }
+@media (pointer: fine) and (min-width: 48rem) {
+  :is(.words, .next, .heads) button { min-height: 2.25rem; } }
 @media print { .town { display: none; } slot { display: block; } }
 `;
 
@@ -174,7 +176,8 @@ function panels(state, reading) {
       const rest = (who) => (by[who] ? Math.max(0, 1 - sum(
         shown.map((n) => by[who][n]))) : undefined);
       return table("next", `What follows ${quoted}? Choose a word.`,
-        ["", ...NAMES], [...shown.map((n) => row(press(`go ${town.words[n]}`, town.words[n]),
+        ["", ...NAMES],
+        [...shown.map((n) => row(press(`go ${town.words[n]}`, town.words[n]),
           WHO.map((who) => cell(who, by[who]?.[n])))),
         row(`${by.model.length - shown.length} more`,
           WHO.map((who) => cell(who, rest(who))))]);
@@ -396,10 +399,10 @@ function mount(host, town, proof) {
     let told;
     edit(() => { told = reading.guessAhead(n); });
     const { guesses, kept } = told;
-    note(`The bigram guessed “${esc(guesses.join(" "))}”, the model read it in
-      one go and kept ${kept} of ${guesses.length}. The last word is its own. Press
-      again; what is written has the model’s own distribution (${
-      link(TRIES.guess.at)}).`);
+    note(`The bigram guessed “${esc(guesses.join(" "))}”; the model read that
+      in one go, kept ${kept} of ${guesses.length} words and wrote one of its
+      own. What is written has the model’s distribution. Press again. (${
+      link(TRIES.guess.at)})`);
   }
 
   function tryOut(key) {
