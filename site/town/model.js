@@ -21,8 +21,11 @@ function bitReader(text) {
 function unpack({ tensors, high, low }) {
   const first = bitReader(high), others = bitReader(low), weights = {};
   for (const [name, [size, bits, step]] of Object.entries(tensors)) {
-    weights[name] = Float64Array.from({ length: size }, () => step * (
-      (first(6) << bits - 6 | others(bits - 6)) - 2 ** (bits - 1)));
+    const tensor = weights[name] = new Float64Array(size);
+    for (let i = 0; i < size; i++) {
+      const whole = first(6) << bits - 6 | others(bits - 6);
+      tensor[i] = (whole - 2 ** (bits - 1)) * step;
+    }
   }
   return weights;
 }

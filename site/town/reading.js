@@ -64,6 +64,15 @@ class Reading {
     return this.words.splice(n);
   }
 
+  // What the truth says before each word, and behind the last.
+  get truth() {
+    const text = this.words.join(" ");
+    if (text !== this.known?.text) {
+      this.known = { text, truth: truths(this.town.grammar, this.words) };
+    }
+    return this.known.truth;
+  }
+
   ended() {
     return this.words.at(-1) === this.town.grammar.end;
   }
@@ -71,8 +80,7 @@ class Reading {
   // The three distributions of the word after word n, (V) each; the truth's is
   // null where no story has the words so far.
   next(n) {
-    const { words, bigram, number, grammar } = this.town;
-    const truth = truths(grammar, this.words.slice(0, n + 1)).at(-1);
+    const { words, bigram, number } = this.town, truth = this.truth[n + 1];
     return {
       truth: truth && words.map((word) => truth.get(word) ?? 0),
       model: bend(this.found[n].logits, this.temperature),
@@ -82,13 +90,14 @@ class Reading {
 
   // What each paid, −log p in nats, for the words 1 to n; at temperature 1.
   losses(n) {
-    const { grammar, bigram, number } = this.town;
-    const truth = truths(grammar, this.words);
+    const { town: { bigram, number }, truth } = this;
     const paid = { truth: [], model: [], bigram: [] };
     for (let i = 1; i <= n; i++) {
       const token = number.get(this.words[i]);
       paid.truth.push(-Math.log(truth[i]?.get(this.words[i]) ?? 0));
-      paid.model.push(-Math.log(softmax(this.found[i - 1].logits)[token]));
+      const before = this.found[i - 1];
+      before.p ??= softmax(before.logits);
+      paid.model.push(-Math.log(before.p[token]));
       paid.bigram.push(-Math.log(
         bigram(number.get(this.words[i - 1]))[token]));
     }

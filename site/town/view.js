@@ -255,7 +255,7 @@ function panels(state, reading) {
 // What a screen reader is told, in a sentence or two.
 function say(state, reading) {
   const { town } = reading, { at } = state, word = reading.words[at];
-  const fault = truths(town.grammar, reading.words).indexOf(null) - 1;
+  const fault = reading.truth.indexOf(null) - 1;
   const wrong = fault >= 0 ? ` No story has “${reading.words[fault]}” as its
     word ${fault}.` : "";
   if (word === town.grammar.end) return `The story has ended.${wrong}`;
@@ -488,12 +488,13 @@ const link = (page) => `<a href="${page}">chapter ${parseInt(page)}</a>`;
 // Counts of pairs, as [second, how often, second, …] for each first word; with
 // a hundredth more, no pair is impossible.
 function bigrams(pairs) {
-  return (token) => {
-    const counts = pairs.map(() => 0.01), found = pairs[token];
+  const tables = pairs.map((found) => {
+    const counts = pairs.map(() => 0.01);
     for (let i = 0; i < found.length; i += 2) counts[found[i]] += found[i + 1];
     const total = sum(counts);
     return counts.map((count) => count / total);
-  };
+  });
+  return (token) => tables[token];
 }
 
 const makeTown = (data) => ({
