@@ -2,7 +2,7 @@
 // has data-town says which panels it shows, and with data-try how it begins.
 
 const STYLE = `
-:host { display: block; margin: 1rem 0; }
+:host { display: block; }
 .town { padding: 0.75rem 1rem; border-radius: 0.5rem; line-height: 1.5;
   border: 1px solid color-mix(in srgb, currentColor 30%, transparent); }
 p { margin: 0.5rem 0; }
