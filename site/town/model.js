@@ -3,6 +3,14 @@
 // a time, with a KV cache. A vector is a Float64Array; a matrix (rows, columns)
 // one of its rows; the weights have the names that they have in torch.
 
+// Lets the page answer in between, if it has not for some milliseconds.
+let answered = performance.now();
+async function breathe() {
+  if (performance.now() - answered < 8) return;
+  await new Promise((done) => setTimeout(done));
+  answered = performance.now();
+}
+
 // Gives the next n bits of a text in base64, as a whole number.
 function bitReader(text) {
   const bytes = atob(text);
@@ -18,13 +26,14 @@ function bitReader(text) {
 
 // A tensor is `size` whole numbers of some bits, times a step. The first six
 // bits of all of them stand in `high`, the others in `low`.
-function unpack({ tensors, high, low }) {
+async function unpack({ tensors, high, low }) {
   const first = bitReader(high), others = bitReader(low), weights = {};
   for (const [name, [size, bits, step]] of Object.entries(tensors)) {
     const tensor = weights[name] = new Float64Array(size);
     for (let i = 0; i < size; i++) {
       const whole = first(6) << bits - 6 | others(bits - 6);
       tensor[i] = (whole - 2 ** (bits - 1)) * step;
+      if (i % 1024 === 0) await breathe();
     }
   }
   return weights;

@@ -138,10 +138,9 @@ class Reading {
 }
 
 // How far the model is from the notebook's numbers, over a set of stories, each
-// with what is switched: the largest difference of a logit. It pauses, so that
-// the page answers meanwhile.
+// with what is switched: the largest difference of a logit.
 async function largestDifference({ model, number }, checks) {
-  let most = 0, paused = performance.now();
+  let most = 0;
   for (const { words, heads, blocks, hidden, logits, losses } of checks) {
     const cache = model.newCache(), switches = {
       ...ALL_ON(), heads: new Set(heads), blocks: new Set(blocks),
@@ -153,10 +152,7 @@ async function largestDifference({ model, number }, checks) {
       const off = next === undefined ? largest(logits, found)
         : Math.abs(losses[n] + Math.log(softmax(found)[next]));
       if (!(off <= most)) most = off;  // NaN stays
-      if (performance.now() - paused > 8) {
-        await new Promise((done) => setTimeout(done));
-        paused = performance.now();
-      }
+      await breathe();
     }
   }
   return most;

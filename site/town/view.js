@@ -44,7 +44,7 @@ th, td { padding: 0.125rem 0.5rem 0.125rem 0; font-weight: normal;
 thead th, .sum :is(th, td) { font-weight: 600; }
 thead th { vertical-align: bottom; }
 .number, .work thead th { text-align: end; }
-.heads tbody th { white-space: nowrap; }
+.heads tbody :is(th, td:nth-child(3)) { white-space: nowrap; }
 .sum { border-top: 1px solid; }
 .next :is(td, thead th):not(:first-child) { width: 27%; }
 .next th button { width: 100%; text-align: start; font-weight: 600; }
@@ -54,7 +54,7 @@ thead .truth, thead .model, thead .bigram { padding-inline-start: 0.3rem;
   border-inline-start: 0.5rem solid var(--who); }
 .truth { --who: #009e73; } .model { --who: #0072b2; }
 .bigram { --who: #d55e00; }
-.heads :is(th, td):nth-child(2) { width: 60%; }
+.heads :is(th, td):nth-child(2) { width: 50%; }
 .heads svg { display: block; width: 100%; height: 1.75rem; fill: #0072b2;
   border-bottom: 1px solid currentColor; }
 .heads :is(th, td):last-child { padding: 0; text-align: end; }
@@ -66,7 +66,8 @@ a { color: inherit; }
 .proof { opacity: 0.85; margin-bottom: 0; }
 slot { display: none; }
 @media (max-width: 30rem) { .town { padding: 0.5rem; }
-  .words i { display: none; } .next th button { padding: 0 0.3rem; }
+  .words i { display: none; }
+  .heads tbody td:nth-child(3) { white-space: normal; } .next th button { padding: 0 0.3rem; }
   th, td { padding-inline-end: 0.25rem; } .heads td { font-size: 0.875rem; }
   .heads th button { padding: 0 0.2rem; } .parts { font-size: 0.875rem; } }
 @media (pointer: fine) and (min-width: 48rem) {
@@ -97,8 +98,8 @@ const TRIES = {
       “city”, and go on from there with “river”.` },
   number: { name: "Is or are?", at: CHAPTER_11, head: "0.3",
     text: "<s> the boats near the old bridge",
-    note: `The boats are what they are, though a bridge stands nearest to the
-      verb. The bigram sees the bridge alone.` },
+    note: `The boats decide, though the bridge stands nearest to the verb. The
+      bigram sees the bridge alone.` },
   cache: { name: "No cache", at: "14_kv_cache.html", uncached: true,
     note: `For its last word the model has read the whole story again. What
       comes out is the same, and so is every word that you write now. Only the
@@ -158,6 +159,7 @@ function panels(state, reading) {
         const looks = [n > at ? "later" : "", hidden ? "hidden" : ""];
         return press(`pick ${n}`, text, `class="${looks.join(" ")}"
           aria-pressed="${n === at}" ${
+          n in weights ? `title="weight ${num(weights[n])}"` : ""} ${
           hidden ? `aria-label="${esc(text)}, hidden"` : ""}
           style="--weight: color-mix(in srgb, #0072b2 ${
             Math.round(60 * (weights[n] ?? 0))}%, transparent)"`)
@@ -497,17 +499,17 @@ function bigrams(pairs) {
   return (token) => tables[token];
 }
 
-const makeTown = (data) => ({
+const makeTown = async (data) => ({
   ...data,
   number: new Map(data.words.map((word, n) => [word, n])),
   bigram: bigrams(data.pairs),
-  model: new Model(data.config, unpack(data.weights)),
+  model: new Model(data.config, await unpack(data.weights)),
 });
 
 // Nothing is shown before the model has found the notebook's numbers.
 async function start(hosts, data) {
-  const town = makeTown(data), most = await largestDifference(
-    town, data.checks);
+  const town = await makeTown(data);
+  const most = await largestDifference(town, data.checks);
   town.model.products = 0;
   for (const host of hosts) {
     if (most <= 1e-5) {

@@ -256,6 +256,26 @@ def test_it_answers_with_the_network_cut_off_and_from_a_file(visit):
     Answers(other).assert_next()
 
 
+#: What a host may allow at most, and the page at least: its own scripts.
+POLICY = (
+    "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self'"
+    " 'unsafe-inline'; img-src 'self' data:; font-src 'self' data:"
+)
+
+
+def test_it_answers_where_nothing_else_may_be_asked(visit):
+    page = visit("index")
+    page.route(
+        "**/the_town.html",
+        lambda route: route.fulfill(
+            response=(response := route.fetch()),
+            headers=response.headers | {"content-security-policy": POLICY},
+        ),
+    )
+    page.goto(page.url.replace("index.html", "the_town.html"))
+    Answers(page).assert_next()
+
+
 def test_a_phone(visit):
     page = visit("the_town", viewport=PHONE, has_touch=True, theme="dark")
     town = Answers(page)
