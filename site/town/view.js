@@ -276,7 +276,7 @@ const SKELETON = `<style>${STYLE}</style>
 <div class="row">${press("undo", "Undo")}${press("write", "Write a word")}
 ${press("on", "Write on")}${press("anew", "Start anew")}
 <form class="row"><input type="text" aria-label="Words to add" list="known"
-  placeholder="or type words" autocomplete="off" autocapitalize="none">
+  placeholder="type words" autocomplete="off" autocapitalize="none">
 <button>Add</button><datalist id="known"></datalist></form></div>
 <p class="say" role="status"></p>
 <div data-panel="next"></div>
