@@ -9,8 +9,9 @@ INSTALLED := .venv/installed
 BUILT := _build/complete
 SOURCES := $(wildcard chapters/*.ipynb chapters/*.md images/*) \
 	$(shell find site -type f -not -path '*/__pycache__/*') \
-	_config.yml _toc.yml references.bib tools/build.py tools/town_page.py \
-	chapters/attnbook/town.py chapters/attnbook/data/town.safetensors
+	_config.yml _toc.yml references.bib CHANGELOG.md \
+	chapters/attnbook/town.py chapters/attnbook/data/town.safetensors \
+	$(patsubst %,tools/%.py,articles build changes finish plain town_page)
 
 # Outputs must not depend on what the network gives, and progress bars are
 # for people.
@@ -40,7 +41,7 @@ trap 'trap "" TERM; kill 0' INT TERM; $(2); second=$$?; wait $$first; \
 first=$$?; cat _build/beside.txt; exit $$((first || second))
 endef
 
-.PHONY: help install book pdf check quick test test-site scores outputs \
+.PHONY: help install book pdf epub check quick test test-site scores outputs \
 	mutants model real-model bench gpu repository clean
 
 help: ## list the targets
@@ -63,6 +64,9 @@ $(BUILT): $(INSTALLED) $(SOURCES)
 
 pdf: book ## print the book as one PDF, by a Chromium
 	$(BIN)/python tools/pdf.py
+
+epub: book ## write the book as one EPUB
+	$(BIN)/python tools/epub.py
 
 ifdef CHAPTER
 check: $(INSTALLED) ## look all over in minutes, or one chapter (CHAPTER=04)

@@ -27,7 +27,6 @@ INK, GREY, BLUE = "#1b1f24", "#57606a", "#1f5fa8"
 # on the screen of a telephone, and in browsers that read no svg icons.
 LOGO = Path(__file__).parent / "static" / "touch-icon.png"
 FONTS = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
-
 MOTTO = "A weighted average whose weights are computed"
 
 
@@ -101,12 +100,14 @@ def first_words(doctree):
 def describe(app, pagename, templatename, context, doctree):
     """Give a page's template its description and its card."""
     site = app.config.html_baseurl
-    if pagename == "404":  # is sent from any depth, and has no address
-        context.update(base=urlsplit(site).path, pageurl=None)
-    if doctree is None:
-        return
+    context["base"] = urlsplit(site).path  # for 404, sent from any depth
     if pagename == app.config.root_doc:
         context["pageurl"] = site
+    # It has no address, or the book has none yet.
+    if pagename == "404" or site.startswith("https://owner.github.io/"):
+        context["pageurl"] = None
+    if doctree is None:
+        return
     title = html.unescape(re.sub("<.*?>", "", context["title"]))
     file = Path(app.outdir, "_images", "cards", f"{pagename}.png")
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -32,7 +32,9 @@ def folder(tmp_path, monkeypatch):
     for name in ("Makefile", "requirements.txt", "constraints.txt"):
         shutil.copy(ROOT / name, tmp_path)
     for name in (
-        *("_config.yml", "_toc.yml", "references.bib", "tools/build.py"),
+        *("_config.yml", "_toc.yml", "references.bib", "CHANGELOG.md"),
+        *("tools/build.py", "tools/changes.py", "tools/articles.py"),
+        *("tools/finish.py", "tools/plain.py"),
         *("site/page.py", "images/a.svg", "chapters/index.md"),
         "chapters/04_scaled.ipynb",
         "chapters/attnbook/teach/catalogue/c04_scaling.py",

@@ -1,0 +1,81 @@
+"""The pages' Content-Security-Policy: it lets the book through, served and
+from a file, and no other host's code."""
+
+from __future__ import annotations
+
+import pytest
+from build import HTML as SITE
+from playwright.sync_api import Browser, Page
+
+#: Keeps what the policy refuses, from before the page's first line.
+WATCH = """
+window.refused = [];
+addEventListener("securitypolicyviolation", (event) => window.refused.push(
+  `${event.violatedDirective}: ${event.blockedURI}`), true);
+"""
+
+
+@pytest.fixture(params=["http", "file"])
+def page(request, chromium: Browser, address: str):
+    with chromium.new_context() as context:
+        context.add_init_script(WATCH)
+        page = context.new_page()
+        page.set_default_timeout(10_000)
+        page.root = address if request.param == "http" else f"{SITE.as_uri()}/"
+        yield page
+
+
+def refused(page: Page) -> list[str]:
+    return page.evaluate("window.refused")
+
+
+def test_a_figure_moves_and_formulas_have_their_fonts(page):
+    page.goto(f"{page.root}05_masking.html")
+    figure = page.locator("[data-explore=masks]")
+    figure.scroll_into_view_if_needed()
+    before = figure.locator(".say").inner_text()
+    figure.locator("input[type=range]").first.press("ArrowRight")
+    assert figure.locator(".say").inner_text() != before
+    page.evaluate("document.fonts.ready.then(() => 0)")
+    assert page.evaluate("document.fonts.check('16px KaTeX_Main')")
+    loaded = "[...document.fonts].filter(f => f.status == 'loaded')"
+    assert page.evaluate(f"{loaded}.map(f => f.family)").count("KaTeX_Main")
+    assert refused(page) == []
+
+
+def test_the_first_page_is_let_through(page):
+    page.goto(f"{page.root}index.html")
+    page.locator("[data-explore=heads] .say").wait_for(state="attached")
+    page.evaluate("scrollTo(0, document.body.scrollHeight)")
+    assert refused(page) == []
+
+
+def test_the_search_finds(page):
+    page.goto(f"{page.root}index.html")
+    page.keyboard.press("Control+k")
+    page.keyboard.type("rotary")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/search.html?*")
+    page.locator("#search-results li > a").first.wait_for()
+    assert refused(page) == []
+
+
+def test_another_hosts_code_is_refused(page):
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(f"{page.root}index.html")
+    page.evaluate(
+        """() => {
+          const add = (name, to) => document.head.append(
+            Object.assign(document.createElement(name), to));
+          add("script", { src: "https://example.org/code.js" });
+          add("img", { src: "https://example.org/picture.png" });
+          add("base", { href: "https://example.org/" });
+          fetch("https://example.org/words").catch(() => 0);
+        }"""
+    )
+    page.wait_for_function("window.refused.length >= 4")
+    assert {line.partition(":")[0] for line in refused(page)} == {
+        *("script-src-elem", "img-src", "base-uri", "connect-src"),
+    }
+    assert not [url for url in asked if "example.org" in url]

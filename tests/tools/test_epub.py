@@ -1,0 +1,97 @@
+"""The EPUB of a small book; tests/site/test_epub.py looks at the real one."""
+
+import re
+from zipfile import ZipFile
+
+import epub
+import pytest
+import small_site
+from small_site import CONFIG, TOC, URL
+
+
+@pytest.fixture
+def site(tmp_path):
+    return small_site.write(tmp_path)
+
+
+@pytest.fixture
+def files(site):
+    found = epub.package(site, CONFIG, TOC, "2026-01-02")
+    return {
+        name: content.decode("utf-8", "replace")
+        for name, content in found.items()
+    }
+
+
+def test_the_files_stand_in_the_order_of_the_book(files):
+    read = re.findall('idref="file-([0-9]+)"', files["package.opf"])
+    assert [int(n) for n in read] == [0, 1, 2, 3, 4, 5]
+    pages = [name for name in files if name.endswith(".xhtml")]
+    names = ("title-page", "contents", "index", "b", "a", "solutions")
+    assert pages == [f"{name}.xhtml" for name in names]
+    titles = re.findall('<a href="[^"]*">([^<]*)', files["contents.xhtml"])
+    assert titles == [
+        "About this book",
+        "1. Bees",
+        "Wings",
+        "Ants",
+        "Solutions",
+    ]
+
+
+def test_links_lead_to_files(files):
+    links = dict(re.findall('<a href="([^"]*)">([^<]*)', files["b.xhtml"]))
+    assert links == {
+        "https://example.org/a.html": "far",
+        "b.xhtml#b--wings": "near",
+        "solutions.xhtml#solution--b--try": "Solution",
+    }
+    assert '<a href="a.xhtml#a--top">a</a>' in files["index.xhtml"]
+    assert '<a href="b.xhtml#b--try">' in files["solutions.xhtml"]
+
+
+def test_a_formula_is_mathml_put_right(files):
+    page = files["b.xhtml"]
+    assert 'alttext="x^2"' in page and "katex" not in page
+    assert "<msub><mi>x</mi><mi>max</mi></msub>" in page
+
+
+def test_what_a_book_cannot_use_is_left_out(files):
+    assert not re.search("alert|plt.show|loading=|sidebar", files["b.xhtml"])
+    assert "Done." not in files["b.xhtml"]
+    assert files["images/wing.png"][1:4] == "PNG"
+
+
+def test_it_says_what_it_is(files):
+    for line in (
+        "<dc:title>A book &amp; more</dc:title>",
+        f"<dc:source>{URL}</dc:source>",
+        "<dc:description>A motto.</dc:description>",
+        '<meta property="dcterms:modified">2026-01-02T00:00:00Z</meta>',
+        'href="contents.xhtml" media-type="application/xhtml+xml" '
+        'properties="nav"',
+        'href="b.xhtml" media-type="application/xhtml+xml" '
+        'properties="mathml"',
+    ):
+        assert line in files["package.opf"]
+
+
+def test_it_is_written_the_same_each_time(site, tmp_path):
+    for name in ("one", "two"):
+        epub.save(
+            epub.package(site, CONFIG, TOC, "2026-01-02"), tmp_path / name
+        )
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+    with ZipFile(tmp_path / "one") as book:
+        first = book.infolist()[0]
+        assert (first.filename, first.compress_type) == ("mimetype", 0)
+
+
+def test_it_says_what_it_lacks(site, monkeypatch, capsys):
+    monkeypatch.setattr(epub, "HTML", site)
+    monkeypatch.setattr(epub, "EPUB", site / "book.epub")
+    monkeypatch.setattr(epub, "settings", lambda: (CONFIG, TOC))
+    (site / "b.html").unlink()
+    assert epub.main() == 1
+    assert "b.html" in capsys.readouterr().err
+    assert not (site / "book.epub").exists()

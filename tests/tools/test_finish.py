@@ -1,0 +1,148 @@
+"""What the built pages get besides what Sphinx writes: policy, links, plain
+text, feed, sitemap; on a small book."""
+
+import re
+from xml.etree import ElementTree as xml
+
+import changes
+import finish
+import pytest
+import small_site
+from small_site import CONFIG, TOC
+
+CHANGELOG = """\
+# Changes
+
+## Second edition, 2026-02-03
+
+- Bees & *wasps*.
+
+## First edition, 2026-01-02
+
+- Ants.
+"""
+REAL = "https://someone.github.io/a-book/"
+ATOM = {"a": changes.ATOM}
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    """The small book, finished, without an address."""
+    (tmp_path / "CHANGELOG.md").write_text(CHANGELOG, "utf-8")
+    monkeypatch.setattr(changes, "CHANGELOG", tmp_path / "CHANGELOG.md")
+    site = tmp_path / "html"
+    site.mkdir()
+    finish.finish(small_site.write(site), CONFIG, TOC)
+    return site
+
+
+def test_the_policy_stands_before_all_that_it_governs(site):
+    for page in site.glob("*.html"):
+        head = page.read_text("utf-8").partition("<head>")[2]
+        assert head.startswith('<meta http-equiv="Content-Security-Policy"')
+    assert "://" not in finish.POLICY and "eval" not in finish.POLICY
+
+
+@pytest.mark.parametrize("made", [[], ["pdf"], ["epub"], ["epub", "pdf"]])
+def test_a_page_offers_the_files_that_are_there_and_no_other(site, made):
+    def offered():
+        html = (site / "b.html").read_text("utf-8")
+        (line,) = re.findall('<p class="forms">.*?</p>', html)
+        return re.findall('href="([^"]*)"', line)
+
+    assert offered() == ["b.txt", "feed.xml"]
+    for ending in made:
+        file = site.parent / f"averages-to-attention.{ending}"
+        file.write_bytes(b"a book")
+        finish.put_on_site(file, site)
+        assert (site / file.name).read_bytes() == b"a book"
+    books = [f"averages-to-attention.{e}" for e in sorted(made, reverse=True)]
+    assert offered() == ["b.txt", *books, "feed.xml"]
+
+
+def test_without_an_address_there_is_no_sitemap(site):
+    assert not list(site.glob("sitemap.xml")) + list(site.glob("robots.txt"))
+
+
+def test_with_an_address_the_sitemap_names_the_pages(site):
+    (site / "404.html").write_text("<html></html>")
+    moved = '<html><meta http-equiv="refresh" content="0; url=b.html"></html>'
+    (site / "old.html").write_text(moved)
+    index = site / "index.html"
+    link = f'<link rel="canonical" href="{REAL}" />'
+    index.write_text(
+        index.read_text("utf-8").replace("</head>", link), "utf-8"
+    )
+    finish.write_sitemap(site)
+    urls = xml.parse(site / "sitemap.xml").getroot()
+    assert [url[0].text for url in urls] == [
+        f"{REAL}a.html",
+        f"{REAL}b.html",
+        REAL,
+    ]
+    robots = (site / "robots.txt").read_text("utf-8")
+    assert f"Sitemap: {REAL}sitemap.xml\n" in robots
+
+
+@pytest.mark.parametrize("address", ["", REAL])
+def test_the_feed_is_an_atom_feed(address):
+    """What RFC 4287 requires of a feed and its entries."""
+    found = changes.editions(CHANGELOG)
+    root = xml.fromstring(
+        changes.feed("A book", "its authors", found, address)
+    )
+    assert root.tag == f"{{{changes.ATOM}}}feed"
+    assert root.findtext("a:author/a:name", None, ATOM) == "its authors"
+    entries = root.findall("a:entry", ATOM)
+    ids = set()
+    for element in (root, *entries):
+        for name in ("id", "title", "updated"):
+            assert len(element.findall(f"a:{name}", ATOM)) == 1
+        assert re.fullmatch(
+            r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ",
+            element.findtext("a:updated", None, ATOM),
+        )
+        ids.add(element.findtext("a:id", None, ATOM))
+        assert element.find("a:link", ATOM).get("href").startswith(address)
+    assert len(ids) == 3 and all(i.startswith("urn:uuid:") for i in ids)
+    own = [link.get("href") for link in root.findall("a:link[@rel]", ATOM)]
+    assert own == ([f"{address}feed.xml"] if address else [])
+    assert [e.findtext("a:title", None, ATOM) for e in entries] == [
+        "Second edition",
+        "First edition",
+    ]
+    content = entries[0].find("a:content", ATOM)
+    assert content.get("type") == "html"
+    assert "<li>Bees &amp; <em>wasps</em>.</li>" in content.text
+
+
+@pytest.mark.parametrize(
+    "changelog, message",
+    [
+        ("## Second edition\n", "expected a heading such as"),
+        ("## B, 2026-01-01\n## A, 2026-01-02\n", "expected the newest first"),
+        ("# Changes\n", "expected the newest first"),
+    ],
+)
+def test_a_changelog_that_cannot_be_read_is_refused(changelog, message):
+    with pytest.raises(ValueError, match=message):
+        changes.editions(changelog)
+
+
+def test_a_twin_says_what_the_page_says(site):
+    head, text = (site / "b.txt").read_text("utf-8").split("\n\n", 1)
+    assert "the page b.html" in head
+    assert text == (
+        "# 1. Bees\n\n## Wings\n\n$x^2$\n\n```output\n4 < 5\n```\n\n"
+        "[Figure: Two wings.]\n\n[far](https://example.org/a.html)near\n\n"
+        "### Exercise 1.1\n\nTry.\n\n## Solutions\n\n### Exercise 1.1\n\n"
+        "Done.\n"
+    )
+    assert "[b](b.txt)" in (site / "a.txt").read_text("utf-8")
+
+
+def test_the_list_of_twins_has_the_order_of_the_book(site):
+    assert (site / "llms.txt").read_text("utf-8") == (
+        "# A book & more\n\n- [A book](index.txt)\n\n## First part\n\n"
+        "- [1. Bees](b.txt)\n\n## Appendix\n\n- [Ants](a.txt)\n"
+    )

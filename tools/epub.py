@@ -1,0 +1,351 @@
+"""Write the whole book as one EPUB, from the built pages.
+
+usage: .venv/bin/python tools/epub.py     after `make book`; or: make epub
+
+The pages' articles become a file each, in the order of `_toc.yml`, behind a
+title page; the solutions that the pages have folded stand at the end. A
+formula is MathML, a figure a PNG with its description, a drawing an svg; of
+what moves the picture is there that the page shows where no script runs.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import zipfile
+from html import escape
+from pathlib import Path
+from urllib.parse import unquote
+
+import changes
+from articles import (
+    Book,
+    inner_links,
+    parse_lightly,
+    settings,
+    title_page,
+    whole_book,
+)
+from bs4 import Tag
+from build import HTML, ROOT
+from finish import put_on_site
+from PIL import Image
+from repository import is_placeholder
+
+EPUB = ROOT / "_build" / "averages-to-attention.epub"
+STYLES = Path(__file__).with_suffix(".css")
+
+#: HTML does not tell capital letters from small ones; XHTML does, and svg
+#: has some.
+CAPITALS = {
+    name.lower(): name
+    for name in ("viewBox", "refX", "refY", "markerWidth", "markerHeight")
+}
+
+#: An invisible sign between a function and what it is applied to; and the
+#: elements that have a base and scripts, and no place for it.
+APPLIED = "\N{FUNCTION APPLICATION}"
+SCRIPTS = ("msub", "msup", "msubsup", "munder", "mover", "munderover")
+
+PAGE = """\
+<?xml version="1.0" encoding="utf-8"?>
+<!DOCTYPE html>
+<html xmlns="http://www.w3.org/1999/xhtml" \
+xmlns:epub="http://www.idpf.org/2007/ops" lang="en" xml:lang="en">
+<head><title>{title}</title>
+<link rel="stylesheet" type="text/css" href="book.css"/></head>
+<body>
+{body}
+</body>
+</html>
+"""
+
+CONTAINER = """\
+<?xml version="1.0" encoding="utf-8"?>
+<container version="1.0" \
+xmlns="urn:oasis:names:tc:opendocument:xmlns:container">
+<rootfiles><rootfile full-path="book/package.opf" \
+media-type="application/oebps-package+xml"/></rootfiles>
+</container>
+"""
+
+PACKAGE = """\
+<?xml version="1.0" encoding="utf-8"?>
+<package xmlns="http://www.idpf.org/2007/opf" version="3.0" \
+unique-identifier="name" xml:lang="en">
+<metadata xmlns:dc="http://purl.org/dc/elements/1.1/">
+{metadata}
+</metadata>
+<manifest>
+{manifest}
+</manifest>
+<spine>
+{spine}
+</spine>
+</package>
+"""
+
+#: What a reader who cannot see the book, or hear it, is told beforehand.
+ACCESS = {
+    "accessMode": ["textual", "visual"],
+    "accessModeSufficient": ["textual,visual", "textual"],
+    "accessibilityFeature": [
+        *("alternativeText", "MathML", "readingOrder"),
+        *("structuralNavigation", "tableOfContents"),
+    ],
+    "accessibilityHazard": ["none"],
+    "accessibilitySummary": [
+        "Every figure has a description, every formula is MathML with its "
+        "TeX, and headings and contents lead to each part of the text."
+    ],
+}
+
+TYPES = {
+    ".xhtml": "application/xhtml+xml",
+    ".css": "text/css",
+    ".png": "image/png",
+    ".svg": "image/svg+xml",
+}
+
+
+# A chapter as a file
+
+
+def for_readers(part: Tag) -> None:
+    """Make a chapter what an e-book's reader can show."""
+    for formula in part.find_all(class_="katex"):
+        math = formula.math.extract()
+        math["alttext"] = math.annotation.get_text().strip()
+        mend(math)
+        formula.replace_with(math)
+    for title in part.select("details > summary > h3"):  # of a side road
+        title.find_parent("details").unwrap()
+        title.parent.unwrap()
+    for tag in part.find_all(True):
+        for name in list(tag.attrs):
+            if name.startswith("data-") or name in ("loading", "decoding"):
+                del tag[name]
+            elif name in CAPITALS:
+                tag[CAPITALS[name]] = tag.attrs.pop(name)
+
+
+def mend(math: Tag) -> None:
+    r"""Put right what KaTeX writes wrongly: for `v_{\max}` a third element in
+    a pair, the invisible sign of a function; for `\bmod` a row in a word."""
+    for sign in math.find_all("mo"):
+        if sign.get_text() == APPLIED and sign.parent.name in SCRIPTS:
+            sign.decompose()
+        elif sign.find(True):
+            sign.string = sign.get_text()
+
+
+def file_of(part: Tag) -> str:
+    """The name of a chapter's file.
+
+    >>> file_of(parse_lightly('<section id="05_masking"></section>').section)
+    '05_masking.xhtml'
+    """
+    return f"{part['id']}.xhtml"
+
+
+def lead_to_files(parts: list[Tag]) -> None:
+    """Let links into the whole book name the file in which a place is."""
+    files = {
+        tag["id"]: file_of(part)
+        for part in parts
+        for tag in part.find_all(id=True)
+    }
+    files |= {part["id"]: "" for part in parts}
+    for link in inner_links(parts):
+        name = link["href"][1:]
+        link["href"] = (
+            f"{files[name]}#{name}" if files[name] else f"{name}.xhtml"
+        )
+
+
+def take_pictures(parts: list[Tag], site: Path) -> dict[str, bytes]:
+    """The files of the chapters' pictures, which then name these."""
+    found = {}
+    for part in parts:
+        for image in part.find_all("img"):
+            source = site / unquote(image["src"])
+            name = f"images/{source.stem}"
+            if source.suffix == ".svg":
+                name += ".svg"
+                found[name] = source.read_bytes()
+            else:
+                name += ".png"
+                found[name] = as_png(source)
+            image["src"] = name
+    return found
+
+
+def as_png(source: Path) -> bytes:
+    """A picture in the format that every reader knows; WebP is younger."""
+    packed = io.BytesIO()
+    with Image.open(source) as image:
+        image.save(packed, "PNG")
+    return packed.getvalue()
+
+
+def xhtml(title: str, body: str) -> bytes:
+    return PAGE.format(title=escape(title), body=body).encode()
+
+
+# The package
+
+
+def contents(book: Book) -> str:
+    """The book's contents: parts, chapters, and their sections."""
+
+    def entry(part: Tag) -> str:
+        sections = "".join(
+            f'<li><a href="{file_of(part)}#'
+            f'{section.find_parent("section")["id"]}">'
+            f"{escape(section.get_text())}</a></li>"
+            for section in part.select("section > section > h2")
+        )
+        below = f"<ol>{sections}</ol>" if sections else ""
+        title = escape(part.h1.get_text())
+        return f'<li><a href="{file_of(part)}">{title}</a>{below}</li>\n'
+
+    lines = ""
+    for caption, chapters in book.parts:
+        entries = "".join(map(entry, chapters))
+        lines += (
+            f"<li><span>{escape(caption)}</span>\n<ol>{entries}</ol></li>\n"
+            if caption
+            else entries
+        )
+    first = file_of(book.chapters[0])
+    return f"""\
+<nav epub:type="toc" id="toc"><h1>Contents</h1>
+<ol>{lines}</ol></nav>
+<nav epub:type="landmarks" hidden=""><ol>
+<li><a epub:type="toc" href="contents.xhtml">Contents</a></li>
+<li><a epub:type="bodymatter" href="{first}">Start</a></li></ol></nav>"""
+
+
+def metadata(config: dict, description: str, date: str) -> str:
+    """What libraries and readers are told of the book."""
+    url, branch = (config["repository"][key] for key in ("url", "branch"))
+    dublin = {
+        "title": config["title"],
+        "language": "en",
+        "creator": config["author"],
+        "rights": config["html"]["extra_footer"].strip(),
+        "description": description,
+        "date": date,
+    }
+    if not is_placeholder(url):
+        dublin["source"] = url
+    name = changes.urn(f"{config['title']}, {branch}")
+    lines = [f'<dc:identifier id="name">{name}</dc:identifier>']
+    lines += [
+        f"<dc:{key}>{escape(text)}</dc:{key}>" for key, text in dublin.items()
+    ]
+    lines += [
+        f'<meta property="schema:{key}">{text}</meta>'
+        for key, texts in ACCESS.items()
+        for text in texts
+    ]
+    lines.append(f'<meta property="dcterms:modified">{date}T00:00:00Z</meta>')
+    return "\n".join(lines)
+
+
+def manifest(files: dict[str, bytes]) -> str:
+    """A line for each file, with what a reader must know to show it."""
+    lines = []
+    for count, (name, content) in enumerate(files.items()):
+        has = {
+            "nav": name == "contents.xhtml",
+            "mathml": b"<math" in content,
+            "svg": b"<svg" in content and name.endswith(".xhtml"),
+        }
+        properties = " ".join(key for key, there in has.items() if there)
+        properties = f' properties="{properties}"' if properties else ""
+        kind = TYPES[Path(name).suffix]
+        lines.append(
+            f'<item id="file-{count}" href="{name}" media-type="{kind}"'
+            f"{properties}/>"
+        )
+    return "\n".join(lines)
+
+
+def package(
+    site: Path, config: dict, toc: dict, date: str
+) -> dict[str, bytes]:
+    """The files of the EPUB, by their names in it, in their order.
+
+    Raises:
+        FileNotFoundError, ValueError: see `articles.whole_book`.
+    """
+    book = whole_book(site, toc, parse_lightly)
+    front = title_page(config, book)
+    parts = [front, *book.chapters]
+    for part in parts:
+        for_readers(part)
+    pictures = take_pictures(parts, site)
+    motto = front.select_one(".motto").get_text()
+    files = {file_of(front): xhtml(config["title"], str(front))}
+    files["contents.xhtml"] = xhtml("Contents", contents(book))
+    lead_to_files(parts)
+    for part in book.chapters:
+        files[file_of(part)] = xhtml(part.h1.get_text(), str(part))
+    read = [f'<itemref idref="file-{n}"/>' for n in range(len(files))]
+    files["book.css"] = STYLES.read_bytes()
+    files |= pictures
+    opf = PACKAGE.format(
+        metadata=metadata(config, motto, date),
+        manifest=manifest(files),
+        spine="\n".join(read),
+    )
+    return {"package.opf": opf.encode()} | files
+
+
+def save(files: dict[str, bytes], path: Path) -> None:
+    """Write the EPUB without the hour, whole or not at all."""
+    temporary = path.with_suffix(".writing")
+    entries = {
+        "mimetype": b"application/epub+zip",
+        "META-INF/container.xml": CONTAINER.encode(),
+    } | {f"book/{name}": content for name, content in files.items()}
+    try:
+        with zipfile.ZipFile(temporary, "w") as book:
+            for name, content in entries.items():
+                packed = name != "mimetype"  # is read without unpacking
+                book.writestr(
+                    zipfile.ZipInfo(name),
+                    content,
+                    zipfile.ZIP_DEFLATED if packed else zipfile.ZIP_STORED,
+                )
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def main() -> int:
+    config, toc = settings()
+    try:
+        changelog = changes.CHANGELOG.read_text("utf-8")
+        date = changes.editions(changelog)[0].date
+        files = package(HTML, config, toc, date)
+    except FileNotFoundError as error:
+        print(
+            f"there is no {error.filename}; expected the built book; run: "
+            "make book",
+            file=sys.stderr,
+        )
+        return 1
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 1
+    save(files, EPUB)
+    put_on_site(EPUB, HTML)
+    print(f"{EPUB.stat().st_size / 1e6:.1f} MB are at {EPUB}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
