@@ -16,17 +16,19 @@ from build import shown
 from plain import write_twins
 
 #: What a page may load: files beside it, and its own lines. KaTeX's boxes are
-#: inline styles; the figures that move, and the theme, are inline scripts.
+#: inline styles; the figures that move, and the theme, are inline scripts. A
+#: page that is read from a disk may have no 'self' (w3c/webappsec-csp #459);
+#: one that comes from a host may load nothing from a disk anyway.
 POLICY = "; ".join(
     (
-        "default-src 'self'",
-        "script-src 'self' 'unsafe-inline'",
-        "style-src 'self' 'unsafe-inline'",
-        "img-src 'self' data:",
-        "font-src 'self' data:",
+        "default-src 'self' file:",
+        "script-src 'self' file: 'unsafe-inline'",
+        "style-src 'self' file: 'unsafe-inline'",
+        "img-src 'self' file: data:",
+        "font-src 'self' file: data:",
         "object-src 'none'",
-        "base-uri 'self'",
-        "form-action 'self'",
+        "base-uri 'self' file:",
+        "form-action 'self' file:",
     )
 )
 

@@ -1,5 +1,6 @@
 """What the pages say of themselves to search engines and previews."""
 
+from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 import pytest
@@ -10,6 +11,7 @@ from build import HTML, pages
 from notebooks import ROOT
 from PIL import Image
 from repository import address as repository
+from repository import is_placeholder
 
 TOC = yaml.safe_load((ROOT / "_toc.yml").read_text("utf-8"))
 NAMES = ["index", *dict.fromkeys(pages(TOC))]
@@ -41,13 +43,35 @@ def test_the_address_follows_from_the_repository(cards):
     assert cards.site_address(url) == "https://some-one.github.io/a-book/"
 
 
+@pytest.mark.parametrize(
+    "owner, page, address",
+    [
+        ("OWNER", "index", None),
+        ("OWNER", "a", None),
+        ("me", "index", "https://me.github.io/a-book/"),
+        ("me", "a", "https://me.github.io/a-book/a.html"),
+        ("me", "404", None),
+    ],
+)
+def test_a_page_names_its_address_once_there_is_one(
+    cards, owner, page, address
+):
+    site = cards.site_address(f"https://github.com/{owner}/a-book")
+    config = SimpleNamespace(html_baseurl=site, root_doc="index")
+    context = {"pageurl": f"{site}{page}.html"}
+    cards.describe(SimpleNamespace(config=config), page, "", context, None)
+    assert context["pageurl"] == address
+    assert context["base"] == "/a-book/"
+
+
 @pytest.mark.parametrize("name", dict.fromkeys(NAMES))
 def test_a_page_names_its_address_and_its_card(cards, name):
     site = cards.site_address(repository()[0])
     tags = said(name)
     own = site if name == "index" else f"{site}{name}.html"
-    (canonical,) = head(name).select("link[rel=canonical]")
-    assert canonical["href"] == tags["og:url"] == own
+    canonical = [c["href"] for c in head(name).select("link[rel=canonical]")]
+    there = [] if is_placeholder(repository()[0]) else [own]
+    assert canonical == there == [tags[k] for k in tags if k == "og:url"]
     assert tags["og:site_name"] == "From Averages to Attention"
     assert tags["og:type"] == ("website" if name == "index" else "article")
     assert tags["og:description"] == tags["description"]

@@ -1,6 +1,5 @@
 """The other forms of the built book: the EPUB, plain text, the feed."""
 
-import json
 import re
 import shutil
 import subprocess
@@ -129,12 +128,13 @@ def test_epubcheck_finds_nothing(file):
     jar = Path(found).resolve()
     command = ["java", "-jar", str(jar)] if jar.suffix == ".jar" else [found]
     done = subprocess.run(
-        [*command, "--failonwarnings", "--json", "-", str(file)],
-        capture_output=True,
+        [*command, "--failonwarnings", str(file)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
     )
-    messages = json.loads(done.stdout)["messages"]
-    assert [m["message"] for m in messages] == [] and not done.returncode
+    assert "0 fatals / 0 errors / 0 warnings" in done.stdout, done.stdout
+    assert done.returncode == 0
 
 
 # Plain text
@@ -176,7 +176,7 @@ def test_no_line_of_a_twin_is_empty_of_sense(name):
     text = without_code(twin(name))
     for needless in (
         *("Show the code", "Hide the code", "Where scripts run", "Solution\n"),
-        *("Link to this", "\n#\n", "None", "<span", "<div", "¶"),
+        *("Link to this", "\n#\n", "[Figure: None]", "<span", "<div", "¶"),
     ):
         assert needless not in text, needless
 

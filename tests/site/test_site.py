@@ -27,7 +27,8 @@ ALT_LENGTH = 25  # letters; fewer cannot say what a figure shows
 # What a browser fetches by itself when it shows a page.
 LOADED = (
     "[src]:not(a), [srcset], object, "
-    "link:not([rel=canonical], [rel=next], [rel=prev], [rel=search])"
+    "link:not([rel=canonical], [rel=next], [rel=prev], [rel=search], "
+    "[rel=alternate])"
 )
 
 by_page = pytest.mark.parametrize(
