@@ -22,6 +22,7 @@ import changes
 from articles import (
     Book,
     inner_links,
+    parse,
     parse_lightly,
     settings,
     title_page,
@@ -132,12 +133,27 @@ def for_readers(part: Tag) -> None:
 
 def mend(math: Tag) -> None:
     r"""Put right what KaTeX writes wrongly: for `v_{\max}` a third element in
-    a pair, the invisible sign of a function; for `\bmod` a row in a word."""
+    a pair, the invisible sign of a function; for `\bmod` a row in a word; and
+    for `a \cos b` no space, which TeX sets around a function's name."""
     for sign in math.find_all("mo"):
-        if sign.get_text() == APPLIED and sign.parent.name in SCRIPTS:
-            sign.decompose()
+        if sign.get_text() == APPLIED:
+            if sign.parent.name in SCRIPTS:
+                sign.decompose()
+                continue
+            before, after = sign.previous_sibling, sign.next_sibling
+            if (
+                before.previous_sibling
+                and before.previous_sibling.name != "mo"
+            ):
+                before.insert_before(thin_space())
+            if after and after.name not in ("mo", "mrow", "mspace"):
+                sign.insert_after(thin_space())
         elif sign.find(True):
             sign.string = sign.get_text()
+
+
+def thin_space() -> Tag:
+    return parse('<mspace width="0.1667em"></mspace>').mspace
 
 
 def file_of(part: Tag) -> str:

@@ -32,7 +32,8 @@ ARTICLES = {
     '</a></h1><section id="wings"><h2>Wings</h2>'
     '<span class="katex"><span class="katex-mathml"><math '
     'xmlns="http://www.w3.org/1998/Math/MathML"><semantics><msub><mi>x</mi>'
-    "<mi>max</mi><mo>\N{FUNCTION APPLICATION}</mo></msub><annotation>"
+    "<mi>max</mi><mo>\N{FUNCTION APPLICATION}</mo></msub><mi>cos</mi>"
+    "<mo>\N{FUNCTION APPLICATION}</mo><mi>b</mi><annotation>"
     'x^2</annotation></semantics></math></span><span class="katex-html">x2'
     "</span></span><script>alert()</script>"
     '<details class="hide"><summary>Show</summary>plt.show()</details>'

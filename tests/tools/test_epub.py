@@ -53,7 +53,11 @@ def test_links_lead_to_files(files):
 def test_a_formula_is_mathml_put_right(files):
     page = files["b.xhtml"]
     assert 'alttext="x^2"' in page and "katex" not in page
-    assert "<msub><mi>x</mi><mi>max</mi></msub>" in page
+    space = '<mspace width="0.1667em"></mspace>'
+    assert (
+        f"<msub><mi>x</mi><mi>max</mi></msub>{space}<mi>cos</mi>"
+        f"<mo>\N{FUNCTION APPLICATION}</mo>{space}<mi>b</mi>"
+    ) in page
 
 
 def test_what_a_book_cannot_use_is_left_out(files):
