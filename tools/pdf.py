@@ -13,6 +13,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import sys
 from html import escape
 from pathlib import Path
@@ -61,13 +62,18 @@ def for_paper(book: Book) -> None:
     """Make the chapters fit for paper, which has page numbers.
 
     A formula's MathML, which is there to be heard, becomes the formula's
-    name, or its letters would be in the text twice.
+    name, or its letters would be in the text twice. A path in a table may be
+    broken behind its slashes.
     """
     for part in book.chapters:
         for formula in part.select(".katex"):
             formula["role"] = "img"
             formula["aria-label"] = formula.annotation.get_text()
             formula.select_one(".katex-mathml").decompose()
+        for path in part.find_all(string=re.compile("/")):
+            if path.find_parent("code") and path.find_parent("td"):
+                broken = escape(path).replace("/", "/<wbr>")
+                path.replace_with(parse(broken))
         for line in part.select(".to-solution"):
             target = line.a["href"][1:]
             line.append(parse(f": page {page_number(target)}"))
