@@ -36,13 +36,25 @@ def parse(html: str) -> BeautifulSoup:
 
 
 def parse_lightly(html: str) -> BeautifulSoup:
-    """A page without the boxes of its formulas, whose MathML stays, and
-    without colours in its code: they are most of its elements.
+    """The article of a page without the boxes of its formulas, whose MathML
+    stays, and without colours in its code: they are most of its elements.
 
-    >>> page = 'a<span class="katex-html"><span>b</span></span>c'
-    >>> str(parse_lightly(page + '<pre><span class="k">if</span> d</pre>'))
-    'ac<pre>if d</pre>'
+    >>> page = '<p>a<span class="katex-html"><span>b</span></span></p>'
+    >>> str(parse_lightly(page + '<pre><span class="k">if</span> c</pre>'))
+    '<p>a</p><pre>if c</pre>'
     """
+    alone = re.search("(?s)<article.*</article>", html)
+    return parse(
+        re.sub(
+            "(?s)<pre>.*?</pre>",
+            lambda code: re.sub("</?span[^>]*>", "", code[0]),
+            without_boxes(alone[0] if alone else html),
+        )
+    )
+
+
+def without_boxes(html: str) -> str:
+    """A page's text without what KaTeX draws for its formulas."""
     kept, end = [], 0
     for box in re.finditer('<span class="katex-html"', html):
         kept.append(html[end : box.start()])
@@ -52,14 +64,7 @@ def parse_lightly(html: str) -> BeautifulSoup:
             if not depth:
                 end = tag.end()
                 break
-    plain = "".join(kept) + html[end:]
-    return parse(
-        re.sub(
-            "(?s)<pre>.*?</pre>",
-            lambda code: re.sub("</?span[^>]*>", "", code[0]),
-            plain,
-        )
-    )
+    return "".join(kept) + html[end:]
 
 
 def settings() -> tuple[dict, dict]:
