@@ -124,7 +124,7 @@ def article(page: str, whole: BeautifulSoup) -> Tag:
             "theme; run: make book"
         )
     for tag in [
-        *found.find_all("script"),
+        *found.find_all(["button", "input", "script", "select", "style"]),
         *found.find_all(class_=["headerlink", "toctree-wrapper", "hide"]),
     ]:
         tag.decompose()

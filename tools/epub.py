@@ -123,6 +123,8 @@ def for_readers(part: Tag) -> None:
     for title in part.select("details > summary > h3"):  # of a side road
         title.find_parent("details").unwrap()
         title.parent.unwrap()
+    for drawing in part.find_all("svg"):
+        drawing["xmlns"] = "http://www.w3.org/2000/svg"
     for tag in part.find_all(True):
         for name in list(tag.attrs):
             if name.startswith("data-") or name in ("loading", "decoding"):

@@ -69,7 +69,8 @@ def link(text: str, tag: Tag) -> str:
 
 
 def described(picture: Tag) -> str:
-    return f"[Figure: {picture.get('alt') or picture.get('aria-label')}]"
+    text = picture.get("alt") or picture.get("aria-label")
+    return f"[Figure: {text}]" if text else ""
 
 
 def blocks(tag: Tag) -> Iterator[str]:
@@ -98,7 +99,8 @@ def block(tag: Tag) -> Iterator[str]:
         if code:
             yield f"```{kind(tag)}\n{code}\n```"
     elif tag.name in ("img", "svg"):
-        yield described(tag)
+        if described(tag):
+            yield described(tag)
     elif tag.name in ("ul", "ol"):
         yield "\n".join(items(tag))
     elif tag.name == "table":
@@ -107,7 +109,7 @@ def block(tag: Tag) -> Iterator[str]:
         yield f"**{tidy(words(tag))}**"
     elif tag.name == "details" and not tag.summary.find(re.compile("h[1-6]")):
         summary = tidy(words(tag.summary.extract()))
-        first, *rest = blocks(tag)
+        first, *rest = [*blocks(tag)] or [""]
         yield f"{summary}: {first}"
         yield from rest
     elif tag.name == "p" or "citation" in tag.get("class", []):
@@ -120,6 +122,8 @@ def block(tag: Tag) -> Iterator[str]:
 def kind(code: Tag) -> str:
     """What a block of code is: Python, a shell's lines, or an output."""
     box = code.find_parent(class_=re.compile("^highlight-"))
+    if not box:
+        return ""
     (name,) = (c for c in box["class"] if c.startswith("highlight-"))
     return {"ipython3": "python", "myst-ansi": "output"}.get(
         name[10:], name[10:]

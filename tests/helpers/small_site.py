@@ -35,7 +35,8 @@ ARTICLES = {
     "<mi>max</mi><mo>\N{FUNCTION APPLICATION}</mo></msub><mi>cos</mi>"
     "<mo>\N{FUNCTION APPLICATION}</mo><mi>b</mi><annotation>"
     'x^2</annotation></semantics></math></span><span class="katex-html">x2'
-    "</span></span><script>alert()</script>"
+    "</span></span><script>alert()</script><button>Press</button>"
+    '<svg aria-hidden="true"></svg><pre>6</pre>'
     '<details class="hide"><summary>Show</summary>plt.show()</details>'
     '<div class="highlight-myst-ansi"><pre><span></span>4 &lt; 5\n</pre></div>'
     '<img loading="lazy" src="_images/wing.webp" alt="Two wings.">'

@@ -58,10 +58,15 @@ def test_a_formula_is_mathml_put_right(files):
         f"<msub><mi>x</mi><mi>max</mi></msub>{space}<mi>cos</mi>"
         f"<mo>\N{FUNCTION APPLICATION}</mo>{space}<mi>b</mi>"
     ) in page
+    assert (
+        '<svg aria-hidden="true" xmlns="http://www.w3.org/2000/svg">' in page
+    )
 
 
 def test_what_a_book_cannot_use_is_left_out(files):
-    assert not re.search("alert|plt.show|loading=|sidebar", files["b.xhtml"])
+    assert not re.search(
+        "alert|plt.show|Press|loading=|sidebar", files["b.xhtml"]
+    )
     assert "Done." not in files["b.xhtml"]
     assert files["images/wing.png"][1:4] == "PNG"
 
@@ -75,7 +80,7 @@ def test_it_says_what_it_is(files):
         'href="contents.xhtml" media-type="application/xhtml+xml" '
         'properties="nav"',
         'href="b.xhtml" media-type="application/xhtml+xml" '
-        'properties="mathml"',
+        'properties="mathml svg"',
     ):
         assert line in files["package.opf"]
 

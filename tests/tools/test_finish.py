@@ -133,7 +133,8 @@ def test_a_twin_says_what_the_page_says(site):
     head, text = (site / "b.txt").read_text("utf-8").split("\n\n", 1)
     assert "the page b.html" in head
     assert text == (
-        "# 1. Bees\n\n## Wings\n\n$x^2$\n\n```output\n4 < 5\n```\n\n"
+        "# 1. Bees\n\n## Wings\n\n$x^2$\n\n```\n6\n```\n\n"
+        "```output\n4 < 5\n```\n\n"
         "[Figure: Two wings.]\n\n[far](https://example.org/a.html)near\n\n"
         "### Exercise 1.1\n\nTry.\n\n## Solutions\n\n### Exercise 1.1\n\n"
         "Done.\n"
