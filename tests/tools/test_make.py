@@ -126,6 +126,7 @@ RUNS = [
     ("check CHAPTER=04", "--nbval*chapters/04_scaled.ipynb"),
     ("check CHAPTER=04", "-k 04_ or 04- tests/chapters"),
     ("check CHAPTER=04", "tools/mutants.py --sample 4 --seed 1 04"),
+    ("epub", "tools/epub.py"),
     ("mutants", "tools/mutants.py --store"),
     ("test", "--nbval*chapters"),
     ("test", "pytest tests/site tests/chapters/test_whole_pages.py"),
