@@ -176,10 +176,10 @@ def mend_page(app, pagename, templatename, context, doctree):
     cells that follow each other become one fold.
 
     The first view is all before the second section; templates/layout.html
-    marks a page that has none.
+    marks a page that has none, or whose footer might be in view with it.
     """
     body, marked = re.subn(
-        r"(?s)^(.*?<h2>.*?<h2)",
+        r"(?s)^(.*?<h2>.*?<h2)(?=.{8000})",
         r'\1 id="first-view-ends"',
         context.get("body", ""),
         count=1,
