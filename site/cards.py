@@ -103,9 +103,8 @@ def describe(app, pagename, templatename, context, doctree):
     context["base"] = urlsplit(site).path  # for 404, sent from any depth
     if pagename == app.config.root_doc:
         context["pageurl"] = site
-    # It has no address, or the book has none yet.
     if pagename == "404" or site.startswith("https://owner.github.io/"):
-        context["pageurl"] = None
+        context["pageurl"] = None  # it has none, or the book has none yet
     if doctree is None:
         return
     title = html.unescape(re.sub("<.*?>", "", context["title"]))
