@@ -121,6 +121,7 @@ _ABC = [7, 1, 4, 9, 2, 2, 8, 5, 3]
             [1, 2, 3, 4, 5],
             2,
         ),
+        "all but the first token": ([[9, 2, 3, 4]], [1, 2, 3, 4, 5], 2),
         "a page in another place": ([[1, 2, 3, 4]], [3, 4, 1, 2, 5], 2),
         "the longest of two": ([[1, 2, 9, 9], _ABC], _ABC + [6], 2),
         "two begin alike, one is all full pages": (
@@ -207,7 +208,7 @@ def takes_a_page_that_is_not_full(kept, prompt, size):
         "one prompt": ([5], [0], 8),
         "a prompt longer than the budget": ([9], [0], 4),
         "two that write, one that reads": ([7, 5, 12], [6, 4, 0], 8),
-        "two prompts, the second cut": ([4, 6], [0, 0], 8),
+        "three prompts, the last one cut": ([2, 5, 9], [0, 0, 0], 10),
         "a prompt half read": ([20, 4], [8, 3], 8),
         "a prompt half found": ([20], [16], 8),
         "the last one gets nothing": ([6, 3], [0, 0], 6),
