@@ -87,7 +87,9 @@ def main() -> int:
         return 1
     from finish import finish  # which knows the pages from here
 
-    finish(HTML, yaml.safe_load((ROOT / "_config.yml").read_text("utf-8")), toc)
+    finish(
+        HTML, yaml.safe_load((ROOT / "_config.yml").read_text("utf-8")), toc
+    )
     town = [
         sys.executable,
         "tools/town_page.py",
