@@ -60,6 +60,10 @@ def main() -> int:
         return 1
     # What an earlier, failed build left would make this one pass.
     shutil.rmtree(ROOT / "_build", ignore_errors=True)
+    (ROOT / "_build").mkdir()
+    script = ROOT / "_build" / "town.js"  # made beside the pages
+    making = [sys.executable, str(ROOT / "tools" / "town_page.py"), script]
+    town = subprocess.Popen(making, cwd=ROOT)
     command = [
         sys.executable,
         "-c",
@@ -78,24 +82,20 @@ def main() -> int:
         "-n",
     ]
     built = subprocess.run(command, cwd=ROOT)
-    if built.returncode:
-        return built.returncode
+    failed = town.wait() or built.returncode
+    if failed:
+        return failed
     toc = yaml.safe_load((ROOT / "_toc.yml").read_text("utf-8"))
     missing = missing_pages(HTML, toc)
     if missing:
         print(f"the build left out {', '.join(missing)}", file=sys.stderr)
         return 1
+    script.rename(HTML / "_static" / "town.js")
     from finish import finish  # which knows the pages from here
 
-    finish(
-        HTML, yaml.safe_load((ROOT / "_config.yml").read_text("utf-8")), toc
-    )
-    town = [
-        sys.executable,
-        "tools/town_page.py",
-        "_build/html/_static/town.js",
-    ]
-    return subprocess.run(town, cwd=ROOT).returncode
+    config = yaml.safe_load((ROOT / "_config.yml").read_text("utf-8"))
+    finish(HTML, config, toc)
+    return 0
 
 
 if __name__ == "__main__":

@@ -11,11 +11,13 @@ holds its logits on `checks` against those of the model as it is.
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import math
 import random
 import re
 import sys
+from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -252,16 +254,12 @@ def grammar() -> dict:
 def pairs() -> list[list[int]]:
     """How often each word followed each in the stories that chapter 11 counts:
     a list for each first word, of seconds and numbers in turn."""
-    counts = torch.zeros(len(town.WORDS), len(town.WORDS), dtype=torch.long)
+    numbers = {word: n for n, word in enumerate(town.WORDS)}
+    counts: list[Counter] = [Counter() for _ in numbers]
     for story in town.Town().stories(3000, seed=1):
-        numbers = town.vocabulary().encode(" ".join(story))
-        for first, second in zip(numbers, numbers[1:]):
-            counts[first, second] += 1
-    return [
-        [n for second in row.nonzero()[:, 0].tolist()
-         for n in (second, int(row[second]))]
-        for row in counts
-    ]  # fmt: skip
+        for first, second in itertools.pairwise(story):
+            counts[numbers[first]][numbers[second]] += 1
+    return [[*itertools.chain(*sorted(row.items()))] for row in counts]
 
 
 def data(model: GPT) -> dict:

@@ -168,13 +168,17 @@ def builds(tmp_path, monkeypatch):
     monkeypatch.setattr(build, "HTML", tmp_path / "_build" / "html")
     (tmp_path / "_toc.yml").write_text("root: index\n")
     (tmp_path / "_build").mkdir()
-    commands, returns = [], [0]
+    commands, returns = [], [0, 0]
 
     def run(command, cwd):
         commands.append(command)
         return subprocess.CompletedProcess(command, returns[0])
 
+    class Town:  # the other process, which makes the town's script
+        wait = staticmethod(lambda: returns[1])
+
     monkeypatch.setattr(build.subprocess, "run", run)
+    monkeypatch.setattr(build.subprocess, "Popen", lambda *_, **__: Town())
     return tmp_path / "_build", commands, returns
 
 
@@ -186,12 +190,16 @@ def test_a_wrong_jupyter_book_stops_the_build(builds, monkeypatch, version):
     assert commands == [] and folder.exists()
 
 
-@pytest.mark.parametrize("code", [7, 0])  # with 0, it has written nothing
-def test_a_failed_build_fails(builds, code):
+@pytest.mark.parametrize(
+    "codes",
+    [[7, 0], [0, 7], [0, 0]],  # the last has written nothing
+)
+def test_a_failed_build_fails(builds, codes):
     folder, commands, returns = builds
-    returns[0] = code
-    assert build.main() == (code or 1)
-    assert "-W" in commands[0] and not folder.exists()
+    (folder / "old").touch()
+    returns[:] = codes
+    assert build.main() == (max(codes) or 1)
+    assert "-W" in commands[0] and not (folder / "old").exists()
 
 
 def test_every_page_of_the_table_of_contents_is_looked_for(tmp_path):
