@@ -184,7 +184,7 @@ def test_a_room_is_asked_by_its_tests(tmp_path):
     (package / "__init__.py").write_text("")
     (tmp_path / "test_toy.py").write_text(TESTS)
     (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
-    room = Room("toy", package / "toy.py", (tmp_path / "test_toy.py",))
+    room = Room("toy", package / "toy.py", (str(tmp_path / "test_toy.py"),))
     every = mutants_of_room(room)
     reached = {m.name: len(m.tests) for m in every}
     assert reached["3 → 4 in LIMIT = 3"] == 3
