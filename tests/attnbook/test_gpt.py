@@ -47,6 +47,32 @@ def test_batched_equals_alone(positions, side):
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
+@torch.inference_mode()
+def test_with_a_cache_in_pieces_as_all_at_once(positions):
+    model, tokens = small(positions=positions), tokens_of(2, 9)
+    cache, room = model.new_cache(2, 10), model.new_cache(1).capacity
+    assert (cache.capacity, room) == (10, SMALL.context)
+    pieces = [model(part, cache=cache) for part in tokens.split((4, 1, 4), 1)]
+    agrees(torch.cat(pieces, 1), model(tokens), name="whole", within=1e-11)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("positions", POSITIONS)
+@torch.inference_mode()
+def test_with_a_cache_and_rows_of_other_lengths_as_alone(positions, side):
+    model, tokens = small(positions=positions, n_kv_heads=2), tokens_of(3, 9)
+    first = padding_mask([4, 6, 1], side=side)  # (3, 6)
+    cache = model.new_cache(3)
+    parts = model(tokens[:, :6], real=first, cache=cache)
+    parts = [parts, model(tokens[:, 6:], cache=cache)]
+    real = torch.cat([first, torch.ones(3, 3).bool()], 1)
+    for row in range(3):
+        alone = model(tokens[row][real[row]][None])[0]
+        found = torch.cat([part[row] for part in parts])[real[row]]
+        agrees(found, alone, name="alone", within=1e-11)
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
 def test_no_token_sees_a_later_one(positions):
     model, tokens = small(positions=positions), tokens_of(1, 8)
     whole = model(tokens)
@@ -142,6 +168,8 @@ TOKENS = torch.zeros(1, 4).long()
         (lambda: small(n_kv_heads=3), ValueError, "n_kv_heads"),
         (lambda: GPTConfig(n_kv_heads=2.0), TypeError, "n_kv_heads"),
         (lambda: GPTConfig(d_ff=0), ValueError, "d_ff"),
+        (lambda: GPTConfig(d_model=0), ValueError, "d_model"),
+        (lambda: GPTConfig(vocab_size=0), ValueError, "vocab_size"),
         (lambda: GPTConfig(vocab_size=None), TypeError, "vocab_size"),
         (lambda: GPTConfig(norm="batch"), ValueError, "norm"),
         (lambda: GPTConfig(norm_eps=-5), ValueError, "norm_eps"),
@@ -158,6 +186,7 @@ TOKENS = torch.zeros(1, 4).long()
         (lambda: asked(TOKENS.float()), TypeError, "tokens"),
         (lambda: asked([[1]]), TypeError, "tokens"),
         (lambda: asked(TOKENS, real=TOKENS[:, 1:]), ValueError, "T of real"),
+        (lambda: asked(TOKENS, real=TOKENS[[0, 0]]), ValueError, "B of real"),
         (lambda: asked(TOKENS, real=[[1] * 4]), TypeError, "real"),
         (lambda: asked(TOKENS, real=TOKENS + 0j), TypeError, "mask"),
     ],

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from attnbook.cache import KVCache, LayerCache
 from attnbook.feed_forward import (
     ACTIVATIONS,
     FEED_FORWARDS,
@@ -408,6 +409,23 @@ X, MASK = torch.ones(3, 4), torch.ones(2, 2, 4, 4) > 0
 def test_bad_input_is_named(call, error, named):
     with pytest.raises(error, match=f"{named}.*; expected .*; got "):
         call()
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("rotary", [False, True])
+def test_a_layer_with_a_cache_in_pieces_as_all_at_once(rotary):
+    layer = MultiHeadAttention(12, 3, rotary=rotary).double()
+    x, found = randn(2, 7, 12, seed=1), []
+    sizes = dict(n_layers=1, n_heads=3, d_k=4, dtype=torch.float64)
+    cache = KVCache(2, 8, **sizes)
+    for part in x.split((4, 1, 2), 1):
+        places = cache.place(2, part.shape[1])
+        part_of = LayerCache(cache, 0, places)
+        at = places.positions
+        found.append(layer(part, causal=True, positions=at, cache=part_of))
+        cache.commit(places)
+    whole = layer(x, causal=True)
+    agrees(torch.cat(found, 1), whole, name="whole", within=1e-12)
 
 
 def test_rotary_with_a_cache_must_know_the_positions():
