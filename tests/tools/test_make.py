@@ -34,7 +34,9 @@ def folder(tmp_path, monkeypatch):
     for name in (
         *("_config.yml", "_toc.yml", "references.bib", "CHANGELOG.md"),
         *("tools/build.py", "tools/changes.py", "tools/articles.py"),
-        *("tools/finish.py", "tools/plain.py"),
+        *("tools/finish.py", "tools/plain.py", "tools/town_page.py"),
+        "chapters/attnbook/data/town.safetensors",
+        "chapters/attnbook/town.py",
         *("site/page.py", "images/a.svg", "chapters/index.md"),
         "chapters/04_scaled.ipynb",
         "chapters/attnbook/teach/catalogue/c04_scaling.py",

@@ -163,7 +163,8 @@ def _tensor_difference(ours, theirs, within, equal_nan):
     if same.all() or not exact and gap.max() <= within:
         return None
     worst = (~same).double().argmax() if exact else gap.argmax()
-    place = tuple(int(i) for i in torch.unravel_index(worst, a.shape))
+    # NumPy's: the one of torch imports the whole of sympy.
+    place = tuple(int(i) for i in np.unravel_index(int(worst), a.shape))
     x, y = a.flatten()[worst].item(), b.flatten()[worst].item()
     if _kind(ours) == "boolean":
         return Difference(

@@ -220,6 +220,7 @@ def test_the_exercises_that_do_without_something_say_so():
         "gate_backward",
         "feed_forward_in_slices",
         "stream_gradient",
+        "with_prefix",
     }
     for name in ruled & {"slope", "rms_norm_backward", "stream_gradient"}:
         wanted = all_tasks()[name]
