@@ -16,12 +16,19 @@ def numbers(text: str) -> list[float]:
     return [float(n.replace("−", "-")) for n in NUMBER.findall(text)]
 
 
+def unfold(page: Page, inside: Locator) -> None:
+    """Open the side road in which something stands, by the keyboard."""
+    for fold in page.locator("details:not([open])", has=inside).all():
+        fold.locator("> summary").press("Enter")
+
+
 class Figure:
     """The n-th figure of a kind on a page."""
 
     def __init__(self, page: Page, kind: str, nth: int = 0) -> None:
         self.page = page
         self.host = page.locator(f'[data-explore="{kind}"]').nth(nth)
+        unfold(page, self.host)
         self.host.scroll_into_view_if_needed()
 
     @property

@@ -4,7 +4,7 @@ import re
 
 import pytest
 from build import HTML as SITE
-from figure import Figure
+from figure import Figure, unfold
 from notebooks import ROOT
 from views import PHONE
 
@@ -70,6 +70,7 @@ def test_a_figure_by_keyboard_and_in_print(visit, place):
 def test_without_scripts_picture_and_sentence_stand_in(visit, place):
     page = visit(place[0], java_script_enabled=False)
     host = page.locator(f'[data-explore="{place[1]}"]').nth(place[2])
+    unfold(page, host)
     assert host.locator("p").is_visible()
     cell = page.locator(".cell_output", has=host)
     assert cell.locator("img").first.is_visible()
@@ -123,6 +124,7 @@ def test_figures_do_not_disturb_each_other(visit):
 def test_a_figure_that_disagrees_is_not_shown(visit):
     """Another number in a check: an error in place of the figure."""
     page = with_twin(visit, "data.checks[2].values.weights[3] += 0.001")
+    unfold(page, page.locator("[data-explore]").first)
     second = page.locator("[data-explore]").nth(1)
     assert "weights 3" in second.get_by_role("alert").inner_text()
     assert second.locator("figure").count() == 0
