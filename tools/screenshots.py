@@ -40,6 +40,7 @@ def as_it_is(page: Page) -> None:
 def use_scale(page: Page) -> None:
     """Move the slider of chapter 4's figure to where softmax is sharp."""
     figure = page.locator('[data-explore="scale"]').first
+    page.locator("details", has=figure).locator("> summary").click()
     figure.locator("input[type=range]").first.fill("2")
 
 
