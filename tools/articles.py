@@ -76,6 +76,12 @@ def settings() -> tuple[dict, dict]:
     return config, toc
 
 
+def not_built(error: FileNotFoundError) -> str:
+    """What to say where a built page is missing."""
+    missing = f"there is no {error.filename}; expected the built book"
+    return f"{missing}; run: make book"
+
+
 def listed(toc: dict) -> list[tuple[str, list[str]]]:
     """The captions of a table of contents, each with its pages."""
     return [("", [toc["root"]])] + [

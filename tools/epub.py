@@ -11,7 +11,6 @@ what moves the picture is there that the page shows where no script runs.
 from __future__ import annotations
 
 import io
-import os
 import sys
 import zipfile
 from html import escape
@@ -22,6 +21,7 @@ import changes
 from articles import (
     Book,
     inner_links,
+    not_built,
     parse,
     parse_lightly,
     settings,
@@ -33,6 +33,8 @@ from build import HTML, ROOT
 from finish import put_on_site
 from PIL import Image
 from repository import is_placeholder
+
+from attnbook.files import replacing
 
 EPUB = ROOT / "_build" / "averages-to-attention.epub"
 STYLES = Path(__file__).with_suffix(".css")
@@ -324,23 +326,18 @@ def package(
 
 def save(files: dict[str, bytes], path: Path) -> None:
     """Write the EPUB without the hour, whole or not at all."""
-    temporary = path.with_suffix(".writing")
     entries = {
         "mimetype": b"application/epub+zip",
         "META-INF/container.xml": CONTAINER.encode(),
     } | {f"book/{name}": content for name, content in files.items()}
-    try:
-        with zipfile.ZipFile(temporary, "w") as book:
-            for name, content in entries.items():
-                packed = name != "mimetype"  # is read without unpacking
-                book.writestr(
-                    zipfile.ZipInfo(name),
-                    content,
-                    zipfile.ZIP_DEFLATED if packed else zipfile.ZIP_STORED,
-                )
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacing(path) as file, zipfile.ZipFile(file, "w") as book:
+        for name, content in entries.items():
+            packed = name != "mimetype"  # is read without unpacking
+            book.writestr(
+                zipfile.ZipInfo(name),
+                content,
+                zipfile.ZIP_DEFLATED if packed else zipfile.ZIP_STORED,
+            )
 
 
 def main() -> int:
@@ -350,11 +347,7 @@ def main() -> int:
         date = changes.editions(changelog)[0].date
         files = package(HTML, config, toc, date)
     except FileNotFoundError as error:
-        print(
-            f"there is no {error.filename}; expected the built book; run: "
-            "make book",
-            file=sys.stderr,
-        )
+        print(not_built(error), file=sys.stderr)
         return 1
     except ValueError as error:
         print(error, file=sys.stderr)

@@ -12,19 +12,28 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
 import sys
 from html import escape
 from pathlib import Path
 
-from articles import Book, linked, parse, settings, title_page, whole_book
+from articles import (
+    Book,
+    linked,
+    not_built,
+    parse,
+    settings,
+    title_page,
+    whole_book,
+)
 from browser import open_chromium, serve
 from bs4 import BeautifulSoup, Tag
 from build import HTML, ROOT
 from finish import put_on_site
 from pikepdf import Name, ObjectStreamMode, Pdf
 from playwright.sync_api import Browser, Page
+
+from attnbook.files import replacing
 
 PDF = ROOT / "_build" / "averages-to-attention.pdf"
 STYLES = Path(__file__).with_suffix(".css")
@@ -227,16 +236,12 @@ def save(pdf: Pdf, path: Path, title: str, author: str) -> None:
     del pdf.docinfo
     pdf.docinfo["/Title"], pdf.docinfo["/Author"] = title, author
     pdf.Root.PageMode = Name.UseOutlines
-    temporary = path.with_suffix(".writing")
-    try:
+    with replacing(path) as file:
         pdf.save(
-            temporary,
+            file,
             deterministic_id=True,
             object_stream_mode=ObjectStreamMode.generate,
         )
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def main() -> int:
@@ -246,11 +251,7 @@ def main() -> int:
         with serve(HTML) as address, open_chromium() as chromium:
             pdf = print_numbered(chromium, address, document)
     except FileNotFoundError as error:
-        print(
-            f"there is no {error.filename}; expected the built book; run: "
-            "make book",
-            file=sys.stderr,
-        )
+        print(not_built(error), file=sys.stderr)
         return 1
     except (RuntimeError, ValueError) as error:
         print(error, file=sys.stderr)
