@@ -28,7 +28,7 @@ OTHER_CPU := env ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE \
 	ONEDNN_MAX_CPU_ISA=SSE41
 
 # Tested after the outputs, so that both halves of `make test` take as long.
-PAGES := tests/site tests/chapters/test_whole_pages.py
+PAGES := tests/chapters/test_whole_pages.py
 
 # What `make check CHAPTER=04` looks at.
 NOTEBOOK = $(wildcard chapters/$(CHAPTER)*.ipynb)

@@ -131,7 +131,7 @@ RUNS = [
     ("epub", "tools/epub.py"),
     ("mutants", "tools/mutants.py --store"),
     ("test", "--nbval*chapters"),
-    ("test", "pytest tests/site tests/chapters/test_whole_pages.py"),
+    ("test", "pytest tests/chapters/test_whole_pages.py"),
     ("test", "--ignore=tests/browser * tests"),
 ]
 
