@@ -141,21 +141,32 @@ class Clock:
             threading.current_thread() is threading.main_thread()
         )
         if self._runs:
-            self._began = time.monotonic()
+            self._began, self._tracer = time.monotonic(), sys.gettrace()
             self._handler = signal.signal(signal.SIGALRM, self._stop)
-            # Again every second, if the first is caught on its way.
+            # Again and again, if the first is caught on its way.
             self._other = signal.setitimer(
-                signal.ITIMER_REAL, self.seconds, 1.0
+                signal.ITIMER_REAL, self.seconds, 0.1
             )
         return self
 
-    def _stop(self, *_: Any) -> None:
-        raise OutOfTime(f"no result after {self.seconds:g} seconds")
+    def _stop(self, _: int, frame: Any) -> None:
+        # A bare `except` in a loop catches this: then the next line to run,
+        # that of its handler, raises once more, out of the loop.
+
+        def once_more(_: Any, event: str, __: Any) -> None:
+            if event == "line":
+                raise out
+
+        out = OutOfTime(f"no result after {self.seconds:g} seconds")
+        frame.f_trace = once_more
+        sys.settrace(once_more)
+        raise out
 
     def __exit__(self, *_: Any) -> None:
         if self._runs:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, self._handler)
+            sys.settrace(self._tracer)
             left, again = self._other
             if left:  # somebody else's, that we have held up
                 left -= time.monotonic() - self._began

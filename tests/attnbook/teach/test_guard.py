@@ -106,6 +106,21 @@ def stubborn(x):
         return endless(x)
 
 
+def deaf(x):
+    while True:
+        try:
+            while True:
+                pass
+        except:  # noqa: E722
+            x = -x
+
+
+def test_a_clock_ends_a_loop_that_catches_all():
+    with pytest.raises(OutOfTime), Clock(0.05):
+        deaf(X)
+    assert sys.gettrace() is None
+
+
 def test_a_clock_rings_again_for_one_that_does_not_listen():
     with pytest.raises(OutOfTime), Clock(0.05):
         stubborn(X)
