@@ -18,6 +18,9 @@ SOURCES := $(wildcard chapters/*.ipynb chapters/*.md images/*) \
 export ATTNBOOK_OFFLINE := 1
 export ATTNBOOK_QUIET := 1
 
+# Hundreds of processes import torch: what one has compiled the next reads.
+unexport PYTHONDONTWRITEBYTECODE
+
 RUFF := $(BIN)/ruff
 PYTEST := env CUDA_VISIBLE_DEVICES= OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 900 \
