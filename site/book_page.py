@@ -171,6 +171,26 @@ BETWEEN_FOLDS = re.compile(
 )
 
 
+STREAM = re.compile(r'(?s)<div class="output stream [^>]*>.*?</pre>')
+# A sentence as attnbook.teach.words fills it, on one line or on more.
+FILLED = re.compile(r"(?m)(?:^|(?<=</span>))([^\s<].*)((?:\n {2}\S.*)*)\n")
+
+
+def unfilled(output):
+    """An output in which a narrow screen breaks a sentence where it must."""
+
+    def said(found):
+        first, *rest = [found[1], *found[2].split("\n  ")[1:]]
+        too_long = " ".join([first, *(line.split()[0] for line in rest[:1])])
+        known = re.match("what happens: |fix: ", first)
+        if known or rest and len(html.unescape(too_long)) > 79:
+            sentence = " ".join([first, *rest])
+            return f'<span class="said">{sentence}\n</span>'
+        return found[0]
+
+    return FILLED.sub(said, output[0])
+
+
 def mend_page(app, pagename, templatename, context, doctree):
     """Mark where the first view ends, and leave out what reads badly; folded
     cells that follow each other become one fold.
@@ -193,6 +213,7 @@ def mend_page(app, pagename, templatename, context, doctree):
     ):
         body = body.replace(superfluous, "")
     body = BETWEEN_FOLDS.sub("", body)
+    body = STREAM.sub(unfilled, body)
     # Names and brackets look as code does without an element of their own.
     # They are two thirds of the elements of code, a third of all.
     body = re.sub(r'<span class="(?:n|p|w)">([^<]*)</span>', r"\1", body)

@@ -6,6 +6,7 @@ nothing jumps. One below the first view is fetched when a reader comes near.
 """
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -63,8 +64,8 @@ def settled(page, site):
 
 def settle(site):
     """Renew the pictures of a site and the tags that show them."""
-    for png in sorted((site / "_images").glob("*.png")):
-        to_webp(png)
+    with ThreadPoolExecutor() as threads:
+        [*threads.map(to_webp, (site / "_images").glob("*.png"))]
     for path in pages_of(site):
         path.write_text(settled(path.read_text("utf-8"), site), "utf-8")
 
