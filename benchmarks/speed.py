@@ -139,12 +139,19 @@ def pair() -> tuple[GPT, nn.Module]:
     from attnbook.pretrained import rename
 
     torch.manual_seed(0)
-    peer = GPT2LMHeadModel(
-        GPT2Config(bos_token_id=0, eos_token_id=0, pad_token_id=0)
-    ).eval()
-    peer.generation_config.eos_token_id = None  # nobody stops early
-    model = GPT(GPTConfig()).eval()
-    model.load_state_dict(rename(peer.state_dict(), model.config, "gpt2"))
+    config = GPTConfig()
+    theirs = GPT2Config(
+        n_layer=config.n_layers,
+        n_head=config.n_heads,
+        n_embd=config.d_model,
+        bos_token_id=0,
+        eos_token_id=0,
+        pad_token_id=0,
+    )
+    peer = GPT2LMHeadModel(theirs)
+    peer.eval().generation_config.eos_token_id = None  # nobody stops early
+    model = GPT(config).eval()
+    model.load_state_dict(rename(peer.state_dict(), config, "gpt2"))
     return model, peer
 
 

@@ -2,8 +2,9 @@
 
 What came of it is one page, `_build/gpu.md`: the card, its driver, torch's
 version; for each notebook whether its cells and its checks run there, and how
-many of its outputs differ from the stored ones; and how the ways to compute
-attention compare. Nothing of the book changes. Without a card it says so.
+many of its outputs differ from the stored ones; how the ways to compute
+attention compare; and how fast GPT-2's sizes decode beside transformers, by
+benchmarks/speed.py. Nothing of the book changes. Without a card it says so.
 
 usage: .venv/bin/python tools/gpu.py [CHAPTER ...]     or: make gpu
 """
@@ -25,8 +26,10 @@ from notebooks import ROOT, notebooks, read, write_text
 from outputs import execute
 from torch import Tensor
 
+CARD = torch.device("cuda")
 PAGE = ROOT / "_build" / "gpu.md"
 LENGTHS, WIDTH, HEADS, ROUNDS = (512, 2048, 4096), 64, 8, 9
+PROMPTS = ((32,), (512,), (512,) * 8)  # lengths, in batches
 
 
 def driver() -> str:
@@ -115,16 +118,36 @@ def measured(lengths: Sequence[int], device: torch.device) -> list[str]:
     return lines
 
 
+def decoded(device: torch.device) -> list[str]:
+    """Lines of a table: `generate` beside that of transformers."""
+    sys.path.append(str(ROOT / "benchmarks"))
+    import speed
+
+    lines = ["| prompts | tokens a second, times theirs |", "|---|---|"]
+    drawn = [speed.draw_prompts(*lengths) for lengths in PROMPTS]
+    with device:
+        model, peer = speed.pair()
+        for prompts in drawn:
+            ours, theirs = (
+                speed.ours(model, prompts),
+                speed.theirs(peer, prompts),
+            )
+            found = speed.rounds_of({"ours": ours, "theirs": theirs}, ROUNDS)
+            ratio = speed.against(found, "theirs", "ours")[1]
+            size = f"{len(prompts)} × {len(prompts[0])}"
+            lines.append(f"| {size} | {ratio:.2f} |")
+    return lines
+
+
 def main(arguments: list[str]) -> int:
     if not torch.cuda.is_available():
         print("there is no graphics card that torch can use: nothing to run")
         return 0
     os.environ |= {"ATTNBOOK_OFFLINE": "1", "ATTNBOOK_QUIET": "1"}
-    device = torch.device("cuda")
     lines = [
         "# The book on a graphics card",
         "",
-        f"{torch.cuda.get_device_name(device)}, driver {driver()}, "
+        f"{torch.cuda.get_device_name(CARD)}, driver {driver()}, "
         f"torch {torch.__version__}.",
         "",
         "| notebook | | outputs that differ |",
@@ -138,7 +161,9 @@ def main(arguments: list[str]) -> int:
             lines.append(f"| {path.stem} | {result} | {differ} |")
             print(lines[-1], flush=True)
     lines += ["", "Causal attention in float32, forwards:", ""]
-    lines += measured(LENGTHS, device)
+    lines += measured(LENGTHS, CARD)
+    lines += ["", "Decoding, beside transformers:", ""]
+    lines += decoded(CARD)
     PAGE.parent.mkdir(exist_ok=True)
     write_text(PAGE, "\n".join(lines) + "\n")
     print(f"wrote {PAGE}")

@@ -1,10 +1,14 @@
 """`make gpu`: without a card it says so; with one it writes a page."""
 
+from functools import partial
+
 import gpu
 import pytest
 import torch
 from nbformat.v4 import new_code_cell, new_notebook
 from notebooks import write
+
+from attnbook.gpt import GPTConfig
 
 
 def test_without_a_card_it_says_so_and_that_is_no_failure(
@@ -31,15 +35,16 @@ def card(monkeypatch, tmp_path):
     monkeypatch.setattr(gpu, "notebooks", lambda: paths)
     monkeypatch.setattr(gpu, "PAGE", tmp_path / "_build" / "gpu.md")
     monkeypatch.setattr(gpu, "LENGTHS", (32,))
-    monkeypatch.setattr(gpu, "ROUNDS", 1)
+    monkeypatch.setattr(gpu, "ROUNDS", 2)
+    monkeypatch.setattr(gpu, "PROMPTS", ((5,), (4, 4)))
+    monkeypatch.syspath_prepend(gpu.ROOT / "benchmarks")
+    small = partial(GPTConfig, d_model=24, n_layers=1, n_heads=2)
+    monkeypatch.setattr("speed.GPTConfig", small)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "A Card")
-    monkeypatch.setattr(gpu.torch, "device", lambda _: CPU)
+    monkeypatch.setattr(gpu, "CARD", torch.device("cpu"))
     for name in ("ATTNBOOK_OFFLINE", "ATTNBOOK_QUIET"):
         monkeypatch.setenv(name, "1")
-
-
-CPU = torch.device("cpu")
 
 
 @pytest.mark.slow
@@ -53,5 +58,11 @@ def test_with_a_card_it_writes_one_page(card, tmp_path, capsys):
     rows = [r.split(" | ") for r in page.splitlines() if r[:4] == "| 32"]
     assert {"the whole matrix", "tiles, in Python"} <= {r[1] for r in rows}
     assert all(float(r[3].rstrip(" |")) < 1e-5 for r in rows)
+    lines = page.splitlines()
+    for prompts in "1 × 5", "2 × 4":
+        (row,) = [
+            r.split(" | ") for r in lines if r.startswith(f"| {prompts}")
+        ]
+        assert all(float(ratio.rstrip(" |")) > 0 for ratio in row[1:])
     assert gpu.main(["01"]) == 0
     assert before == {p: p.read_bytes() for p in tmp_path.glob("*.ipynb")}
