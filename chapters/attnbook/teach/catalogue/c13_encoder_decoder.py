@@ -41,6 +41,10 @@ _NONE = torch.zeros(3, dtype=torch.bool)
             marks("1111", "1100", "1110"),
         ),
         "a source of padding alone": (*randns((2, 4), (3, 4), seed=7), _NONE),
+        "such a source beside another": (
+            *randns((2, 2, 4), (2, 3, 4), seed=9),
+            marks("110", "000"),
+        ),
     },
 )
 def read_source(target, source, real):
@@ -233,6 +237,7 @@ _CHOSEN = marks("1111", "1101")
         "nothing chosen": (_WORDS, marks("0000", "0000"), _KIND, _OTHERS, 0),
         "every kind": (_WORDS, _CHOSEN, _KIND, _OTHERS, 0),
         "another mask token": (_WORDS, _CHOSEN, _KIND.flip(0), _OTHERS, 9),
+        "the word itself is drawn": (_WORDS, _CHOSEN, _KIND, _WORDS, 0),
     },
 )
 def cover_words(tokens, chosen, kind, random_words, mask_token):
@@ -335,6 +340,7 @@ _SUM = _model("the sum of all so far, modulo 5,", lambda seen: seen.sum(-1))
         "two tokens to start from": (_RING, ints([0, 0], [3, 3]), 4, 3),
         "a start that is the stop token": (_RING, ints([4]), 4, 3),
         "nobody asks after the end": (_STRICT, ints([1], [3]), 4, 9),
+        "nothing to append": (_RING, ints([2], [3]), 4, 0),
     },
 )
 def greedy_until(next_scores, start, stop, longest):

@@ -141,7 +141,7 @@ _POSITIONS = {
     "three tokens after two": (ints(2), marks("111")),
     "a token for rows of five and three": (ints(5, 3), marks("1", "1")),
     "nothing cached, padded on the left": (ints(0, 0), marks("11", "01")),
-    "three rows": (ints(1, 0, 2), marks("01", "10", "00")),
+    "three rows": (ints(1, 0, 3), marks("01", "10", "00")),
 }
 
 

@@ -10,6 +10,7 @@ import math
 import torch
 import torch.nn.functional as F
 
+from attnbook.attention import softmax
 from attnbook.masks import causal_mask as square_mask
 from attnbook.teach.catalogue import c01_averages as c01
 from attnbook.teach.catalogue import c02_self_attention as c02
@@ -829,12 +830,14 @@ c12.text_as_it_comes.slip(
 # Chapter 13
 
 c13.prefix_mask.slip(
-    "only the prefix reads the prefix",
+    "what follows does not read the prefix",
     "May what follows read the whole prefix too?",
     lambda n_prefix, n: (
-        (torch.arange(n) < n_prefix)[:, None].expand(n, n)
-        & (torch.arange(n) < n_prefix)
-        | torch.eye(n, dtype=torch.bool)
+        (square_mask(n) | (torch.arange(n) < n_prefix))
+        & (
+            (torch.arange(n) >= n_prefix)
+            | (torch.arange(n) < n_prefix)[:, None]
+        )
     ),
 )
 c13.prefix_mask.slip(
@@ -842,124 +845,484 @@ c13.prefix_mask.slip(
     "Which axis of the mask counts the readers?",
     lambda n_prefix, n: square_mask(n) | (torch.arange(n) < n_prefix)[:, None],
 )
-
-
-def _cover(tokens, chosen, kind, words, mask_token, first=0.8, last=0.9):
-    inputs = torch.where(chosen & (kind < last), words, tokens)
-    return torch.where(chosen & (kind < first), mask_token, inputs)
-
-
-c13.cover_words.slip(
-    "only words that were changed are asked for",
-    "Which words are targets: the chosen, or the changed?",
-    lambda tokens, chosen, kind, words, token: (
-        _cover(tokens, chosen, kind, words, token),
-        torch.where(chosen & (kind < 0.9), tokens, -100),
-    ),
+c13.prefix_mask.slip(
+    "nothing but the prefix is read",
+    "What else may the last token read?",
+    lambda n_prefix, n: (torch.arange(n) < n_prefix).expand(n, n),
 )
-c13.cover_words.slip(
-    "the edge belongs to the other side",
-    "What becomes of a word with kind 0.8 exactly?",
-    lambda tokens, chosen, kind, words, token: (
-        _cover(tokens, chosen, kind, words, token, 0.8 + 1e-12, 0.9),
-        torch.where(chosen, tokens, -100),
-    ),
+c13.prefix_mask.slip(
+    "what follows does not read itself",
+    "May a token behind the prefix read itself?",
+    lambda n_prefix, n: square_mask(n).tril(-1) | (torch.arange(n) < n_prefix),
 )
 
 
-def _greedy(next_scores, start, stop, longest, *, from_start):
-    tokens, n = start, start.shape[1]
-    done = (start == stop).any(-1, keepdim=True) & from_start
-    for _ in range(longest - (0 if from_start else n)):
-        best = next_scores(tokens).argmax(-1, keepdim=True)
-        best = best.masked_fill(done, stop)
-        tokens = torch.cat([tokens, best], -1)
-        done = done | (best == stop)
-        if done.all():
-            break
-    return tokens
+def _covers(first=0.8, last=0.9, *, everywhere=False):
+    """A slip of `cover_words` with other edges."""
+
+    def wrong(tokens, chosen, kind, words, mask_token):
+        where = chosen | everywhere
+        inputs = torch.where(where & (kind < last), words, tokens)
+        inputs = torch.where(where & (kind < first), mask_token, inputs)
+        return inputs, torch.where(chosen, tokens, -100)
+
+    return wrong
 
 
-c13.greedy_until.slip(
-    "a stop token of the start counts",
-    "Who has written the stop token in the start?",
-    lambda scores, start, stop, longest: _greedy(
-        scores, start, stop, longest, from_start=True
+def _asks(target):
+    """A slip of `cover_words`: right inputs, and `target(tokens, chosen, kind,
+    inputs)`."""
+
+    def wrong(tokens, chosen, kind, words, mask_token):
+        inputs, _ = _covers()(tokens, chosen, kind, words, mask_token)
+        return inputs, target(tokens, chosen, kind, inputs)
+
+    return wrong
+
+
+def _spoils_the_tokens(tokens, chosen, kind, words, mask_token):
+    inputs, _ = _covers()(tokens, chosen, kind, words, mask_token)
+    tokens.copy_(inputs)
+    return tokens, torch.where(chosen, tokens, -100)
+
+
+_AFTER = 1e-12  # the edge itself and no more
+_CHANGED = "Which words are targets: the chosen, or the changed?"
+for words, hint, wrong in (
+    (
+        "only words that were changed are asked for",
+        _CHANGED,
+        _asks(lambda x, on, kind, _: torch.where(on & (kind < 0.9), x, -100)),
     ),
-)
-c13.greedy_until.slip(
-    "the tokens of the start are counted",
-    "How many tokens may be appended?",
-    lambda scores, start, stop, longest: _greedy(
-        scores, start, stop, longest, from_start=False
+    (
+        "only words that look changed are asked for",
+        _CHANGED,
+        _asks(lambda x, on, kind, new: torch.where(new != x, x, -100)),
     ),
-)
+    (
+        "only covered words are asked for",
+        _CHANGED,
+        _asks(lambda x, on, kind, _: torch.where(on & (kind < 0.8), x, -100)),
+    ),
+    (
+        "the targets are what stands in the inputs",
+        "Shall the model guess the word that was there, or what replaced it?",
+        _asks(lambda x, on, kind, new: torch.where(on, new, -100)),
+    ),
+    (
+        "the tokens are overwritten before the targets are taken from them",
+        "When you make the targets, does `tokens` still hold the text?",
+        _spoils_the_tokens,
+    ),
+    (
+        "the words that were not chosen are asked for",
+        "For which words does the loss need the answer?",
+        _asks(lambda x, on, kind, _: torch.where(on, -100, x)),
+    ),
+    (
+        "words that were not chosen have the target 0",
+        "Which target does F.cross_entropy leave out?",
+        _asks(lambda x, on, kind, _: x * on),
+    ),
+    (
+        "the edge belongs to the other side",
+        "What becomes of a word with kind 0.8 exactly?",
+        _covers(0.8 + _AFTER),
+    ),
+    (
+        "both edges belong to the other side",
+        "What becomes of a word with kind 0.8 exactly?",
+        _covers(0.8 + _AFTER, 0.9 + _AFTER),
+    ),
+    (
+        "no chosen word is left as it is",
+        "What becomes of a chosen word with kind 0.95?",
+        _covers(last=1.0),
+    ),
+    (
+        "words that were not chosen are covered too",
+        "Does a word that was not chosen keep its place?",
+        _covers(everywhere=True),
+    ),
+    (
+        "the random words stand in place of the mask token",
+        "After your last line, what stands where kind is 0.5?",
+        _covers(first=0.0),
+    ),
+    (
+        "targets and inputs are exchanged",
+        "Which of the two is returned first?",
+        lambda *given: _covers()(*given)[::-1],
+    ),
+):
+    c13.cover_words.slip(words, hint, wrong)
+
+
+def _source_read(scale=lambda S, d: 1, mask=None, after=None, dim=-1):
+    """A slip of `read_source`, each part of which may be another."""
+
+    def wrong(target, source, real):
+        scores = c13.scores_of(target, source) * scale(*source.shape[-2:])
+        hidden = mask(real) if mask else ~real[..., None, :]
+        weights = softmax(scores.masked_fill(hidden, -INF), dim)
+        return (after(weights, real) if after else weights) @ source
+
+    return wrong
+
+
+_SCALE = "Which number do you divide by, and what does it count?"
+for words, hint, wrong in (
+    (
+        "the scores are not divided by √d",
+        _SCALE,
+        _source_read(lambda S, d: d**0.5),
+    ),
+    (
+        "the scores are divided by d",
+        _SCALE,
+        _source_read(lambda S, d: d**-0.5),
+    ),
+    (
+        "the scores are divided by √S",
+        _SCALE,
+        _source_read(lambda S, d: (d / S) ** 0.5),
+    ),
+    (
+        "the words are hidden and the padding is read",
+        "Where `real` is True, may the token be read?",
+        _source_read(mask=lambda real: real[..., None, :]),
+    ),
+    (
+        "the mask lies along the target",
+        "Which axis of the scores, (..., T, S), counts the source's tokens?",
+        _source_read(mask=lambda real: ~real[..., :, None]),
+    ),
+    (
+        "padding gets the weight 0 after the softmax",
+        "What do the weights of one target token sum to?",
+        _source_read(
+            mask=lambda real: torch.zeros_like(real)[..., None, :],
+            after=lambda weights, real: weights * real[..., None, :],
+        ),
+    ),
+    (
+        "the weights of one source token sum to one",
+        "Along which axis do the weights of one target token stand?",
+        _source_read(dim=-2),
+    ),
+):
+    c13.read_source.slip(words, hint, wrong)
+
+
+def _greedy(change=0, *, from_start=False, late=0, seen=0, alone=False):
+    """A slip of `greedy_until`: `change(n)` of `longest` more, ..."""
+
+    def wrong(next_scores, start, stop, longest):
+        tokens, n = start, start.shape[1]
+        done = (start == stop).any(-1, keepdim=True) & from_start
+        steps_after = 0
+        for _ in range(longest + (change(n) if callable(change) else change)):
+            best = next_scores(tokens[:, -seen:]).argmax(-1, keepdim=True)
+            best = best.masked_fill(done, stop)
+            tokens = torch.cat([tokens, best], -1)
+            done = done | (best == stop)
+            steps_after += int(done.all())
+            if steps_after > late:
+                break
+        return tokens[:, n:] if alone else tokens
+
+    return wrong
+
+
+def _without_stop(next_scores, start, stop, longest):
+    tokens = c13.greedy_until(next_scores, start, stop, longest)
+    over = (tokens[:, start.shape[1] :] == stop).any(-1).all()
+    return tokens[:, :-1] if over else tokens
+
+
+_WHEN = "How often is the model asked after the last text has ended?"
+for words, hint, wrong in (
+    (
+        "a stop token of the start counts",
+        "Who has written the stop token in the start?",
+        _greedy(from_start=True),
+    ),
+    (
+        "the tokens of the start are counted",
+        "How many tokens may be appended?",
+        _greedy(lambda n: -n),
+    ),
+    (
+        "a token too few is appended",
+        "What does your function append when longest is 1?",
+        _greedy(-1),
+    ),
+    (
+        "the start is missing",
+        "What stands before the new tokens?",
+        _greedy(alone=True),
+    ),
+    (
+        "the model is shown the last token alone",
+        "How much of the text does next_scores need to see?",
+        _greedy(seen=1),
+    ),
+    (
+        "the stop token is missing",
+        "Does a text that has ended show its stop token?",
+        _without_stop,
+    ),
+    ("one step too many after the end", _WHEN, _greedy(late=1)),
+    ("the end of all texts does not end the loop", _WHEN, _greedy(late=INF)),
+):
+    c13.greedy_until.slip(words, hint, wrong)
 
 # Chapter 14
 
 
-def _rows(memory, n_parameters, L, H, d_k, capacity, size, *, two=2, own=1):
-    row = two * L * H * capacity * d_k * size
-    return (memory - own * n_parameters * size) // row
+def _fits(count):
+    """A slip of `rows_that_fit`: `count(memory, weights, row, sizes)`, with
+    the bytes of the weights and of a row."""
+
+    def wrong(
+        memory, n, *, n_layers, n_heads, n_kv_heads, d_k, capacity, size
+    ):
+        row = 2 * n_layers * n_kv_heads * d_k * capacity * size
+        return count(memory, n * size, row, size)
+
+    return wrong
 
 
-c14.rows_that_fit.slip(
-    "keys and values are counted once",
-    "What is kept of each token, beside its key?",
-    lambda memory, n, *, n_layers, n_heads, n_kv_heads, d_k, capacity, size: (
-        max(
-            0,
-            _rows(memory, n, n_layers, n_kv_heads, d_k, capacity, size, two=1),
+_BYTES = "How many bytes has a number?"
+for words, hint, wrong in (
+    (
+        "keys and values are counted once",
+        "What is kept of each token, beside its key?",
+        _fits(lambda memory, own, row, _: max(0, 2 * (memory - own) // row)),
+    ),
+    (
+        "the number may be negative",
+        "How many texts fit if not even the parameters do?",
+        _fits(lambda memory, own, row, _: (memory - own) // row),
+    ),
+    (
+        "a parameter is counted as one byte",
+        _BYTES,
+        _fits(lambda memory, own, row, b: max(0, (memory - own // b) // row)),
+    ),
+    (
+        "a number of the cache is counted as one byte",
+        _BYTES,
+        _fits(lambda memory, own, row, b: max(0, (memory - own) * b // row)),
+    ),
+    (
+        "each text has a model of its own",
+        "For two texts, how often do the parameters lie in memory?",
+        _fits(lambda memory, own, row, _: memory // (own + row)),
+    ),
+):
+    c14.rows_that_fit.slip(words, hint, wrong)
+
+
+def _slots(*, place=None, S=None, ahead=0, padding=False):
+    """A slip of `batch_mask` with other places, or another width."""
+
+    def wrong(before, real):
+        count = real.long().cumsum(-1)
+        width = (S or (lambda n, c: (n + c[:, -1]).max()))(before, count)
+        last = place(before, count) if place else before[:, None] + count
+        mask = torch.arange(int(width)) < (last + ahead)[..., None]
+        return mask if padding else mask & real[..., None]
+
+    return wrong
+
+
+_ITSELF = "In which slot does the token itself stand?"
+for words, hint, wrong in (
+    ("a token does not read itself", _ITSELF, _slots(ahead=-1)),
+    ("a token reads one slot beyond its own", _ITSELF, _slots(ahead=1)),
+    (
+        "padding reads too",
+        "What does the row of a padding token hold?",
+        _slots(padding=True),
+    ),
+    (
+        "padding is counted as a token",
+        "In which slot does the first real token of a row stand?",
+        _slots(place=lambda n, c: n[:, None] + torch.arange(c.shape[1]) + 1),
+    ),
+    (
+        "the tokens of a chunk read those that come later",
+        "May the first of three new tokens read the second?",
+        _slots(place=lambda n, c: (n + c[:, -1])[:, None].expand(c.shape)),
+    ),
+    (
+        "every row is as long as the longest",
+        "In your batch, does the shorter row's new token see fewer slots?",
+        _slots(place=lambda n, c: n.max() + c),
+    ),
+    (
+        "there are slots for padding",
+        "How many slots does a padding token take?",
+        _slots(S=lambda n, c: n.max() + c.shape[1]),
+    ),
+    (
+        "the longest cache and the longest chunk are taken from two rows",
+        "Has the row with the most in the cache the most new tokens too?",
+        _slots(S=lambda n, c: n.max() + c[:, -1].max()),
+    ),
+):
+    c14.batch_mask.slip(words, hint, wrong)
+
+
+def _rolls(slots):
+    """A slip of `roll_in` with other slots for the keys that are kept."""
+
+    def wrong(store, n_seen, new):
+        C, T = len(store), len(new)
+        kept = torch.arange(max(0, T - C), T)
+        store = store.clone()
+        store[slots(n_seen, kept, C, T) % C] = new[kept]
+        return store
+
+    return wrong
+
+
+_PLACE = "In which slot does the key of position p stand?"
+for words, hint, wrong in (
+    (
+        "all move up and the new one comes last",
+        _PLACE,
+        lambda store, n_seen, new: torch.cat([store, new])[-len(store) :],
+    ),
+    (
+        "the slots are counted from the first key that is kept",
+        "Which position has the first of the keys that are kept?",
+        _rolls(lambda n, kept, C, T: n + kept - kept[0]),
+    ),
+    (
+        "a long chunk lies in its own order",
+        _PLACE,
+        _rolls(lambda n, kept, C, T: n * (T < C) + kept - kept[0]),
+    ),
+    (
+        "what does not fit behind the last slot is lost",
+        "Where does the key after the last slot go?",
+        lambda store, n, new: torch.cat(
+            [
+                store[: n % len(store)],
+                new[: len(store) - n % len(store)],
+                store[n % len(store) + len(new) :],
+            ]
+        ),
+    ),
+):
+    c14.roll_in.slip(words, hint, wrong)
+
+
+def _flops(without=None, cached=None):
+    """A slip of `writing_flops`: the calls, (T, S) each, of either way."""
+
+    def total(calls, per_token, per_pair):
+        return int(sum(T * per_token + T * S * per_pair for T, S in calls))
+
+    def wrong(p, n, per_token, per_pair):
+        again = [(S, S) for S in range(p, p + n)]
+        kept = [(p, p)] + [(1, S) for S in range(p + 1, p + n)]
+        return (
+            total(without(p, n) if without else again, per_token, per_pair),
+            total(cached(p, n) if cached else kept, per_token, per_pair),
         )
-    ),
-)
-c14.rows_that_fit.slip(
-    "the number may be negative",
-    "How many texts fit if not even the parameters do?",
-    lambda memory, n, *, n_layers, n_heads, n_kv_heads, d_k, capacity, size: (
-        _rows(memory, n, n_layers, n_kv_heads, d_k, capacity, size)
-    ),
-)
+
+    return wrong
 
 
-def _slots(before, real, *, own=True, padding=False):
-    count = real.long().cumsum(-1)
-    place = before[:, None] + count - (1 if own else 2)
-    slots = torch.arange(int((before + count[:, -1]).max()))
-    mask = slots <= place[..., None]
-    return mask if padding else mask & real[..., None]
-
-
-c14.batch_mask.slip(
-    "a token does not read itself",
-    "In which slot does the token itself stand?",
-    lambda before, real: _slots(before, real, own=False),
-)
-c14.batch_mask.slip(
-    "padding reads too",
-    "What does the row of a padding token hold?",
-    lambda before, real: _slots(before, real, padding=True),
-)
-c14.roll_in.slip(
-    "all move up and the new one comes last",
-    "In which slot does the key of position p stand?",
-    lambda store, n_seen, new: torch.cat([store, new])[-len(store) :],
-)
-c14.writing_flops.slip(
-    "the prompt is never read",
-    "What has to be read before the first new token?",
-    lambda prompt, n, per_token, per_pair: (
-        c14.writing_flops(prompt, n, per_token, per_pair)[0],
-        sum(per_token + (prompt + s) * per_pair for s in range(1, n)),
+_QUERIES = "How many queries has a step with the cache, and how many keys?"
+for words, hint, wrong in (
+    (
+        "the prompt is never read",
+        "What has to be read before the first new token?",
+        _flops(cached=lambda p, n: [(1, S) for S in range(p + 1, p + n)]),
     ),
-)
-c14.writing_flops.slip(
-    "the last token that is written is read",
-    "After which token does the writing end?",
-    lambda prompt, n, per_token, per_pair: c14.writing_flops(
-        prompt, n + 1, per_token, per_pair
+    (
+        "the last token that is written is read",
+        "After which token does the writing end?",
+        _flops(
+            lambda p, n: [(S, S) for S in range(p, p + n + 1)],
+            lambda p, n: [(p, p)] + [(1, p + i) for i in range(1, n + 1)],
+        ),
     ),
-)
+    (
+        "with the cache there is a step too many",
+        "What do you know once the prompt has been read?",
+        _flops(
+            cached=lambda p, n: [(p, p)] + [(1, p + i + 1) for i in range(n)]
+        ),
+    ),
+    (
+        "without a cache the first reading has a token too many",
+        "How many tokens are there when the first new one is asked for?",
+        _flops(lambda p, n: [(S, S) for S in range(p + 1, p + n + 1)]),
+    ),
+    (
+        "a new token does not read itself",
+        _QUERIES,
+        _flops(
+            cached=lambda p, n: [(p, p)] + [(1, p + i) for i in range(n - 1)]
+        ),
+    ),
+    (
+        "a step has as many queries as keys",
+        _QUERIES,
+        _flops(
+            cached=lambda p, n: (
+                [(p, p)] + [(1, S * S) for S in range(p + 1, p + n)]
+            )
+        ),
+    ),
+    (
+        "the prompt is read as one token",
+        "How many tokens does the first call with the cache read?",
+        _flops(cached=lambda p, n: [(1, S) for S in range(p, p + n)]),
+    ),
+    (
+        "the prompt is read token by token",
+        "How many calls read the prompt, and how many tokens each?",
+        _flops(cached=lambda p, n: [(1, S) for S in range(1, p + n)]),
+    ),
+    (
+        "the text does not grow",
+        "How many tokens are there at the last step?",
+        _flops(
+            lambda p, n: [(p, p)] * n,
+            lambda p, n: [(p, p)] + [(1, p)] * (n - 1),
+        ),
+    ),
+    (
+        "the last reading counts for all",
+        "How often is the text read, without a cache?",
+        _flops(lambda p, n: [(p + n - 1, p + n - 1)]),
+    ),
+    (
+        "each token makes one pair with itself alone",
+        "How many pairs do T tokens make with S keys?",
+        _flops(
+            lambda p, n: [(S, 1) for S in range(p, p + n)],
+            lambda p, n: [(p, 1)] + [(1, S) for S in range(p + 1, p + n)],
+        ),
+    ),
+    (
+        "masked pairs are left out",
+        "Does T · S leave out what the mask hides?",
+        _flops(
+            lambda p, n: [(S, (S + 1) / 2) for S in range(p, p + n)],
+            lambda p, n: (
+                [(p, (p + 1) / 2)] + [(1, S) for S in range(p + 1, p + n)]
+            ),
+        ),
+    ),
+):
+    c14.writing_flops.slip(words, hint, wrong)
 
 # Chapter 15
 
