@@ -224,18 +224,19 @@ _KIND = f64([0.8, 0.85, 0.9, 0.5], [0.79, 0.9, 0.89, 0.8])
 _CHOSEN = marks("1111", "1101")
 
 
+def _chosen(kind):
+    """Two chosen words of one kind: a label can say which."""
+    return _WORDS[:1, :2], marks("11"), f64([kind, kind]), _OTHERS[:1, :2], 0
+
+
 @task(
     against="a loop over words",
     cases={
-        "a word to be covered, one left alone": (
-            _WORDS[:1, :2],
-            marks("10"),
-            _KIND[:1, :2],
-            _OTHERS[:1, :2],
-            0,
-        ),
+        "words to be covered": _chosen(0.5),
+        "chosen words to be replaced": _chosen(0.85),
+        "chosen words to be left as they are": _chosen(0.95),
         "nothing chosen": (_WORDS, marks("0000", "0000"), _KIND, _OTHERS, 0),
-        "every kind": (_WORDS, _CHOSEN, _KIND, _OTHERS, 0),
+        "every kind, and both edges": (_WORDS, _CHOSEN, _KIND, _OTHERS, 0),
         "another mask token": (_WORDS, _CHOSEN, _KIND.flip(0), _OTHERS, 9),
         "the word itself is drawn": (_WORDS, _CHOSEN, _KIND, _WORDS, 0),
     },
@@ -288,10 +289,10 @@ def asks_for_every_word(tokens, chosen, kind, random_words, mask_token):
 @task(
     against="a loop over pairs",
     cases={
+        "no prefix, as in a decoder": (0, 2),
+        "a prefix and nothing else, as in an encoder": (2, 2),
         "a prefix of one, two tokens": (1, 2),
-        "no prefix": (0, 3),
         "a prefix of two, five tokens": (2, 5),
-        "a prefix and nothing else": (4, 4),
     },
 )
 def prefix_mask(n_prefix, n):
@@ -333,7 +334,7 @@ _SUM = _model("the sum of all so far, modulo 5,", lambda seen: seen.sum(-1))
 @task(
     against="each text continued alone",
     cases={
-        "one text, two tokens": (_RING, ints([0]), 4, 2),
+        "two tokens behind a start of one": (_RING, ints([0]), 4, 2),
         "a text that ends": (_RING, ints([3]), 4, 3),
         "two texts, one ends earlier": (_RING, ints([0], [3]), 4, 6),
         "no end in sight": (_SUM, ints([1, 2], [3, 1]), 0, 5),
