@@ -6,6 +6,7 @@ name in words, and a question.
 """
 
 import math
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -62,58 +63,89 @@ c01.box_regression.slip(
     "What do the weights of a query sum to?",
     lambda q, k, v, b: _box(q, k, v, lambda g: g.abs() <= b, mean=False),
 )
+c01.box_regression.slip(
+    "it divides by the number of all keys",
+    "How many values does the mean of one query take in?",
+    lambda q, k, v, b: (
+        _box(q, k, v, lambda gap: gap.abs() <= b, mean=False) / len(k)
+    ),
+)
+c01.box_regression.slip(
+    "the distance is squared, the bandwidth is not",
+    "How far from the query may a key be, on each side?",
+    lambda q, k, v, b: _box(q, k, v, lambda gap: gap**2 <= b),
+)
 
 
-def _others(keys, values, scores, hidden):
-    weights = scores.masked_fill(hidden, -INF).softmax(-1)
-    return weights @ values
+_ROWS = partial(torch.softmax, dim=-1)
+_COLUMNS = partial(torch.softmax, dim=0)
 
 
-def _gaps(keys):
-    return -((keys[:, None] - keys) ** 2)
+def _unshifted(scores):
+    kernel = scores.exp()
+    return kernel / kernel.sum(-1, keepdim=True)
+
+
+def _gaps(queries, keys):
+    return -((queries[:, None] - keys) ** 2)
+
+
+def _others(keys, values, bandwidth, weigh=_ROWS, *, two=2, same=False):
+    gaps = _gaps(keys, keys)
+    own = gaps == 0 if same else torch.eye(len(keys), dtype=torch.bool)
+    scores = (gaps / (two * bandwidth**2)).masked_fill(own, -INF)
+    return weigh(scores) @ values
 
 
 c01.leave_one_out.slip(
     "equal keys are left out as well",
     "Two visits at the same moment: is the other one yours?",
-    lambda k, v, b: _others(k, v, _gaps(k) / (2 * b**2), _gaps(k) == 0),
+    partial(_others, same=True),
 )
 c01.leave_one_out.slip(
     "the 2 below the fraction line is missing",
     "What stands in the exponent of the Gaussian kernel?",
-    lambda k, v, b: _others(
-        k, v, _gaps(k) / b**2, torch.eye(len(k), dtype=torch.bool)
-    ),
+    partial(_others, two=1),
+)
+c01.leave_one_out.slip(
+    "a key far from all others gets 0/0",
+    "Once its own key is left out, which score should become 0?",
+    partial(_others, weigh=_unshifted),
 )
 
 
-def _circle(queries, keys, angle, scale):
-    gaps = angle * (queries[:, None] - keys)
-    return torch.softmax(gaps.cos() / scale, -1)
+def _circle(queries, keys, period, bandwidth, weigh=_ROWS, *, power=2, turn=2):
+    angles = turn * math.pi / period * (queries[:, None] - keys)
+    return weigh(angles.cos() / bandwidth**power)
 
 
 c01.circular_weights.slip(
     "the bandwidth is not squared",
     "What are the dot products divided by?",
-    lambda q, k, period, b: _circle(q, k, 2 * math.pi / period, b),
+    partial(_circle, power=1),
+)
+c01.circular_weights.slip(
+    "there is a 2 too many below the fraction line",
+    "What are the dot products divided by?",
+    lambda q, k, period, b: _circle(q, k, period, 2**0.5 * b),
 )
 c01.circular_weights.slip(
     "a period is half a turn",
     "At which angle does a whole period end?",
-    lambda q, k, period, b: _circle(q, k, math.pi / period, b**2),
+    partial(_circle, turn=1),
+)
+c01.circular_weights.slip(
+    "exp overflows at a narrow bandwidth",
+    "How large is the largest score that exp is given?",
+    partial(_circle, weigh=_unshifted),
 )
 
 
-def _kernel_weights(queries, keys, bandwidth):
-    scores = -((queries[:, None] - keys) ** 2) / (2 * bandwidth**2)
-    return torch.softmax(scores, -1)
-
-
-def _slope(queries, keys, values, bandwidth):
-    weights = _kernel_weights(queries, keys, bandwidth)
-    return (
-        weights @ (keys * values) - (weights @ keys) * (weights @ values)
-    ) / bandwidth**2
+def _slope(queries, keys, values, bandwidth, weigh=_ROWS, *, sum_too=True):
+    weights = weigh(_gaps(queries, keys) / (2 * bandwidth**2))
+    change = weights * (keys - queries[:, None]) / bandwidth**2
+    sums = change.sum(-1) * (weights @ values)
+    return change @ values - sums * sum_too
 
 
 c01.slope.slip(
@@ -121,12 +153,38 @@ c01.slope.slip(
     "If the values rise with the keys, does the curve rise or fall?",
     lambda q, k, v, b: -_slope(q, k, v, b),
 )
+c01.slope.slip(
+    "the sum below the fraction line is taken for a constant",
+    "When the query moves, what moves in a weight beside its own score?",
+    partial(_slope, sum_too=False),
+)
+c01.slope.slip(
+    "a query far from every key gets 0/0",
+    "What should be subtracted from the scores before exp?",
+    partial(_slope, weigh=_unshifted),
+)
+
+for exercise, wrong in (
+    (c01.leave_one_out, _others),
+    (c01.circular_weights, _circle),
+    (c01.slope, _slope),
+):
+    exercise.slip(
+        "the columns of the weights sum to one, not the rows",
+        "Along which axis do the weights of one query lie?",
+        partial(wrong, weigh=_COLUMNS),
+    )
 
 # Chapter 2
 
 
-def _tempered(scores, temperature, at_zero):
-    if temperature == 0:
+def _largest(scores, *, share=True):
+    top = (scores == scores.amax(-1, keepdim=True)).to(scores.dtype)
+    return top / top.sum(-1, keepdim=True) if share else top
+
+
+def _tempered(scores, temperature, at_zero=_largest, zero=0.0):
+    if temperature <= zero:
         return at_zero(scores)
     below = scores - scores.amax(-1, keepdim=True)
     return torch.softmax(below / temperature, -1)
@@ -144,6 +202,26 @@ c02.tempered_softmax.slip(
     "What is the limit, computed without a division?",
     lambda s, t: torch.softmax((s - s.amax(-1, keepdim=True)) / t, -1),
 )
+c02.tempered_softmax.slip(
+    "in float32 the smallest temperature is rounded to 0",
+    "What does torch.tensor(1e-50) hold?",
+    _tempered,
+)
+c02.tempered_softmax.slip(
+    "at temperature 0 each of equal largest scores gets the whole weight",
+    "What do the weights of two equal largest scores sum to?",
+    partial(_tempered, at_zero=partial(_largest, share=False)),
+)
+c02.tempered_softmax.slip(
+    "a small temperature is taken for 0",
+    "Which weights have the scores 0 and 1e-20 at temperature 1e-20?",
+    partial(_tempered, zero=1e-6),
+)
+c02.tempered_softmax.slip(
+    "the temperature cancels",
+    "What is left of a number that divides each weight and their sum?",
+    lambda s, t: F.normalize(torch.softmax(s, -1) / t, 1, -1),
+)
 c02.softmax_by_group.slip(
     "all sentences share one sum",
     "What do the weights of one sentence sum to?",
@@ -151,16 +229,37 @@ c02.softmax_by_group.slip(
 )
 
 
-def _by_group(scores, groups, hidden):
+def _by_group(scores, groups, hidden=-INF):
     same = groups[:, None] == groups
     table = scores.expand(same.shape).masked_fill(~same, hidden)
     return table.softmax(-1).diagonal()
 
 
+def _runs(groups):
+    return (groups.diff(prepend=groups[:1]) != 0).cumsum(0)
+
+
 c02.softmax_by_group.slip(
     "a sentence of nothing but −∞ gives NaN",
     "What is divided by what where all scores are −∞?",
-    lambda scores, groups: _by_group(scores, groups, -INF),
+    _by_group,
+)
+c02.softmax_by_group.slip(
+    "the NaN is covered up, and stays in the gradient",
+    "Can the scores be kept from ever becoming NaN?",
+    lambda scores, groups: _by_group(scores, groups).nan_to_num(),
+)
+c02.softmax_by_group.slip(
+    "only numbers side by side make a sentence",
+    "Where may the tokens of one sentence stand?",
+    lambda scores, groups: c02.softmax_by_group(scores, _runs(groups)),
+)
+c02.softmax_by_group.slip(
+    "the sentences are counted from 0",
+    "Which integers may stand for a sentence?",
+    lambda scores, groups: (
+        c02.softmax_by_group(scores, groups) * (groups >= 0)
+    ),
 )
 c02.softmax_by_group.slip(
     "the other sentences are hidden by a finite number",
@@ -182,18 +281,72 @@ c02.log_sum_exp.slip(
     "What is the result for two scores of 0?",
     lambda s: torch.logsumexp(s, -1) - math.log(s.shape[-1]),
 )
+c02.log_sum_exp.slip(
+    "one peak is subtracted from all rows",
+    "How many rows are there, and how many peaks do you subtract?",
+    lambda s: (s - s.max()).exp().sum(-1).log() + s.max(),
+)
+c02.log_sum_exp.slip(
+    "a score of −∞ becomes 0",
+    "What does a score of 0 add to the sum?",
+    lambda s: torch.logsumexp(s.nan_to_num(neginf=0), -1),
+)
+c02.log_sum_exp.slip(
+    "the gradient of the peak is counted on one side only",
+    "Where is the peak detached, and where is it not?",
+    lambda s: torch.logsumexp(s, -1) + s.amax(-1) - s.amax(-1).detach(),
+)
 
 
-def _neighbours(x, hidden):
-    scores = x @ x.mT
-    weights = scores.masked_fill(hidden, -INF).softmax(-1)
+def _steps(x):
+    places = torch.arange(x.shape[-2])
+    return places[:, None] - places
+
+
+def _neighbours(x, hidden=None, filled=-INF, alone=0.0):
+    hidden = _steps(x) == 0 if hidden is None else hidden
+    scores = (x @ x.mT).masked_fill(hidden, filled)
+    weights = scores.softmax(-1).nan_to_num(alone)
+    return weights @ x, weights
+
+
+def _renormalised(x):
+    weights = (x @ x.mT).softmax(-1) * (_steps(x) != 0)
+    weights = (weights / weights.sum(-1, keepdim=True)).nan_to_num()
     return weights @ x, weights
 
 
 c02.neighbours_only.slip(
     "a token that is alone gets NaN",
     "What does a softmax divide by if every score is −∞?",
-    lambda x: _neighbours(x, torch.eye(x.shape[-2], dtype=torch.bool)),
+    partial(_neighbours, alone=torch.nan),
+)
+c02.neighbours_only.slip(
+    "a finite number stands for −∞",
+    "What does a softmax make of a single score, however low?",
+    partial(_neighbours, filled=-1e9),
+)
+c02.neighbours_only.slip(
+    "its own weight is divided out too late",
+    "What is left of a row in which its own weight is 1 to the last digit?",
+    _renormalised,
+)
+c02.neighbours_only.slip(
+    "equal tokens are left out as well",
+    "The same word stands in two places: is the other one itself?",
+    lambda x: _neighbours(
+        x, (x[..., :, None, :] == x[..., None, :, :]).all(-1)
+    ),
+)
+c02.neighbours_only.slip(
+    "only the tokens right beside it count",
+    "May a token listen to one that stands far away?",
+    lambda x: _neighbours(x, _steps(x).abs() != 1),
+)
+c02.neighbours_only.slip(
+    "the columns of the weights sum to one, not the rows",
+    "Along which axis do the weights of one query lie?",
+    lambda x: (_neighbours(x)[1].mT @ x, _neighbours(x)[1].mT),
 )
 
 # Chapter 3
@@ -208,6 +361,40 @@ c03.attention_scores.slip(
     "What is a dot product, a sum or a mean?",
     lambda q, k: torch.einsum("...id,...jd->...ij", q, k) / q.shape[-1],
 )
+
+
+def _head(x, w_query, w_key, w_value, below=None, weigh=_ROWS):
+    q, k, v = x @ w_query, x @ w_key, x @ w_value
+    scale = below(x, k, v) if below else k.shape[-1] ** 0.5
+    return weigh(q @ k.mT / scale) @ v
+
+
+for words, below in {
+    "the scores are divided by √d_model": lambda x, k, v: x.shape[-1] ** 0.5,
+    "the scores are divided by √d_v": lambda x, k, v: v.shape[-1] ** 0.5,
+    "the scores are divided by √T": lambda x, k, v: x.shape[-2] ** 0.5,
+    "d_k stands without its root": lambda x, k, v: k.shape[-1],
+    "√d_k multiplies the scores": lambda x, k, v: k.shape[-1] ** -0.5,
+}.items():
+    c03.self_attention.slip(
+        words,
+        "The root of which width stands below the scores?",
+        partial(_head, below=below),
+    )
+c03.self_attention.slip(
+    "exp overflows at large scores",
+    "What may be subtracted from the scores before exp?",
+    partial(_head, weigh=_unshifted),
+)
+for words, axis in {
+    "the softmax runs along the first axis": 0,
+    "the softmax runs along axis 1, also with a batch in front": 1,
+}.items():
+    c03.self_attention.slip(
+        words,
+        "Which axis do the keys lie on, with and without a batch?",
+        partial(_head, weigh=partial(torch.softmax, dim=axis)),
+    )
 c03.qkv_weight.slip(
     "nothing is transposed",
     "Which shape has the weight of an nn.Linear?",
@@ -246,7 +433,7 @@ c03.is_self_attention.slip(
     ),
 )
 c03.is_self_attention.slip(
-    "it asks for every bit",
+    "it refuses the right ones, too",
     "Do two right ways of adding round alike?",
     lambda fn: _tests_attention(fn, torch.equal),
 )
