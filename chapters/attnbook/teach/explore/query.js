@@ -32,6 +32,10 @@ define("query", ({ sets, planes, scale, formula, presets }) => {
     return { scores, weights, context: average(weights, sets[set].values) };
   }
 
+  // An axis may run behind a word.
+  const HALO = 'style="paint-order: stroke; stroke-width: 4px; '
+    + 'stroke: var(--pst-color-background)"';
+
   // A plane's side in pixels, and where a point of it is drawn.
   const side = (width) => planes.length > 1 && width > 480
     ? width / 2 - 5 : Math.min(width, 360);
@@ -72,7 +76,7 @@ define("query", ({ sets, planes, scale, formula, presets }) => {
     });
     return circles.join("") + Object.values(labels).map((here) =>
       label(here.x, here.y + (here.up ? -here.r - 4 : here.r + 12),
-        [...here.words].join(", "), 'text-anchor="middle"')).join("");
+        [...here.words].join(", "), `text-anchor="middle" ${HALO}`)).join("");
   }
 
   const shape = ({ hull }, place) => `<polygon points="${
