@@ -82,8 +82,8 @@ _UNEQUAL = _head(20, 4, d_k=3, d_v=5, seed=30)
         "T=20, d_model=4, d_k=3, d_v=5": _UNEQUAL,
         "a batch of sequences": _head(2, 7, 4, d_k=3, d_v=5, seed=40),
         "all sizes alike, scores past the overflow of exp": (
-            f64([40, 0], [0, 50]),
-            *(torch.eye(2, dtype=torch.float64) for _ in "qkv"),
+            f64([40, 0, 0], [40, 1, 0], [0, 0, 0]),
+            *(size * torch.eye(3).double() for size in (1, 1, 0.01)),
         ),
     },
     within=1e-6,  # d_k may become a float32 on its way to the root
