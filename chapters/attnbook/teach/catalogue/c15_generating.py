@@ -56,13 +56,13 @@ _ALMOST = 1 - 2.0**-53
 
 
 @task(
-    against="adding shares up to the chance",
+    against="a running sum, token by token",
     home="generate.draw",
     cases={
         "two rows of three": (_TABLE, f64(0.6, 0.05)),
         "a step's very edge": (_TABLE[:1], f64(0.5)),
-        "impossible first tokens, chance 0": (_GAPS, f64(0.0, 0.0)),
-        "chance just below 1": (_GAPS, f64(_ALMOST, _ALMOST)),
+        "impossible first tokens, u = 0": (_GAPS, f64(0.0, 0.0)),
+        "u just below 1": (_GAPS, f64(_ALMOST, _ALMOST)),
         "seven rows": (
             randn(7, 9, seed=3).softmax(-1),
             f64(0, 0.2, 0.3, 0.5, 0.6, 0.8, 0.99),
@@ -462,6 +462,11 @@ def _noise(*size, seed):
         "one row of five": (randn(1, 5, seed=17), _noise(1, 5, seed=18)),
         "fifty rows": (randn(50, 4, seed=19), _noise(50, 4, seed=20)),
         "a token that is out": (f64([-math.inf, 0.0]), f64([0.999, 0.01])),
+        "large logits": (f64([1000.0, 1003.0]), f64([0.9, 0.2])),
+        "noise near 0, and near 1": (
+            f64([0.0, -3.2], [0.0, 25.0]),
+            f64([1e-12, 0.5], [1 - 1e-9, 0.5]),
+        ),
     },
 )
 def race(logits, noise):

@@ -457,6 +457,7 @@ def _tensors(*errors):
         "NaN on both sides": ({"a": _HOLED}, {"a": _HOLED}, 1e-4),
         "names in no order": ({"z": _PAIR, "a": _PAIR}, _ONES, 0.5),
         "just the bound": (_tensors(0), _tensors(0.5), 0.5),
+        "too little for a float32": (_tensors(0), _tensors(1e-9), 1e-10),
         "one place of a thousand": ({"a": f64(*[0] * 999, 1)}, _ZERO, 0.5),
     },
 )

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from attnbook.attention import softmax
+from attnbook.layers import TransformerBlock
 from attnbook.masks import causal_mask as square_mask
 from attnbook.teach.catalogue import c01_averages as c01
 from attnbook.teach.catalogue import c02_self_attention as c02
@@ -1531,19 +1532,55 @@ c15.nucleus_size.slip(
     "In which order do you add the probabilities?",
     lambda probabilities, p: _nucleus(probabilities, p, order=False),
 )
+c15.nucleus_size.slip(
+    "the unlikeliest are taken first",
+    "Which tokens does top-p keep?",
+    lambda probabilities, p: _nucleus(
+        probabilities.sort().values, p, order=False
+    ),
+)
+c15.nucleus_size.slip(
+    "the token that reaches p is not counted",
+    "Do the tokens that you counted have p together?",
+    lambda probabilities, p: _nucleus(probabilities, p) - 1,
+)
+c15.nucleus_size.slip(
+    "each token alone is compared with p",
+    "What together has to reach p?",
+    lambda probabilities, p: int((probabilities >= p).sum()),
+)
+c15.nucleus_size.slip(
+    "it is the rule of min-p",
+    "Of the three rules, which adds probabilities up?",
+    lambda probabilities, p: int(
+        (probabilities >= p * probabilities.max()).sum()
+    ),
+)
+c15.nucleus_size.slip(
+    "the softmax is taken a second time",
+    "What do the numbers sum to, before your softmax?",
+    lambda probabilities, p: _nucleus(probabilities.softmax(-1), p),
+)
+
+
+def _each(logits, columns):
+    return logits[torch.arange(len(logits)), columns]
+
+
 c15.last_logits.slip(
     "it is one place too far",
     "At which index does a row of three tokens end?",
-    lambda logits, lengths: logits[
-        torch.arange(len(logits)), lengths % logits.shape[1]
-    ],
+    _each,
+)
+c15.last_logits.slip(
+    "it counts from the right end",
+    "On which side is the padding?",
+    lambda logits, lengths: _each(logits, -lengths),
 )
 c15.last_logits.slip(
     "the axis of the tokens is still there",
     "Which shape is wanted?",
-    lambda logits, lengths: logits[torch.arange(len(logits)), lengths - 1][
-        :, None
-    ],
+    lambda logits, lengths: _each(logits, lengths - 1)[:, None],
 )
 
 
@@ -1574,32 +1611,151 @@ c15.chance_of_text.slip(
         logits, tokens, temperature, logits.shape[-1]
     ),
 )
+c15.chance_of_text.slip(
+    "it multiplies by the temperature",
+    "Does a high temperature make the likeliest token likelier?",
+    lambda logits, tokens, temperature, k: _chance(
+        logits, tokens, 1 / temperature, k
+    ),
+)
+c15.chance_of_text.slip(
+    "the temperature divides the logs of probabilities",
+    "What do your probabilities sum to after the division?",
+    lambda logits, tokens, temperature, k: (
+        _chance(logits, tokens, 1.0, k) / temperature
+    ),
+)
+c15.chance_of_text.slip(
+    "what top-k cuts gets the logit 0",
+    "What is the exponential of 0?",
+    lambda logits, tokens, temperature, k: _chance(
+        logits.where(logits >= logits.topk(k)[0][:, -1:], 0.0),
+        tokens,
+        temperature,
+        logits.shape[-1],
+    ),
+)
+c15.chance_of_text.slip(
+    "it is a mean over the steps",
+    "How likely is a text of two tokens, each of probability 1/2?",
+    lambda logits, tokens, temperature, k: (
+        _chance(logits, tokens, temperature, k) / len(tokens)
+    ),
+)
+c15.chance_of_text.slip(
+    "it is the probability, not its log",
+    "What is the log of a probability of 1?",
+    lambda logits, tokens, temperature, k: _chance(
+        logits, tokens, temperature, k
+    ).exp(),
+)
+c15.chance_of_text.slip(
+    "each token is looked up one step too early",
+    "From which row of the logits was the first token drawn?",
+    lambda logits, tokens, temperature, k: _chance(
+        logits[:-1], tokens[1:], temperature, k
+    ),
+)
 c15.race.slip(
     "one logarithm is missing",
     "What is added to a logit, a time or the log of one?",
     lambda logits, noise: (logits - noise.log()).argmax(-1),
 )
+c15.race.slip(
+    "a waiting time is subtracted, not its log",
+    "What is added to a logit, a time or the log of one?",
+    lambda logits, noise: (logits + noise.log()).argmax(-1),
+)
+c15.race.slip(
+    "the noise is added to the probabilities",
+    "What is z in the formula?",
+    lambda logits, noise: c15.race(logits.softmax(-1), noise),
+)
+c15.race.slip(
+    "the longest waiting time wins",
+    "Who wins a race?",
+    lambda logits, noise: (logits - (-noise.log()).log()).argmin(-1),
+)
 
 # Chapter 16
 
-c16.llama_parameters.slip(
+
+def _miscounted(words, hint, off):
+    """A slip by off(V, d, L, keys), keys the width of a token's keys."""
+
+    def wrong(V, d, d_ff, L, H, H_kv):
+        right = c16.llama_parameters(V, d, d_ff, L, H, H_kv)
+        return right + off(V, d, L, d // H * H_kv)
+
+    c16.llama_parameters.slip(words, hint, wrong)
+
+
+_NORMS = "How many norms has a block, and what does one of them learn?"
+_miscounted(
     "the head is counted as tied",
     "How many tables of the vocabulary's size are there?",
-    lambda V, d, d_ff, L, H, H_kv: (
-        c16.llama_parameters(V, d, d_ff, L, H, H_kv) - V * d
-    ),
+    lambda V, d, L, keys: -V * d,
 )
-c16.llama_parameters.slip(
+_miscounted(
     "the last norm is missing",
     "What does the stream go through before the head?",
-    lambda V, d, d_ff, L, H, H_kv: (
-        c16.llama_parameters(V, d, d_ff, L, H, H_kv) - d
-    ),
+    lambda V, d, L, keys: -d,
+)
+_miscounted(
+    "the norms are missing", _NORMS, lambda V, d, L, keys: -d * (2 * L + 1)
+)
+_miscounted("a block has one norm only", _NORMS, lambda V, d, L, keys: -d * L)
+_miscounted(
+    "the norms are counted with biases",
+    _NORMS,
+    lambda V, d, L, keys: d * (2 * L + 1),
+)
+_miscounted(
+    "the matrix of attention's output is missing",
+    "What do the heads' contexts go through, side by side?",
+    lambda V, d, L, keys: -L * d * d,
+)
+_miscounted(
+    "keys and values are counted once",
+    "Which matrices has attention?",
+    lambda V, d, L, keys: -L * d * keys,
 )
 c16.to_c_attn.slip(
     "keys and values come before the queries",
     "What comes first in GPT-2's joint matrix?",
     lambda query, key_value: torch.cat([key_value, query]).T,
+)
+c16.to_c_attn.slip(
+    "values come before keys",
+    "What comes second in GPT-2's joint matrix?",
+    lambda query, key_value: torch.cat([query, *key_value.chunk(2)[::-1]]).T,
+)
+c16.stack_key_value.slip(
+    "values come before keys",
+    "What comes first in our key_value?",
+    lambda k, v, n: c16.stack_key_value(k, v, n).roll(len(k), 0),
+)
+c16.stack_key_value.slip(
+    "the values are reordered, not the keys",
+    "What is rotated, and what is not?",
+    lambda k, v, n: c16.stack_key_value(v, k, n).roll(len(k), 0),
+)
+c16.stack_key_value.slip(
+    "keys and values lie head by head",
+    "In which rows do all values stand?",
+    lambda k, v, n: (
+        c16.stack_key_value(k, v, n)
+        .unflatten(0, (2, n, -1))
+        .transpose(0, 1)
+        .flatten(0, 2)
+    ),
+)
+c16.stack_key_value.slip(
+    "in each head the odd rows come first",
+    "Which of the halves has row 0?",
+    lambda k, v, n: c16.stack_key_value(
+        k.unflatten(0, (-1, 2)).flip(1).flatten(0, 1), v, n
+    ),
 )
 c16.stack_key_value.slip(
     "the rows are reordered the other way round",
@@ -1628,19 +1784,87 @@ c16.find_first.slip(
     ),
 )
 
+c16.find_first.slip(
+    "the last is named",
+    "When does the search end?",
+    lambda ours, theirs, bound: c16.find_first(
+        dict(reversed(ours.items())), theirs, bound
+    ),
+)
 
-def _parts(model, tokens, *, leaves):
-    found = c16._outputs(model, tokens)
-    inner = {n for n, m in model.named_modules() if not [*m.children()]}
-    return {n: x for n, x in found.items() if n in inner or not leaves}
+
+def _first_of(words, hint, near):
+    """A slip that names the first tensor that is not near."""
+
+    def wrong(ours, theirs, bound):
+        names = (n for n in ours if not near(ours[n], theirs[n], bound))
+        return next(names, None)
+
+    c16.find_first.slip(words, hint, wrong)
 
 
-c16.first_wrong.slip(
+_first_of(
+    "the mean difference is compared",
+    "Can one wrong number hide among many right ones?",
+    lambda a, b, bound: (a - b).abs().mean() <= bound,
+)
+_first_of(
+    "a difference below 0 passes",
+    "How far from each other are 1 and 3?",
+    lambda a, b, bound: (a - b <= bound).all(),
+)
+_first_of(
+    "large numbers may differ by more",
+    "Which rtol has torch.allclose if none is given?",
+    lambda a, b, bound: torch.allclose(a, b, atol=bound),
+)
+_first_of(
+    "a NaN on both sides passes",
+    "Is a NaN near to another one?",
+    lambda a, b, bound: torch.allclose(a, b, 0, bound, equal_nan=True),
+)
+_first_of(
+    "one number that is near is enough",
+    "Should all numbers be far, or any?",
+    lambda a, b, bound: ~((a - b).abs() > bound).all(),
+)
+
+
+def _compared(words, hint, judge, of=lambda part: True):
+    """A slip that judges only what parts of a kind give."""
+
+    def wrong(ours, theirs, tokens):
+        found, reference = (c16._outputs(m, tokens) for m in (ours, theirs))
+        kept = {n for n, part in ours.named_modules() if of(part)}
+        found = {n: x for n, x in found.items() if n in kept}
+        return judge(found, reference, 1e-9)
+
+    c16.first_wrong.slip(words, hint, wrong)
+
+
+_compared(
     "only the parts without parts of their own are compared",
     "Where is the result of an addition to be seen?",
+    c16.find_first,
+    lambda part: not [*part.children()],
+)
+_compared(
+    "blocks alone are compared",
+    "Which part of a block is it?",
+    c16.find_first,
+    lambda part: isinstance(part, TransformerBlock),
+)
+_compared(
+    "small differences pass",
+    "Which rtol has torch.allclose if none is given?",
+    lambda ours, theirs, bound: next(
+        (n for n in ours if not torch.allclose(ours[n], theirs[n])), None
+    ),
+)
+c16.first_wrong.slip(
+    "the whole model comes before its parts",
+    "When has the whole model its result?",
     lambda ours, theirs, tokens: c16.find_first(
-        _parts(ours, tokens, leaves=True),
-        _parts(theirs, tokens, leaves=True),
-        1e-9,
+        {"": ours(tokens)}, {"": theirs(tokens)}, 1e-9
     ),
 )
