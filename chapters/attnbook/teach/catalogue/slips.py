@@ -1525,41 +1525,37 @@ def _nucleus(probabilities, p, *, order=True, meets=False):
 c15.nucleus_size.slip(
     "one more is kept where p is met exactly",
     "Is a set that has just p large enough?",
-    lambda probabilities, p: _nucleus(probabilities, p, meets=True),
+    lambda q, p: _nucleus(q, p, meets=True),
 )
 c15.nucleus_size.slip(
     "the likeliest are not taken first",
     "In which order do you add the probabilities?",
-    lambda probabilities, p: _nucleus(probabilities, p, order=False),
+    lambda q, p: _nucleus(q, p, order=False),
 )
 c15.nucleus_size.slip(
     "the unlikeliest are taken first",
     "Which tokens does top-p keep?",
-    lambda probabilities, p: _nucleus(
-        probabilities.sort().values, p, order=False
-    ),
+    lambda q, p: _nucleus(q.sort().values, p, order=False),
 )
 c15.nucleus_size.slip(
     "the token that reaches p is not counted",
     "Do the tokens that you counted have p together?",
-    lambda probabilities, p: _nucleus(probabilities, p) - 1,
+    lambda q, p: _nucleus(q, p) - 1,
 )
 c15.nucleus_size.slip(
     "each token alone is compared with p",
     "What together has to reach p?",
-    lambda probabilities, p: int((probabilities >= p).sum()),
+    lambda q, p: int((q >= p).sum()),
 )
 c15.nucleus_size.slip(
     "it is the rule of min-p",
     "Of the three rules, which adds probabilities up?",
-    lambda probabilities, p: int(
-        (probabilities >= p * probabilities.max()).sum()
-    ),
+    lambda q, p: int((q >= p * q.max()).sum()),
 )
 c15.nucleus_size.slip(
     "the softmax is taken a second time",
     "What do the numbers sum to, before your softmax?",
-    lambda probabilities, p: _nucleus(probabilities.softmax(-1), p),
+    lambda q, p: _nucleus(q.softmax(-1), p),
 )
 
 
@@ -1592,69 +1588,53 @@ def _chance(logits, tokens, temperature, k, *, late=False):
     return logs.gather(-1, tokens[:, None]).sum()
 
 
+# z the logits, x the tokens, t the temperature
 c15.chance_of_text.slip(
     "the temperature is forgotten",
     "What is divided by the temperature?",
-    lambda logits, tokens, temperature, k: _chance(logits, tokens, 1.0, k),
+    lambda z, x, t, k: _chance(z, x, 1.0, k),
 )
 c15.chance_of_text.slip(
     "what top-k cuts is still in the sum",
     "Over which tokens does the softmax of the sampler go?",
-    lambda logits, tokens, temperature, k: _chance(
-        logits / temperature, tokens, 1.0, k, late=True
-    ),
+    lambda z, x, t, k: _chance(z / t, x, 1.0, k, late=True),
 )
 c15.chance_of_text.slip(
     "k is forgotten",
     "What is the chance of a token that was cut?",
-    lambda logits, tokens, temperature, k: _chance(
-        logits, tokens, temperature, logits.shape[-1]
-    ),
+    lambda z, x, t, k: _chance(z, x, t, z.shape[-1]),
 )
 c15.chance_of_text.slip(
     "it multiplies by the temperature",
     "Does a high temperature make the likeliest token likelier?",
-    lambda logits, tokens, temperature, k: _chance(
-        logits, tokens, 1 / temperature, k
-    ),
+    lambda z, x, t, k: _chance(z, x, 1 / t, k),
 )
 c15.chance_of_text.slip(
     "the temperature divides the logs of probabilities",
     "What do your probabilities sum to after the division?",
-    lambda logits, tokens, temperature, k: (
-        _chance(logits, tokens, 1.0, k) / temperature
-    ),
+    lambda z, x, t, k: _chance(z, x, 1.0, k) / t,
 )
 c15.chance_of_text.slip(
     "what top-k cuts gets the logit 0",
     "What is the exponential of 0?",
-    lambda logits, tokens, temperature, k: _chance(
-        logits.where(logits >= logits.topk(k)[0][:, -1:], 0.0),
-        tokens,
-        temperature,
-        logits.shape[-1],
+    lambda z, x, t, k: _chance(
+        z.where(z >= z.topk(k)[0][:, -1:], 0.0), x, t, z.shape[-1]
     ),
 )
 c15.chance_of_text.slip(
     "it is a mean over the steps",
     "How likely is a text of two tokens, each of probability 1/2?",
-    lambda logits, tokens, temperature, k: (
-        _chance(logits, tokens, temperature, k) / len(tokens)
-    ),
+    lambda z, x, t, k: _chance(z, x, t, k) / len(x),
 )
 c15.chance_of_text.slip(
     "it is the probability, not its log",
     "What is the log of a probability of 1?",
-    lambda logits, tokens, temperature, k: _chance(
-        logits, tokens, temperature, k
-    ).exp(),
+    lambda z, x, t, k: _chance(z, x, t, k).exp(),
 )
 c15.chance_of_text.slip(
-    "each token is looked up one step too early",
+    "a row of logits is asked about the next step's token",
     "From which row of the logits was the first token drawn?",
-    lambda logits, tokens, temperature, k: _chance(
-        logits[:-1], tokens[1:], temperature, k
-    ),
+    lambda z, x, t, k: _chance(z[:-1], x[1:], t, k),
 )
 c15.race.slip(
     "one logarithm is missing",
@@ -1670,6 +1650,11 @@ c15.race.slip(
     "the noise is added to the probabilities",
     "What is z in the formula?",
     lambda logits, noise: c15.race(logits.softmax(-1), noise),
+)
+c15.race.slip(
+    "1 − u is taken for u",
+    "With another noise it is fair, too; which one is given?",
+    lambda logits, noise: c15.race(logits, 1 - noise),
 )
 c15.race.slip(
     "the longest waiting time wins",
@@ -1716,7 +1701,7 @@ _miscounted(
     lambda V, d, L, keys: -L * d * d,
 )
 _miscounted(
-    "keys and values are counted once",
+    "of keys and values only one is counted",
     "Which matrices has attention?",
     lambda V, d, L, keys: -L * d * keys,
 )
