@@ -51,6 +51,8 @@ def _changes(right: Callable, case: Case) -> Iterator[tuple[str, Changed]]:
         words = f"it gives the right result for {a} and {b} exchanged"
         yield words, _changing(names, lambda x, a=a, b=b: {a: x[b], b: x[a]})
     for name, value in given.items():
+        if len(given) == 1:
+            break  # an answer that takes it for 0 answers all cases alike
         for words, to in _instead(value):
             yield (
                 f"it gives the right result for {name} = {words}, whatever "

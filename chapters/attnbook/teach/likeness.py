@@ -120,9 +120,10 @@ def _by_numbers(a: Tensor, b: Tensor) -> str:
     rows = ratios.nanmedian(-1, keepdim=True).values
     if a.shape[-1] > 1 and a.ndim > 1:
         if _equal(ratios[counts], rows.expand_as(ratios)[counts]):
-            low, high = rows[~rows.isnan()].aminmax()
-            factors = f"from {low.item():.3g} to {high.item():.3g}"
-            return f"off by a factor in each row, {factors}"
+            some = rows[~rows.isnan()]
+            low, high = (f"{x.item():.3g}" for x in some.aminmax())
+            if low != high:
+                return f"off by a factor in each row, from {low} to {high}"
     return ""
 
 

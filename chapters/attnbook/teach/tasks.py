@@ -417,11 +417,14 @@ def _help(
     ):
         return [fill(f"{words}.", "  ")]
     if 0 < len(failing) < len(got):  # else it would say nothing
-        for mistake in trial.task.known.values():
-            if mistake.hint and failing == trial.failing(
-                trial.of(mistake.wrong)
-            ):
-                return [fill(f"perhaps: {mistake.hint}", "  ")]
+        hints = {
+            mistake.hint
+            for mistake in trial.task.known.values()
+            if mistake.hint
+            and failing == trial.failing(trial.of(mistake.wrong))
+        }
+        if len(hints) == 1:  # of several, the first would often mislead
+            return [fill(f"perhaps: {hints.pop()}", "  ")]
     return []
 
 

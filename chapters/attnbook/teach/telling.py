@@ -55,7 +55,7 @@ _ADVICE = {
         "if, and, or, not want a single True or False: write .any(), .all(), "
         "or &, |, ~ between tensors."
     ),
-    r"must match the size of tensor|cannot be multiplied|to have size": (
+    r"izes? of tensors? |cannot be multiplied|to have size": (
         "two sizes do not fit: print the shapes of both sides of that line."
     ),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import sys
 import textwrap
 from collections.abc import Iterable, Mapping
@@ -48,7 +49,11 @@ def _brief(value: Any, digits: int, most: int) -> str:
             return f"a tensor of shape {tuple(value.shape)}"
         value = value.detach().cpu()
         if value.is_floating_point():
-            value = value.double().round(decimals=digits) + 0.0
+            size = value.double().abs().max() if value.numel() else 0
+            # Where all would be 0, digits count from the first that is not.
+            tiny = 0 < size < 10**-digits
+            more = -math.floor(math.log10(size)) - 1 if tiny else 0
+            value = value.double().round(decimals=digits + more) + 0.0
         return str(value.tolist())
     except Exception:  # sparse, quantised or without numbers
         return f"a tensor of {value.dtype}, {value.layout}"

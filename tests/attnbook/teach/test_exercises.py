@@ -256,6 +256,7 @@ def test_values_are_brief():
     x = torch.tensor([1 / 3, -0.0])
     assert brief((x, x[:1])) == "([0.3333, 0.0], [0.3333])"
     assert brief({"a": torch.zeros(5, 5)}) == "{'a': a tensor of shape (5, 5)}"
+    assert brief(x[:1] * 1e-20) == "[3.333e-21]"
     assert brief([0.123456789, "left"]) == "[0.123456789, 'left']"
     assert brief(0.123456789) == "0.123457"
 

@@ -31,6 +31,7 @@ NUMBER, THREE = f64(3.0).sum(), torch.tensor(3)
         (-3 * X, X, "of the wrong sign and too large by a factor of 3"),
         (X + 0.5, X, "too large by 0.5 everywhere"),
         (X * f64([1], [2], [3], [4]), X, "in each row, from 1 to 4"),
+        (X * (1 + 1e-5 * f64([1], [2], [3], [4])), X, "places"),
         (S.mT, S, "the transpose"),
         (X.mT, X, "the transpose, of shape (2, 5, 4), not (2, 4, 5)"),
         (X.flatten(), X, "the right numbers, but of shape (40,)"),
@@ -155,6 +156,7 @@ def test_an_integer_that_equals_the_float_is_right():
             lambda a, b: (a + f64(1, 2, 3, 4, 5, 6)[:3] + S, b),
             "sizes do not f",
         ),
+        (lambda a, b: (torch.cat([a[None], S]), b), "sizes do not fit"),
         (lambda a, b: (a * 2 + 0 * a.numpy().sum(), b * 3), "numpy has none"),
     ],
 )
@@ -190,6 +192,42 @@ def test_a_hint_hangs_on_the_cases_that_fail():
     message = told(answer, TASKS["box_regression"])
     assert "perhaps: What do you divide by" in message
     assert "perhaps" not in told(lambda *_: f64(1), TASKS["box_regression"])
+
+
+def test_of_several_hints_none_is_given():
+    """Which cases fail is chance then: the first would often mislead."""
+
+    @task({n: (f64(*range(n)),) for n in (1, 2, 3)}, against="x")
+    def plain(x):
+        """x"""
+        return x
+
+    def long(x):
+        return x[:2] if len(x) > 2 else x
+
+    for change, hint in ((0, "Zero?"), (1, "One?")):
+        plain.mistake("")(_named(f"adds_{change}", hint, long, change))
+    assert "perhaps" not in told(lambda x: long(x) + 0.5 * (len(x) > 2), plain)
+    plain.known.popitem()
+    assert "Zero?" in told(lambda x: long(x) + 0.5 * (len(x) > 2), plain)
+
+
+def _named(name, hint, long, change):
+    def wrong(x):
+        return long(x) + 7 + change if len(x) > 2 else x
+
+    wrong.__name__ = name
+    wrong.__doc__ = f"a\n    cause: b\n    fix: c\n    hint: {hint}"
+    return wrong
+
+
+def test_an_answer_to_all_cases_alike_takes_no_argument_for_0():
+    @task({"one": (X,), "two": (2 * X,)}, against="x")
+    def count(x):
+        """how many are positive"""
+        return (x > 0).sum() + 0.0
+
+    assert "whatever" not in told(lambda x: f64(0.0).sum(), count)
 
 
 def test_guesses_do_not_warn(recwarn):
