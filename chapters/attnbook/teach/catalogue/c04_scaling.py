@@ -46,7 +46,8 @@ def takes_d_k_for_any_inputs(d_k, mean=0.0, variance=1.0):
     torch.rand has mean 1/2 and variance 1/12.
     fix: Draw from torch.randn where the rule is to be shown, or work out
     E[q²]E[k²] − E[q]²E[k]² for the inputs at hand.
-    hint: Does your result depend on the mean and the variance at all?"""
+    hint: For one product: what is the mean of its square, and what the square
+    of its mean?"""
     return float(d_k)
 
 
