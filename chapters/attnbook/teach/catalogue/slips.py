@@ -639,6 +639,39 @@ c05.causal_attention.slip(
 )
 
 
+def _lower(q, k, v, fill, diagonal=0):
+    scores = q @ k.mT / q.shape[-1] ** 0.5
+    kept = torch.ones_like(scores).bool().tril(diagonal)
+    weights = fill(scores, kept)
+    return weights @ v, weights
+
+
+c05.causal_attention.slip(
+    "no query sees its own key, and the first one gets zeros",
+    "What is left for the first query?",
+    lambda q, k, v: _lower(
+        q, k, v, lambda s, kept: softmax(s.masked_fill(~kept, -INF)), -1
+    ),
+)
+c05.causal_attention.slip(
+    "the keys that should stay are hidden",
+    "Does masked_fill fill where its mask is True, or where it is False?",
+    lambda q, k, v: _lower(
+        q, k, v, lambda s, kept: softmax(s.masked_fill(kept, -INF))
+    ),
+)
+c05.causal_attention.slip(
+    "the mask comes after the softmax",
+    "What does each row of your weights sum to?",
+    lambda q, k, v: _lower(q, k, v, lambda s, kept: softmax(s) * kept),
+)
+c05.causal_attention.slip(
+    "a hidden key has the score 0",
+    "What weight does a score of 0 get?",
+    lambda q, k, v: _lower(q, k, v, lambda s, kept: softmax(s * kept)),
+)
+
+
 def _window(n_queries, n_keys, window, *, offset=None, after=INF):
     offset = n_keys - n_queries if offset is None else offset
     gap = offset + torch.arange(n_queries)[:, None] - torch.arange(n_keys)
@@ -666,6 +699,11 @@ c05.looks_right.slip(
     lambda a, b: a.shape == b.shape and bool((a - b <= 1e-9).all()),
 )
 c05.looks_right.slip(
+    "shapes that broadcast pass",
+    "What is the shape of the difference of (1, 2) and (2, 2)?",
+    lambda a, b: bool(((a - b).abs() <= 1e-9).all()),
+)
+c05.looks_right.slip(
     "a NaN passes",
     "What is nan > 1e-9?",
     lambda a, b: a.shape == b.shape and not ((a - b).abs() > 1e-9).any(),
@@ -674,6 +712,39 @@ c05.looks_right.slip(
     "large numbers may be further off",
     "What are the defaults rtol and atol of allclose?",
     lambda a, b: a.shape == b.shape and torch.allclose(a, b, atol=1e-9),
+)
+
+
+def _lowest(scores, mask):
+    return scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+
+
+def _shares(scores, mask, among, least):
+    exp = (scores - among.amax(-1, keepdim=True)).exp() * mask
+    total = exp.sum(-1, keepdim=True)
+    total = total.clamp(min=least) if least else total + (total == 0)
+    return exp / total
+
+
+c05.masked_weights.slip(
+    "a row without keys spreads its weight evenly",
+    "What do equal scores give, however low they are?",
+    lambda s, mask: torch.softmax(_lowest(s, mask), -1),
+)
+c05.masked_weights.slip(
+    "True is taken for hidden",
+    "In this book, what does True mean in a mask?",
+    lambda s, mask: torch.softmax(_lowest(s, ~mask), -1) * ~mask,
+)
+c05.masked_weights.slip(
+    "the peak is sought among the hidden scores too",
+    "What is left of the allowed keys if a hidden score is far above them?",
+    lambda s, mask: _shares(s, mask, s, 0),
+)
+c05.masked_weights.slip(
+    "the total is raised to a number that float16 does not have",
+    "What is 1e-9 in float16?",
+    lambda s, mask: _shares(_lowest(s, mask), mask, _lowest(s, mask), 1e-9),
 )
 
 # Chapter 6
