@@ -229,7 +229,6 @@ def projects_to_one_head(d_in, d_model, n_heads):
 
 @task(
     against="what the heads make of the identity",
-    gradients=True,
     cases={
         "two heads from 3 to 2, numbered": (f64(*range(12)).reshape(2, 3, 2),),
         "four numbers in, four out": (randn(2, 4, 2, seed=60),),
