@@ -469,13 +469,6 @@ c04.score_variance.slip(
         d_k * ((variance + mean**2) ** 2 - mean**2)
     ),
 )
-c04.score_variance.slip(
-    "it grows with the square of the width",
-    "Of independent terms, what adds up: the variances, or the roots of them?",
-    lambda d_k, mean=0.0, variance=1.0: (
-        d_k**2 * ((variance + mean**2) ** 2 - mean**4)
-    ),
-)
 c04.softmax_backward.slip(
     "the plain mean of the gradient is subtracted",
     "With which weights is the gradient averaged?",
@@ -591,19 +584,14 @@ c04.attention_in_blocks.slip(
 
 
 def _by_block(q, k, v, block):
-    pairs = zip(k.split(block, -2), v.split(block, -2))
-    return [_attend(q, *pair, None, None).context for pair in pairs]
+    pairs = list(zip(k.split(block, -2), v.split(block, -2)))
+    return sum(_attend(q, *p, None, None).context for p in pairs) / len(pairs)
 
 
 c04.attention_in_blocks.slip(
     "each block has a softmax of its own, and all blocks count alike",
     "Which block should count more: one of high scores, or one of low ones?",
-    lambda *args: sum(parts := _by_block(*args)) / len(parts),
-)
-c04.attention_in_blocks.slip(
-    "each block has a softmax of its own, and they are added",
-    "What do all weights of a query sum to?",
-    lambda *args: sum(_by_block(*args)),
+    _by_block,
 )
 c04.attention_in_blocks.slip(
     "the scale is left out",
@@ -723,11 +711,10 @@ def _lowest(scores, mask):
     return scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
 
 
-def _shares(scores, mask, among, least):
-    exp = (scores - among.amax(-1, keepdim=True)).exp() * mask
+def _shares(scores, mask):
+    exp = (scores - scores.amax(-1, keepdim=True)).exp() * mask
     total = exp.sum(-1, keepdim=True)
-    total = total.clamp(min=least) if least else total + (total == 0)
-    return exp / total
+    return exp / (total + (total == 0))
 
 
 c05.masked_weights.slip(
@@ -743,12 +730,7 @@ c05.masked_weights.slip(
 c05.masked_weights.slip(
     "the peak is sought among the hidden scores too",
     "What is left of the allowed keys if a hidden score is far above them?",
-    lambda s, mask: _shares(s, mask, s, 0),
-)
-c05.masked_weights.slip(
-    "the total is raised to a number that float16 does not have",
-    "What is 1e-9 in float16?",
-    lambda s, mask: _shares(_lowest(s, mask), mask, _lowest(s, mask), 1e-9),
+    _shares,
 )
 
 # Chapter 6
