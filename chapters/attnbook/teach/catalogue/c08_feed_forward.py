@@ -71,9 +71,9 @@ def _by_torch(x, w_up, b_up, w_down, b_down):
     gradients=True,
     cases={
         "one unit": (f64([1]), f64([-2]), f64(1), f64([3]), f64(-1)),
-        "one token, 2 to 3 units": _layer((1,), 2, 3, seed=815),
-        "six tokens, 3 to 12": _layer((6,), 3, 12, seed=820),
-        "a batch, 5 to 7": _layer((2, 4), 5, 7, seed=825),
+        "one token, 2 → 3 units": _layer((1,), 2, 3, seed=815),
+        "six tokens, 3 → 12 units": _layer((6,), 3, 12, seed=820),
+        "a batch, 5 → 7 units": _layer((2, 4), 5, 7, seed=825),
     },
 )
 def feed_forward(x, w_up, b_up, w_down, b_down):
@@ -138,9 +138,9 @@ def _gated(leading, d_model, d_ff, *, seed):
     gradients=True,
     cases={
         "gate 2, up −1": (f64([1]), f64([2]), f64([-1]), f64([1])),
-        "one token, 2 to 3 units": _gated((1,), 2, 3, seed=834),
-        "six tokens, 3 to 8": _gated((6,), 3, 8, seed=838),
-        "a batch, 5 to 7": _gated((2, 4), 5, 7, seed=842),
+        "one token, 2 → 3 units": _gated((1,), 2, 3, seed=834),
+        "six tokens, 3 → 8 units": _gated((6,), 3, 8, seed=838),
+        "a batch, 5 → 7 units": _gated((2, 4), 5, 7, seed=842),
     },
 )
 def swiglu(x, w_gate, w_up, w_down):
@@ -275,6 +275,7 @@ def keeps_four_times_the_width(d_model, multiple):
     cases={
         "gate 1, up 2": (f64(1), f64(2), f64(1)),
         "gate −3, up 1, gradient 2": (f64(-3), f64(1), f64(2)),
+        "gates of ±1000": (f64(1000, -1000), f64(1, 1), f64(1, 1)),
         "a batch": randns((2, 3, 5), (2, 3, 5), (2, 3, 5), seed=850),
     },
     rules=(NoAutograd,),
@@ -290,6 +291,7 @@ def gate_backward(gate, up, gradient):
     against="torch's Linear layers",
     cases={
         "two units, one a slice": (*_layer((1,), 1, 2, seed=860), 1),
+        "a token without a batch": (*_layer((), 3, 4, seed=885), 2),
         "twelve units, by fives": (*_layer((6,), 3, 12, seed=865), 5),
         "one slice for all": (*_layer((2, 4), 5, 7, seed=870), 9),
         "2000 units, by eights": (
