@@ -53,12 +53,25 @@ def _feed_forward(layer):
     return lambda x: layer.linear2(F.relu(layer.linear1(x)))
 
 
-def _block(size, n_heads, seed, *, norm_first):
+_LAST = {"attention": "self_attn.out_proj", "feed_forward": "linear2"}
+_LAST["cross_attention"] = "multihead_attn.out_proj"
+_PARTS = ("attention", "feed_forward", "cross_attention")
+
+
+def _silenced(layer, names):
+    """One of torch's layers in which these parts add 0."""
+    for name in names:
+        for parameter in layer.get_submodule(_LAST[name]).parameters():
+            parameter.data.zero_()
+    return layer
+
+
+def _block(size, n_heads, seed, *, norm_first, silent=()):
     d = size[-1]
     layer = nn.TransformerEncoderLayer(
         d, n_heads, 2 * d, norm_first=norm_first, **_LAYER
     )
-    layer = drawn(layer, seed=seed)
+    layer = _silenced(drawn(layer, seed=seed), silent)
     return (
         randn(*size, seed=seed) * 3,
         Labelled("attention", _attention(layer), layer),
@@ -224,7 +237,16 @@ def shares_one_norm(
 @task(
     against="torch's TransformerEncoderLayer",
     gradients=True,
-    cases=lambda: _blocks(norm_first=False),
+    cases=lambda: {
+        # Their labels say what is left of the block.
+        "layers that add 0: one norm, then the other": _block(
+            (1, 4), 1, 4, norm_first=False, silent=_PARTS[:2]
+        ),
+        "attention that adds 0: the rest reads the first norm": _block(
+            (1, 4), 1, 5, norm_first=False, silent=_PARTS[:1]
+        ),
+        **_blocks(norm_first=False),
+    },
 )
 def post_norm_block(
     x, attention, feed_forward, attention_norm, feed_forward_norm
@@ -428,11 +450,11 @@ def block_parameters(d_model, d_ff):
     return sum(p.numel() for p in layer.parameters())
 
 
-def _decoder(length, memory, d, n_heads, seed, leading=()):
+def _decoder(length, memory, d, n_heads, seed, leading=(), silent=()):
     layer = nn.TransformerDecoderLayer(
         d, n_heads, 2 * d, norm_first=True, **_LAYER
     )
-    layer = drawn(layer, seed=seed)
+    layer = _silenced(drawn(layer, seed=seed), silent)
     cross = _attention(layer, "multihead_attn")
     norms = (layer.norm1, layer.norm2, layer.norm3)
     x, memory = randns((*leading, length, d), (*leading, memory, d), seed=seed)
@@ -453,6 +475,15 @@ def _decoder(length, memory, d, n_heads, seed, leading=()):
     against="torch's TransformerDecoderLayer",
     gradients=True,
     cases=lambda: {
+        "three layers that add 0: the stream as it was": _decoder(
+            1, 1, 4, 1, 57, silent=_PARTS
+        ),
+        "cross-attention alone: its own norm, the memory as it is": _decoder(
+            2, 3, 4, 1, 59, silent=_PARTS[:2]
+        ),
+        "no feed-forward: cross-attention reads the new stream": _decoder(
+            2, 3, 4, 1, 65, silent=_PARTS[1:2]
+        ),
         "one token, one of memory": _decoder(1, 1, 4, 1, 51),
         "three tokens, five of memory": _decoder(3, 5, 6, 2, 53),
         "two sequences": _decoder(4, 3, 8, 4, 55, leading=(2,)),

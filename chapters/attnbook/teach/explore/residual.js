@@ -45,7 +45,8 @@ define("residual", ({ designs }) => {
       'opacity="0.6"')
     + body((share) => 22 + height * (1 - share))
     + under.map(([n, text, anchor]) => label(
-      middle(n, width), height + 37, text, `text-anchor="${anchor}"`)).join("")
+      middle(n, width) + ({ start: -4, end: 4 }[anchor] ?? 0), height + 37,
+      text, `text-anchor="${anchor}"`)).join("")
     + `<rect x="${LEFT}" y="18" width="${px(width - LEFT)}"
       height="${height + 8}" opacity="0" data-mark="block" data-drag/>`);
 
@@ -59,7 +60,9 @@ define("residual", ({ designs }) => {
         y="${px(Math.min(y(share), y(0)))}" width="${px(0.8 * slot(width))}"
         height="${i > n ? 0 : px(Math.max(1, tall))}" fill="${colour}"/>`;
     }).join(""),
-    [[0, "embedding", "start"], [n, n > 6 ? `block ${n}` : "", "end"]]);
+    // An arrow under the bar that is meant; together where both find room.
+    [[0, "↑ embedding", "start"],
+      [n, n * slot(width) > 145 ? `block ${n} ↑` : "", "end"]]);
 
   const most = Math.max(...names.flatMap(
     (name) => range(top + 1).map((n) => size(name, n))));
