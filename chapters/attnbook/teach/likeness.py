@@ -137,7 +137,8 @@ def _factor(ratio: float, *, only_named: bool = False) -> str:
         return ""
     sign = "of the wrong sign and " if ratio < 0 else ""
     large = "large" if abs(ratio) > 1 else "small"
-    return f"{sign}too {large} by a factor of {name or f'{size:.4g}'}"
+    name = name or f"{size:.4g}"
+    return f"{sign}too {large} by a factor of {name}" if name != "1" else ""
 
 
 def _name(size: float) -> str:

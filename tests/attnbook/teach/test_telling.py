@@ -27,6 +27,7 @@ NUMBER, THREE = f64(3.0).sum(), torch.tensor(3)
         (X * 2 / 3, X, "too small by a factor of 3/2"),
         (X * 6.2831853071795, X, "too large by a factor of 2π"),
         (X * 1.2345, X, "too large by a factor of 1.234"),
+        (X * 1.00002, X, "places"),
         (-X, X, "of the wrong sign"),
         (-3 * X, X, "of the wrong sign and too large by a factor of 3"),
         (X + 0.5, X, "too large by 0.5 everywhere"),
