@@ -109,7 +109,7 @@ def divides_in_whole_numbers(positions, width, *, base=10_000.0):
 
 _FOUR = f64([1, 2, 3, 4])
 _PLACES = (randn(2, 3, 5, 8, seed=5), ints([[0, 0, 1, 2, 3]], [[*range(5)]]))
-_FAR = (randn(2, 8, seed=6), ints(9, 300))
+_FAR = (randn(2, 8, seed=6), ints(9, 301))  # bfloat16 would have 302
 
 
 @task(
@@ -178,6 +178,10 @@ def lays_the_angles_out_for_the_other(x, positions, base=10_000.0):
         "other positions a sequence": (
             *randns(*[(2, 3, 4, 6)] * 3, seed=22),
             ints([0, 0, 1, 2], [0, 1, 2, 3]),
+        ),
+        "neighbours far out": (
+            *randns(*[(1, 1, 2, 2)] * 3, seed=25),
+            ints(256, 257),
         ),
     },
 )
@@ -255,6 +259,11 @@ def reorders_across_heads(weight, n_heads):
             randn(2, 3, 5, 10, seed=44),
             ints(*range(5)),
             4,
+        ),
+        "two texts, one far out": (
+            randn(2, 3, 2, 4, seed=45),
+            ints([[0, 1]], [[256, 257]]),
+            2,
         ),
     },
 )

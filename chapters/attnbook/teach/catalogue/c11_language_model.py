@@ -320,7 +320,7 @@ def averages_the_batches_means(model, tokens, targets, *, batch_size=64):
     against="counting pairs",
     cases={
         "one pair of two tokens": ([[0, 1]], 2, 1.0),
-        "a text that repeats": ([[0, 1, 0, 1, 1]], 3, 0.5),
+        "a text that repeats": ([[0, 1, 0, 1, 1]], 4, 0.5),
         "two texts": ([[3, 0, 2], [2, 2, 3, 1]], 4, 0.01),
     },
 )
@@ -400,6 +400,14 @@ def decays_through_the_gradient(w, gradient, mean, square, step, rate, decay):
 
 
 _ROWS = [*zip(_TOKENS.split(1), _TARGETS.split(1))]
+# One word is asked for, a wrong one was sure: a gradient longer than 1.
+_STEEP = [(ints([0, 0]), ints([1, 1])), (ints([0]), ints([1]))]
+
+
+def _sure(vocab_size):
+    model = _bigram(vocab_size, 4)
+    model[0].weight.data[0, 0] = 9
+    return model
 
 
 @task(
@@ -408,6 +416,7 @@ _ROWS = [*zip(_TOKENS.split(1), _TARGETS.split(1))]
         "two of three targets": (_bigram(4, 1), _ROWS[:2], 2, 1.0),
         "of three and of one": (_bigram(4, 2), _ROWS[1:], 2, 1.0),
         "two steps of three": (_bigram(4, 3), _ROWS + _ROWS[:1] * 3, 3, 0.5),
+        "a steep loss": (_sure(4), _STEEP, 2, 0.5),
     },
 )
 def accumulate(model, batches, n, rate):

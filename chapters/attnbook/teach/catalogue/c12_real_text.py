@@ -11,6 +11,8 @@ from attnbook.teach.tasks import task
 _BYTES = [chr(byte) for byte in range(256)]  # in order: their ids are 0–255
 _TEXT = b"The boat left the river bank at dawn. The boat came back."
 _CUT = "é🛶".encode() + b"\xf0\x9f\x00\xff"  # and a boat without its end
+# A byte order mark, an accent of its own, and a � that stands in the text.
+_RARE = [part.encode() for part in ("\ufeff", "e\u0301", "\ufffd", "!")]
 
 
 @task(
@@ -39,6 +41,7 @@ def learn_merges(data, n_merges):
     cases={
         "first on the right": (b"ababc", [(98, 99), (97, 98)]),
         "three alike": (b"aaa", [(97, 97)]),
+        "a merge of nothing": (b"ababc", [(99, 99), (97, 98)]),
         "no byte": (b"", [(97, 98)]),
         "bytes that are no text": (_CUT, learn_merges(3 * _CUT, 5)),
         "two sentences": (_TEXT, learn_merges(_TEXT, 20)),
@@ -72,6 +75,7 @@ def merges_from_left_to_right(data, merges):
     cases={
         "one bit": (math.log(2), 1, "a"),
         "letters of two bytes": (1.2, 7, "naïve café"),
+        "the end of a line": (0.9, 2, " é\n"),
     },
 )
 def bits_per_byte(loss, n_tokens, text):
@@ -94,6 +98,7 @@ def leaves_the_nats(loss, n_tokens, text):
     cases={
         "a boat in four parts": ([b"a ", b"\xf0", b"\x9f", b"\x9b", b"\xb6"],),
         "cut twice": ([b"caf\xc3", b"\xa9 \xf0\x9f", b"\x9b\xb6", b"!"],),
+        "rare characters": (_RARE,),
     },
 )
 def text_as_it_comes(parts):

@@ -1238,6 +1238,13 @@ c09.rotate_some.slip(
         [x[..., :-width], c09.rotate(x[..., -width:], positions)], -1
     ),
 )
+c09.rotate_some.slip(
+    "the part is cut out of a whole head that was turned",
+    "Whose speeds and whose pairs have the components that you return?",
+    lambda x, positions, width: torch.cat(
+        [c09.rotate(x, positions)[..., :width], x[..., width:]], -1
+    ),
+)
 
 
 def _angles(positions, width, shrink, base=1.0):
@@ -1261,6 +1268,11 @@ c09.interpolated_angles.slip(
         p, w, 1.0, max(1.0, wanted / trained)
     ),
 )
+c09.interpolated_angles.slip(
+    "the shorter text is stretched, the longer one left",
+    "Which is smaller for a longer text, 1 or trained/wanted?",
+    lambda p, w, trained, wanted: _angles(p, w, max(1.0, trained / wanted)),
+)
 c09.to_half_layout.slip(
     "it is the way back",
     "Where does row 1 of a head stand, before and after?",
@@ -1272,6 +1284,65 @@ c09.to_half_layout.slip(
     "the columns are reordered",
     "Which axis of W_q counts the components of a query?",
     lambda weight, n_heads: torch.cat([weight[:, 0::2], weight[:, 1::2]], 1),
+)
+c09.to_half_layout.slip(
+    "the second of each pair stands first",
+    "Which row of a pair (2i, 2i + 1) goes to i?",
+    lambda weight, n_heads: (
+        weight.unflatten(0, (n_heads, -1, 2))
+        .flip(2)
+        .transpose(1, 2)
+        .flatten(0, 2)
+    ),
+)
+c09.to_half_layout.slip(
+    "nothing has moved",
+    "Which two axes have to trade places before the rows are put together?",
+    lambda weight, n_heads: weight.clone(),
+)
+
+
+def _attend(q, k, v, positions, turn=c09.rotate, **options):
+    q, k = (turn(x, positions[..., None, :]) for x in (q, k))
+    return F.scaled_dot_product_attention(q, k, v, **options)
+
+
+for _words, _hint, _turn in (
+    (
+        "neighbours are taken for pairs",
+        "Which component makes a pair with component 0?",
+        c09.takes_neighbours_for_pairs,
+    ),
+    (
+        "it turns the other way",
+        "Where does R(θ) take the arrow (1, 0)?",
+        lambda x, positions: c09.rotate(x, -positions),
+    ),
+    (
+        "the positions are counted from 0 again",
+        "Does your result know the positions that are given?",
+        lambda x, positions: c09.rotate(
+            x, torch.arange(x.shape[-2], device=x.device)
+        ),
+    ),
+    (
+        "the exponent is half of what it should be",
+        "What is the speed of the last pair of width 8?",
+        lambda x, positions: c09.rotate(x, positions, 10_000**0.5),
+    ),
+):
+    c09.rotary_attention.slip(_words, _hint, partial(_attend, turn=_turn))
+    c09.rotate_some.slip(
+        _words,
+        _hint,
+        lambda x, positions, width, turn=_turn: torch.cat(
+            [turn(x[..., :width], positions), x[..., width:]], -1
+        ),
+    )
+c09.rotary_attention.slip(
+    "later tokens are hidden",
+    "Is a mask asked for?",
+    partial(_attend, is_causal=True),
 )
 c09.rotary_attention.slip(
     "the scale is left out",
@@ -1452,15 +1523,124 @@ c11.bigram.slip(
 )
 
 
-def _accumulate(model, batches, n, rate):
+def _rows(texts, size, extra, *, share):
+    counts = torch.zeros(size, size, dtype=torch.float64)
+    for text in texts:
+        for pair in zip(text, text[1:]):
+            counts[pair] += 1
+    return share(counts, extra).log()
+
+
+for _words, _hint, _share in (
+    (
+        "extra is not added",
+        "What has a pair that was never seen?",
+        lambda n, extra: n / n.sum(-1, True),
+    ),
+    (
+        "the sums leave extra out",
+        "Does each of your rows sum to one?",
+        lambda n, extra: (n + extra) / n.sum(-1, True),
+    ),
+    (
+        "the sums have extra once",
+        "To how many entries of a row is extra added?",
+        lambda n, extra: (n + extra) / (n.sum(-1, True) + extra),
+    ),
+    (
+        "each row is divided by its number in another row",
+        "Of which shape is your sum, and along which axis does it repeat?",
+        lambda n, extra: (n + extra) / (n + extra).sum(-1),
+    ),
+    (
+        "all pairs have one sum",
+        "Does each of your rows sum to one?",
+        lambda n, extra: (n + extra) / (n + extra).sum(),
+    ),
+    (
+        "it is a softmax of the counts",
+        "What makes shares of counts: a power of e, or a division?",
+        lambda n, extra: (n + extra).softmax(-1),
+    ),
+    (
+        "a pair that comes again is not counted again",
+        "How often does 0 1 stand in the text 0 1 0 1?",
+        lambda n, extra: (m := n.sign() + extra) / m.sum(-1, True),
+    ),
+):
+    c11.bigram.slip(_words, _hint, partial(_rows, share=_share))
+
+
+def _logits(tokens, table, positions, blocks, norm):
+    x = table[tokens] + positions[: tokens.shape[1]]
+    for block in blocks:
+        x = block(x)
+    return norm(x) @ table.T
+
+
+def _same(x):
+    return x
+
+
+c11.language_model.slip(
+    "it ends in a softmax",
+    "Are logits asked for, or probabilities?",
+    lambda *parts: _logits(*parts).softmax(-1),
+)
+c11.language_model.slip(
+    "the positions begin at 1",
+    "Which row of the table belongs to the first token?",
+    lambda tokens, table, positions, *parts: _logits(
+        tokens, table, positions[1:], *parts
+    ),
+)
+c11.language_model.slip(
+    "the norm stands before the blocks",
+    "What was done last to the stream that your head reads?",
+    lambda *parts: _logits(*parts[:3], [parts[4], *parts[3]], _same),
+)
+c11.language_model.slip(
+    "the norm stands after each block",
+    "How often is the norm that was given used?",
+    lambda *parts: _logits(
+        *parts[:3], [f for b in parts[3] for f in (b, parts[4])], _same
+    ),
+)
+c11.language_model.slip(
+    "the stream is added to what a block returns",
+    "What is in a block's result already?",
+    lambda *parts: _logits(
+        *parts[:3], [lambda x, b=b: x + b(x) for b in parts[3]], parts[4]
+    ),
+)
+c11.language_model.slip(
+    "each block reads the embeddings",
+    "What does the second block read?",
+    lambda *parts: _logits(*parts[:3], parts[3][-1:], parts[4]),
+)
+
+
+def _accumulate(
+    model,
+    batches,
+    n,
+    rate,
+    *,
+    clear=True,
+    longest=INF,
+    by=lambda y, all_: all_,
+):
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
     for start in range(0, len(batches), n):
         some = batches[start : start + n]
         total = sum((targets != -100).sum() for _, targets in some)
+        if clear:
+            optimizer.zero_grad()
         for tokens, targets in some:
             logits = model(tokens).flatten(0, 1)
             loss = F.cross_entropy(logits, targets.flatten(), reduction="sum")
-            (loss / total).backward()
+            (loss / by(targets, total)).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), longest)
         optimizer.step()
     return list(model.parameters())
 
@@ -1468,7 +1648,55 @@ def _accumulate(model, batches, n, rate):
 c11.accumulate.slip(
     "the old gradients are never cleared",
     "What is in the gradients when the second step begins?",
-    _accumulate,
+    partial(_accumulate, clear=False),
+)
+c11.accumulate.slip(
+    "the gradient is clipped",
+    "What does plain gradient descent do with a long gradient?",
+    partial(_accumulate, longest=1.0),
+)
+c11.accumulate.slip(
+    "the losses are summed, not averaged",
+    "How many targets does one step average over?",
+    partial(_accumulate, by=lambda targets, total: 1),
+)
+c11.accumulate.slip(
+    "the means are summed",
+    "Which average is this, and what are its weights?",
+    partial(_accumulate, by=lambda targets, total: (targets != -100).sum()),
+)
+c11.accumulate.slip(
+    "it goes up",
+    "Does the loss fall along the gradient, or against it?",
+    partial(_accumulate, by=lambda targets, total: -total),
+)
+c11.accumulate.slip(
+    "all batches make one step",
+    "After how many small batches comes a step?",
+    lambda model, batches, n, rate: c11.accumulate(
+        model, batches, len(batches), rate
+    ),
+)
+c11.accumulate.slip(
+    "it ends after the first step",
+    "Which batches have you not gone through?",
+    lambda model, batches, n, rate: c11.accumulate(
+        model, batches[:n], n, rate
+    ),
+)
+c11.accumulate.slip(
+    "n is taken for the number of steps",
+    "After how many small batches comes a step?",
+    lambda model, batches, n, rate: c11.accumulate(
+        model, batches, len(batches) // n, rate
+    ),
+)
+c11.accumulate.slip(
+    "the targets are shifted once more",
+    "Which token does a target of the batch belong to already?",
+    lambda model, batches, n, rate: c11.accumulate(
+        model, [(x[:, :-1], y[:, 1:]) for x, y in batches], n, rate
+    ),
 )
 c12.bits_per_byte.slip(
     "it counts characters",
@@ -1480,10 +1708,30 @@ c12.bits_per_byte.slip(
     "Are there more bits than nats, or fewer?",
     lambda loss, n, text: loss * n * math.log(2) / len(text.encode()),
 )
+for _words, _hint, _formula in (
+    (
+        "it is bits a token",
+        "How many tokens does the text have, and how many bytes?",
+        lambda loss, n, text: loss / math.log(2),
+    ),
+    (
+        "tokens and bytes have changed places",
+        "Do more tokens for the same text cost more, or less?",
+        lambda loss, n, text: loss * len(text.encode()) / n / math.log(2),
+    ),
+    (
+        "it is a perplexity",
+        "Is the loss asked for, or its exponential?",
+        lambda loss, n, text: (
+            math.exp(loss) * n / len(text.encode()) / math.log(2)
+        ),
+    ),
+):
+    c12.bits_per_byte.slip(_words, _hint, _formula)
 
 
-def _merge(data, merges, *, right):
-    number = {pair: n for n, pair in enumerate(merges, 256)}
+def _merge(data, merges, *, right, first=256):
+    number = {pair: n for n, pair in enumerate(merges, first)}
     ids = list(data)
     while here := [p for p in zip(ids, ids[1:]) if p in number]:
         pair = min(here, key=number.get)
@@ -1497,10 +1745,52 @@ c12.encode_bytes.slip(
     "Which two of three equal bytes are joined?",
     lambda data, merges: _merge(data, merges, right=1),
 )
+
+
+def _first_found(data, merges):
+    one = [pair for pair in merges if pair in zip(data, data[1:])][:1]
+    return _merge(data, [p if p in one else None for p in merges], right=0)
+
+
 c12.encode_bytes.slip(
     "it stops after one merge",
     "When is there no pair left to be joined?",
-    lambda data, merges: _merge(data, merges[:1], right=0),
+    _first_found,
+)
+c12.encode_bytes.slip(
+    "the first merge is not 256",
+    "Which id is the first that no byte has?",
+    partial(_merge, right=0, first=257),
+)
+c12.encode_bytes.slip(
+    "the merges are counted from 0",
+    "Which id is the first that no byte has?",
+    partial(_merge, right=0, first=0),
+)
+c12.encode_bytes.slip(
+    "a pair that a merge has made is passed by",
+    "Which new pairs does a merge make?",
+    lambda data, merges: _merge(
+        data,
+        [pair if pair in zip(data, data[1:]) else None for pair in merges],
+        right=0,
+    ),
+)
+
+
+def _until_one_is_missing(data, merges):
+    ids = list(data)
+    for n in range(len(merges)):
+        before, ids = ids, c12.encode_bytes(data, merges[: n + 1])
+        if ids == before:
+            break
+    return ids
+
+
+c12.encode_bytes.slip(
+    "it ends at a merge that the text does not have",
+    "Which merges come after one that is not in the text?",
+    _until_one_is_missing,
 )
 c12.text_as_it_comes.slip(
     "everything is shown again with each part",
@@ -1514,6 +1804,55 @@ c12.text_as_it_comes.slip(
     "a character that is cut is lost",
     "What becomes of the first byte of an é?",
     lambda parts: [part.decode(errors="ignore") for part in parts],
+)
+
+
+def _or_nothing(parts, *, keep=1, clear=1):
+    held, out = b"", []
+    for part in parts:
+        held = keep * held + part
+        try:
+            out.append(held.decode())
+            held = (1 - clear) * held
+        except UnicodeDecodeError:
+            out.append("")
+    return out
+
+
+c12.text_as_it_comes.slip(
+    "whole characters wait for one that is cut",
+    "What can be shown of caf and the first byte of an é?",
+    _or_nothing,
+)
+c12.text_as_it_comes.slip(
+    "a part that ends within a character is lost",
+    "What becomes of the first byte of an é?",
+    partial(_or_nothing, keep=0),
+)
+c12.text_as_it_comes.slip(
+    "what was shown is not taken away",
+    "What was shown already?",
+    partial(_or_nothing, clear=0),
+)
+c12.text_as_it_comes.slip(
+    "each byte is taken for a character",
+    "How many characters are the two bytes of an é?",
+    lambda parts: [part.decode("latin-1") for part in parts],
+)
+
+
+def _without_sign(parts):
+    texts = [
+        b"".join(parts[:n]).decode(errors="replace").rstrip("\ufffd")
+        for n in range(len(parts) + 1)
+    ]
+    return [b[len(a) :] for a, b in zip(texts, texts[1:])]
+
+
+c12.text_as_it_comes.slip(
+    "a � of the text itself is held back",
+    "May a text hold a � of its own?",
+    _without_sign,
 )
 
 # Chapter 13
