@@ -41,8 +41,8 @@ def learn_merges(data, n_merges):
     cases={
         "first on the right": (b"ababc", [(98, 99), (97, 98)]),
         "three alike": (b"aaa", [(97, 97)]),
-        "a merge of nothing": (b"ababc", [(99, 99), (97, 98)]),
         "no byte": (b"", [(97, 98)]),
+        "a merge that the text has not": (b"ababc", [(99, 99), (97, 98)]),
         "bytes that are no text": (_CUT, learn_merges(3 * _CUT, 5)),
         "two sentences": (_TEXT, learn_merges(_TEXT, 20)),
     },

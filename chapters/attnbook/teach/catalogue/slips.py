@@ -1240,7 +1240,7 @@ c09.rotate_some.slip(
 )
 c09.rotate_some.slip(
     "the part is cut out of a whole head that was turned",
-    "Whose speeds and whose pairs have the components that you return?",
+    "How wide is the head whose pairs you turn?",
     lambda x, positions, width: torch.cat(
         [c09.rotate(x, positions)[..., :width], x[..., width:]], -1
     ),
@@ -1320,7 +1320,7 @@ for _words, _hint, _turn in (
     ),
     (
         "the positions are counted from 0 again",
-        "Does your result know the positions that are given?",
+        "What changes in your result if the positions are others?",
         lambda x, positions: c09.rotate(
             x, torch.arange(x.shape[-2], device=x.device)
         ),
@@ -1534,7 +1534,7 @@ def _rows(texts, size, extra, *, share):
 for _words, _hint, _share in (
     (
         "extra is not added",
-        "What has a pair that was never seen?",
+        "Which probability has a pair that was never seen?",
         lambda n, extra: n / n.sum(-1, True),
     ),
     (
@@ -1548,8 +1548,8 @@ for _words, _hint, _share in (
         lambda n, extra: (n + extra) / (n.sum(-1, True) + extra),
     ),
     (
-        "each row is divided by its number in another row",
-        "Of which shape is your sum, and along which axis does it repeat?",
+        "the sums repeat along the wrong axis",
+        "By the sum of which row is the entry (0, 1) divided?",
         lambda n, extra: (n + extra) / (n + extra).sum(-1),
     ),
     (
@@ -1656,8 +1656,8 @@ c11.accumulate.slip(
     partial(_accumulate, longest=1.0),
 )
 c11.accumulate.slip(
-    "the losses are summed, not averaged",
-    "How many targets does one step average over?",
+    "the losses are summed",
+    "Over how many targets does one step average?",
     partial(_accumulate, by=lambda targets, total: 1),
 )
 c11.accumulate.slip(
@@ -1666,7 +1666,7 @@ c11.accumulate.slip(
     partial(_accumulate, by=lambda targets, total: (targets != -100).sum()),
 )
 c11.accumulate.slip(
-    "it goes up",
+    "the step goes uphill",
     "Does the loss fall along the gradient, or against it?",
     partial(_accumulate, by=lambda targets, total: -total),
 )
@@ -1693,7 +1693,7 @@ c11.accumulate.slip(
 )
 c11.accumulate.slip(
     "the targets are shifted once more",
-    "Which token does a target of the batch belong to already?",
+    "At which place of the targets stands the word after token 0?",
     lambda model, batches, n, rate: c11.accumulate(
         model, [(x[:, :-1], y[:, 1:]) for x, y in batches], n, rate
     ),
