@@ -307,6 +307,11 @@ def puts_a_window_in_every_layer(
 
 
 kept_bytes.slip(
+    "keys or values are counted, not both",
+    "How many vectors does a head keep of a token?",
+    lambda *tokens, **sizes: kept_bytes.right(*tokens, **sizes) // 2,
+)
+kept_bytes.slip(
     "a layer too many reads everything",
     "Of three layers, with every fourth whole: is there a whole one?",
     lambda n_tokens, *, n_layers, every, window, **sizes: bytes_of(
@@ -501,6 +506,21 @@ decoupled_step.slip(
     "Both parts are one product with one key: how wide is it?",
     _scaled_by(apart=True),
 )
+decoupled_step.slip(
+    "the rotated part is left out",
+    "Which of your arguments knows how far a key is from the query?",
+    lambda q, turned, kept, w_key, w_value: decoupled_step.right(
+        q, 0 * turned, kept, w_key, w_value
+    ),
+)
+decoupled_step.slip(
+    "the scores are not scaled",
+    "By what is a product of a query and a key divided?",
+    lambda q, turned, *rest: decoupled_step.right(
+        *((q.shape[-1] + turned.shape[-1]) ** 0.5 * x for x in (q, turned)),
+        *rest,
+    ),
+)
 
 
 def _sunk(H, T, S, sink, seed):
@@ -516,6 +536,10 @@ def _sunk(H, T, S, sink, seed):
         "a sink that takes nearly all": _sunk(2, 1, 4, [1.0, 30.0], 117),
         "a sink of a large score": _sunk(1, 2, 3, [800.0], 120),
         "a sink that takes nothing": _sunk(1, 2, 3, [-900.0], 123),
+        "large scores, a larger sink": (
+            *(x * by for x, by in zip(_sunk(1, 2, 3, [0], 126), (900, 1, 1))),
+            f64(700),
+        ),
     },
 )
 def attend_with_sink(q, k, v, sink):
@@ -574,3 +598,10 @@ def scales_the_sink_as_a_score(q, k, v, sink):
     more = sink[:, None, None].expand(*scores.shape[:-1], 1)
     both = torch.cat([scores, more], -1) / math.sqrt(q.shape[-1])
     return both.softmax(-1)[..., :-1] @ v
+
+
+attend_with_sink.slip(
+    "the products are not scaled",
+    "By what is a product of a query and a key divided?",
+    lambda q, *rest: attend_with_sink.right(q.shape[-1] ** 0.5 * q, *rest),
+)
