@@ -56,7 +56,7 @@ def counts_slots_from_the_chunk(table, size, start, n):
 @task(
     against="a page for each tokens that begin one",
     cases={
-        "one token": ([1], 4),
+        "one token on a page of four": ([1], 4),
         "a page exactly full": ([4], 4),
         "two half pages": ([2, 2], 4),
         "several lengths": ([6, 1, 16, 33], 16),
@@ -110,11 +110,11 @@ _ABC = [7, 1, 4, 9, 2, 2, 8, 5, 3]
     against="a comparison token by token",
     cases={
         "nothing is kept": ([], [1, 2, 3], 2),
-        "one full page in common": ([[1, 2, 3]], [1, 2, 4, 5], 2),
+        "one full page of two tokens in common": ([[1, 2, 3]], [1, 2, 4, 5], 2),
         "a page that is not full": ([[1, 2, 3]], [1, 2, 3, 5, 6], 2),
         "the whole prompt is kept": ([_ABC], _ABC[:8], 4),
         "the whole prompt, pages of one": ([_ABC], _ABC[:3], 1),
-        "a token less": ([_ABC], _ABC[:7], 4),
+        "a prompt that ends inside of a page": ([_ABC], _ABC[:7], 4),
         "the same page behind another": ([[1, 2, 3, 4]], [9, 9, 3, 4, 5], 2),
         "another text's second page": (
             [[1, 2, 9, 9], [8, 8, 3, 4]],
@@ -123,7 +123,8 @@ _ABC = [7, 1, 4, 9, 2, 2, 8, 5, 3]
         ),
         "all but the first token": ([[9, 2, 3, 4]], [1, 2, 3, 4, 5], 2),
         "a page in another place": ([[1, 2, 3, 4]], [3, 4, 1, 2, 5], 2),
-        "the longest of two": ([[1, 2, 9, 9], _ABC], _ABC + [6], 2),
+        "the longest of two": ([[7, 1, 9, 9], _ABC], _ABC + [6], 2),
+        "the same words in another order": ([[2, 1, 3]], [1, 2, 4], 2),
         "two begin alike, one is all full pages": (
             [[1, 2, 3, 4], [1, 2, 9]],
             [1, 2, 3, 4, 5],
@@ -207,9 +208,10 @@ def takes_a_page_that_is_not_full(kept, prompt, size):
     cases={
         "one prompt": ([5], [0], 8),
         "a prompt longer than the budget": ([9], [0], 4),
-        "two that write, one that reads": ([7, 5, 12], [6, 4, 0], 8),
+        "two that write one token each": ([7, 5, 12], [6, 4, 0], 8),
         "three prompts, the last one cut": ([2, 5, 9], [0, 0, 0], 10),
-        "a prompt half read": ([20, 4], [8, 3], 8),
+        "the first one takes all": ([20, 4], [8, 3], 8),
+        "nothing to read": ([3, 6], [3, 0], 5),
         "a prompt half found": ([20], [16], 8),
         "the last one gets nothing": ([6, 3], [0, 0], 6),
         "more that write than may": ([3, 4, 5], [2, 3, 4], 2),
@@ -271,7 +273,7 @@ def never_cuts_a_prompt(lengths, kept, budget):
 @task(
     against="a loop over pages",
     cases={
-        "one page": (ints(0, 1, 0), [2, 0], [1]),
+        "a page goes to the end of free": (ints(0, 1, 0), [2, 0], [1]),
         "three pages": (ints(1, 0, 1, 0, 1), [3, 1], [4, 0, 2]),
         "a page that another holds": (ints(2, 1, 1), [], [0, 2]),
         "nothing": (ints(1, 1), [], []),

@@ -234,8 +234,8 @@ def goes_on_behind_a_refusal(p, q):
 @task(
     against="the outcomes of one guess, added up",
     cases={
+        "the draft is the model": (_P, _P),
         "three tokens": (_P, _Q),
-        "the same": (_P, _P),
         "nothing in common": (f64(0.5, 0.5, 0.0), f64(0.0, 0.0, 1.0)),
         "a sure draft": (f64(0.3, 0.6, 0.1), f64(0.0, 1.0, 0.0)),
         "a draft with a hole": (f64(0.3, 0.6, 0.1), f64(0.0, 0.5, 0.5)),
@@ -290,14 +290,18 @@ def weighs_the_ratio_by_the_target(p, q):
     against="all places and lengths, compared",
     home="speculative.look_up",
     cases={
-        "one word back": ([5, 6, 7, 5], 1),
+        "the first word again": ([5, 6, 7, 5], 1),
         "two places": ([5, 6, 5, 7, 5], 1),
         "two words": ([1, 2, 3, 1, 2], 2),
         "not there": ([1, 2, 3, 0, 2], 2),
         "overlapping": ([4, 4, 4], 2),
         "too short": ([4], 1),
         "shorter than n": ([4, 5], 3),
-        "words that only look alike": ([1, 2, 9, 3, 2, 8, 1, 2], 2),
+        "words that only look alike": (
+            [1, 2, 9, 3, 2, 8, 2, 1, 6, 11, 2, 7, 1, 2],
+            2,
+        ),
+        "token 0 behind the latest": ([5, 3, 5, 0, 5], 1),
     },
 )
 def look_up(text, n):
@@ -364,11 +368,12 @@ def finds_only_what_does_not_overlap(text, n):
     against="all outcomes of all places",
     home="speculative.expected_calls",
     cases={
+        "guesses that are never kept": ([0.0] * 3, 2),
+        "guesses that are all kept": ([1.0] * 4, 1),
         "two tokens, one guess": ([0.7, 0.1], 1),
         "three tokens, one guess": ([0.7, 0.1, 0.4], 1),
         "no guess": ([0.9, 0.9, 0.9], 0),
         "always right": ([1.0] * 9, 3),
-        "never right": ([0.0] * 5, 2),
         "one hard place": ([1.0, 1.0, 0.0, 1.0, 1.0, 1.0], 4),
         "seven tokens, two guesses": ([0.3, 0.8, 0.5, 0.9, 0.2, 0.7, 0.6], 2),
         "no token": ([], 3),
@@ -442,8 +447,8 @@ _TREE = ints(-1, 0, 0, 1, 1, 2)
 @task(
     against="a walk from each guess to the root",
     cases={
-        "one guess": (ints(-1),),
-        "a line of three": (ints(-1, 0, 1),),
+        "one guess sees itself": (ints(-1),),
+        "a line whose first has no parent": (ints(-1, 0, 1, 2),),
         "two first words": (ints(-1, -1),),
         "three generations": (_TREE,),
         "not in order": (ints(2, 0, -1, 2),),
