@@ -110,7 +110,7 @@ _ABC = [7, 1, 4, 9, 2, 2, 8, 5, 3]
     against="a comparison token by token",
     cases={
         "nothing is kept": ([], [1, 2, 3], 2),
-        "one full page of two tokens in common": ([[1, 2, 3]], [1, 2, 4, 5], 2),
+        "one page of two tokens in common": ([[1, 2, 3]], [1, 2, 4, 5], 2),
         "a page that is not full": ([[1, 2, 3]], [1, 2, 3, 5, 6], 2),
         "the whole prompt is kept": ([_ABC], _ABC[:8], 4),
         "the whole prompt, pages of one": ([_ABC], _ABC[:3], 1),

@@ -34,6 +34,8 @@ from attnbook.teach.catalogue import c13_encoder_decoder as c13
 from attnbook.teach.catalogue import c14_cache as c14
 from attnbook.teach.catalogue import c15_generating as c15
 from attnbook.teach.catalogue import c16_real_model as c16
+from attnbook.teach.catalogue import c19_server as c19
+from attnbook.teach.catalogue import c20_guessing as c20
 
 INF = torch.inf
 
@@ -2692,4 +2694,82 @@ c16.first_wrong.slip(
     lambda ours, theirs, tokens: c16.find_first(
         {"": ours(tokens)}, {"": theirs(tokens)}, 1e-9
     ),
+)
+
+
+c19.held.slip(
+    "the slots that are used count as empty",
+    "Two tokens stand on a page of four. How many of its slots are empty?",
+    lambda lengths, size: (
+        c19.held(lengths, size)[0],
+        sum(n % size for n in lengths),
+    ),
+)
+c19.shares.slip(
+    "what is kept afterwards is returned",
+    "Are the tokens that were kept before read in this step?",
+    lambda lengths, kept, budget: [
+        n + read for n, read in zip(kept, c19.shares(lengths, kept, budget))
+    ],
+)
+
+
+def _shortest_first(lengths, kept, budget):
+    order = sorted(range(len(kept)), key=lambda i: lengths[i] - kept[i])
+    a, n = ([numbers[i] for i in order] for numbers in (lengths, kept))
+    read = dict(zip(order, c19.shares(a, n, budget)))
+    return [read[i] for i in range(len(kept))]
+
+
+c19.shares.slip(
+    "who has least to read reads first",
+    "Who came first, and is there anything left for the others?",
+    _shortest_first,
+)
+
+
+def _freed(merge):
+    def wrong(holders, free, table):
+        holders, given = c19.give_back(holders, [], table)
+        return holders, merge(free, given)
+
+    return wrong
+
+
+c19.give_back.slip(
+    "the free pages are sorted",
+    "In which order did the free pages stand before?",
+    _freed(lambda free, given: sorted(free + given)),
+)
+c19.give_back.slip(
+    "the pages stand before those that were free",
+    "Which page is taken next, and which one was free longest?",
+    _freed(lambda free, given: given + free),
+)
+for words, wrong in (
+    ("how much is refused", lambda p, q: 1 - c20.acceptance(p, q)),
+    (
+        "the coins are summed, whatever is guessed",
+        lambda p, q: (p / q).clamp(max=1).sum(-1),
+    ),
+):
+    c20.acceptance.slip(
+        words, "What is your number if the draft is the model itself?", wrong
+    )
+c20.look_up.slip(
+    "a place is returned",
+    "Is a place asked for, or the token that stands there?",
+    lambda text, n: next(
+        (
+            i
+            for i in range(len(text) - 1, n - 1, -1)
+            if text[i - n : i] == text[-n:]
+        ),
+        None,
+    ),
+)
+c20.tree_mask.slip(
+    "all first words are seen",
+    "Two first words stand for one place. Which one does a guess follow?",
+    lambda parents: c20.tree_mask(parents) | (parents < 0),
 )
