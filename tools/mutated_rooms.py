@@ -22,9 +22,12 @@ from notebooks import CHAPTERS, ROOT
 TESTS = ROOT / "tests" / "attnbook"
 #: Rooms whose tests stand in others' files.
 GUARDED_BY = {
-    "norms": ("layers",),
-    "feed_forward": ("layers",),
-    "cache": ("cache", "latent"),
+    "norms": ("test_layers",),
+    "feed_forward": ("test_layers",),
+    "cache": ("test_cache", "test_latent"),
+    "pages": ("test_server",),
+    **dict.fromkeys(("checkpoints", "loop"), ("run/test_checkpoints",)),
+    **dict.fromkeys(("command", "places"), ("run/test_command",)),
 }
 #: The tasks guard the functions that they call their home.
 TASKS = TESTS / "teach" / "test_catalogue.py"
@@ -45,16 +48,21 @@ class Room(NamedTuple):
 
     @property
     def module(self) -> str:
-        return f"attnbook.{self.path.stem}"
+        inside = "run." if self.path.parent.name == "run" else ""
+        return f"attnbook.{inside}{self.path.stem}"
 
 
 def rooms() -> dict[str, Room]:
-    """The rooms of the library that have tests, and can be tested here."""
-    found = {}
-    for path in sorted((CHAPTERS / "attnbook").glob("[a-z]*.py")):
+    """The rooms of the library that have tests, and can be tested here.
+
+    Not `run/processes`: it is at work in other processes, which import what
+    lies on the disk.
+    """
+    found, house = {}, CHAPTERS / "attnbook"
+    for path in sorted([*house.glob("[a-z]*.py"), *house.glob("run/*.py")]):
         room = path.stem
-        names = GUARDED_BY.get(room, (room,))
-        tests = [TESTS / f"test_{name}.py" for name in names]
+        names = GUARDED_BY.get(room, (f"test_{room}",))
+        tests = [TESTS / f"{name}.py" for name in names]
         if room == "kernel" and not importlib.util.find_spec("triton"):
             continue  # its tests would be skipped
         if all(test.exists() for test in tests):
@@ -122,7 +130,9 @@ def tested(room: Room, tree: ast.Module, names: Any) -> tuple[bool, Chosen]:
     sys.meta_path.insert(0, Planted(room, tree))
     plugin = Chosen(names, room.path)
     options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"]
-    code = pytest.main([*options, *room.tests], [plugin])
+    files = tuple({name.partition("::")[0] for name in names or ()})
+    asked = [t for t in room.tests if t.partition("::")[0].endswith(files)]
+    code = pytest.main([*options, *(asked or room.tests)], [plugin])
     return code == 0, plugin
 
 
@@ -132,39 +142,45 @@ def _forget_package() -> None:
             del sys.modules[name]
 
 
-def survey(room: Room) -> tuple[dict[str, tuple[float, set]], set[int]]:
-    """The tests of a room: how long each takes, which lines it reaches; and
-    the lines that run when the room is imported."""
+def survey(room: Room) -> tuple[dict[str, tuple[float, set]], set, set]:
+    """The tests of a room: how long each takes, which lines it reaches; the
+    lines that run when the room is imported, and when its tests are."""
 
     def look(_: Any) -> Any:
         _forget_package()
-        sys.path.insert(0, str(room.path.parent.parent))
+        depth = room.module.count(".")
+        sys.path.insert(0, str(room.path.parents[depth]))
         importing = Lines(str(room.path))
         with importing:
             importlib.import_module(room.module)
-        passed, plugin = tested(room, ast.parse(room.path.read_bytes()), None)
-        return passed, plugin.reached, importing.seen, [*sys.modules]
+        collecting = Lines(str(room.path))  # each test has its own
+        with collecting:
+            right = ast.parse(room.path.read_bytes())
+            passed, plugin = tested(room, right, None)
+        seen = importing.seen, collecting.seen - importing.seen
+        return passed, plugin.reached, *seen, [*sys.modules]
 
     ((_, answer),) = judged(look, [None], 300)
     if answer == "ended" or not answer[0]:
         raise RuntimeError(f"the tests of {room.name} fail as they are")
-    passed, reached, imported, modules = answer
+    passed, reached, imported, collected, modules = answer
     for name in modules:  # once, instead of in every process
         if name.split(".")[0] in OTHERS:
             importlib.import_module(name)
-    return reached, imported
+    return reached, imported, collected
 
 
 def mutants_of_room(room: Room) -> list[Mutant]:
     """Each with the tests that reach its line, the fastest first."""
-    reached, imported = survey(room)
+    reached, imported, collected = survey(room)
     fastest = sorted(reached, key=lambda name: reached[name][0])
     found = []
     for changed in mutations(ast.parse(room.path.read_bytes()), guards=True):
         lines = set(changed.lines)
         tests = [t for t in fastest if lines & reached[t][1]]
-        if not tests and lines & imported:  # a constant, a field of a class
-            tests = fastest
+        # A constant, a field of a class; what the tests stand on.
+        if lines & (collected if tests else collected | imported):
+            tests += [t for t in fastest if t not in tests]
         function = ".".join((room.name, *changed.where))
         mutant = Mutant(function, changed.change, changed.line)
         found.append(replace(mutant, plant=changed.tree, tests=tuple(tests)))
