@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 import pytest
 
-from attnbook.config import check_fields, option
+from attnbook.config import check_fields, check_sizes, one_of, option, whole
 
 
 @dataclass(frozen=True)
@@ -23,12 +23,17 @@ class Options:
         check_fields(self)
 
 
+@dataclass(frozen=True)
+class More(Options):
+    more: int = option(1, "one more", at_least=1)
+
+
 def test_what_is_in_its_range_is_kept():
     given = dict(steps=1, share=0, width=4, norm="rms", bias=False)
     made = Options(**given, clip=math.inf, betas=[0.1, 0.2])
     assert {name: getattr(made, name) for name in given} == given
     assert made.clip == math.inf and made.betas == (0.1, 0.2)
-    assert Options().width is None
+    assert Options().width is None and More(steps=2).more == 1
     assert type(Options(steps=np.int64(3)).steps) is int
 
 
@@ -62,8 +67,32 @@ def test_the_help_stands_with_the_field():
     ],
 )
 def test_what_is_not_is_refused_by_name(error, wrong):
-    with pytest.raises(error, match=f"{[*wrong][0]} .*; expected .*; got "):
+    why = "of the wrong type" if error is TypeError else "not allowed"
+    words = f"{[*wrong][0]} is {why}; expected .*; got "
+    with pytest.raises(error, match=words):
         Options(**wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong, words",
+    [
+        ({"share": 2}, "a finite number, at least 0, below 1; got 2"),
+        ({"clip": "1"}, "expected a number, above 0; got '1'"),
+    ],
+)
+def test_all_that_is_expected_is_said(wrong, words):
+    with pytest.raises((TypeError, ValueError), match=words):
+        Options(**wrong)
+
+
+def test_sizes_and_names_by_themselves():
+    check_sizes(d_k=1, d_v=2)
+    with pytest.raises(ValueError, match="d_v"):
+        check_sizes(d_k=1, d_v=0)
+    with pytest.raises(ValueError, match="n"):
+        whole("n", 9, at_least=1, at_most=8)
+    with pytest.raises(ValueError, match="kind"):
+        one_of("kind", [], {"a name": 1})
 
 
 def test_no_number_is_infinite_or_too_large_unless_it_may_be():

@@ -66,6 +66,8 @@ def test_packed_gives_the_plain_numbers(model, kernels):
     real = torch.arange(11) >= torch.tensor([[0], [4], [10]])
     packed = pack(model)
     assert not linears(packed)
+    assert not packed.head.weight.requires_grad
+    assert not any(p.requires_grad for p in packed.parameters())
     assert packed.head.weight.is_mkldnn == (kernels == "kernels")
     close = {"atol": 2e-5, "rtol": 2e-5}
     with torch.inference_mode():

@@ -37,7 +37,10 @@ def test_a_file_that_is_not_written_whole_is_not_there(tmp_path, error):
     path = tmp_path / "f"
     path.write_bytes(b"before")
     words = re.escape(str(path)) if error is OSError else None
-    with pytest.raises(error, match=words), files.replacing(path) as file:
+    with (
+        pytest.raises(error, match=words),
+        files.replacing(str(path)) as file,
+    ):
         file.write(b"after")
         raise error
     assert path.read_bytes() == b"before" and os.listdir(tmp_path) == ["f"]
@@ -51,8 +54,21 @@ def test_two_writers_do_not_meet(tmp_path):
         one.write(b"one")
         two.write(b"two")
         one.flush()
+        assert len(list(tmp_path.glob(".new-*"))) == 2  # beside it, hidden
     assert path.read_bytes() == b"one"
     assert other.read_bytes() == b"other" and len(os.listdir(tmp_path)) == 2
+
+
+def test_all_is_on_the_disk_before_it_has_the_name(tmp_path, monkeypatch):
+    path, sizes = tmp_path / "f", []
+
+    def synced(handle):
+        sizes.append((os.fstat(handle).st_size, path.exists()))
+
+    monkeypatch.setattr(os, "fsync", synced)
+    with files.replacing(path) as file:
+        file.write(b"five.")
+    assert sizes == [(5, False)] and path.stat().st_mode & 0o777 == 0o644
 
 
 @pytest.mark.parametrize("name", ["no/folder", "", "x" * 300])
@@ -112,6 +128,10 @@ def test_a_damaged_file(tmp_path, damage):
 @pytest.mark.parametrize("text", ["", "[]", "\udcff", DEEP, '{"a":' + DEEP])
 def test_json_that_is_no_object(tmp_path, monkeypatch, text):
     path = tmp_path / "config.json"
+    path.write_text('{"a": [1]}')
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "MOST_JSON", path.stat().st_size)
+        assert files.read_json(path) == {"a": [1]}
     path.write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(ValueError, match="config.json .* a JSON object"):
         files.read_json(path)
@@ -153,6 +173,21 @@ def test_each_tensor_comes_from_the_file_that_the_index_names(tmp_path):
         files.read_weights(tmp_path)
 
 
+def test_weights_are_whole_or_in_parts_and_never_a_pickle(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no weights in"):
+        files.read_weights(tmp_path)
+    (tmp_path / "pytorch_model.bin").touch()
+    with pytest.raises(ValueError, match="as a pickle"):
+        files.read_weights(tmp_path)
+    shards(tmp_path, weight_map=BOTH)
+    assert files.read_weights(tmp_path)[1].keys() == {"a", "b"}
+    path = tmp_path / "model.safetensors"
+    save_file({"c": B}, path)
+    file, tensors = files.read_weights(tmp_path)
+    assert file == path and torch.equal(tensors.pop("c"), B) and not tensors
+    assert files.read_tensors(path)[1] == {}
+
+
 ODD = ["../two.safetensors", "/two.safetensors", "a/b.safetensors", 3, None]
 ODD += ["", "..", ".safetensors", "two.safetensors\n", "pytorch_model.bin"]
 ODD += [r"..\two.safetensors", "x" * 10**6 + ".safetensors", [1], {}]
@@ -178,3 +213,5 @@ def test_an_index_that_is_wrong(tmp_path, entries, words):
 def test_a_value_is_shown_in_one_short_line(value):
     text = files.shown(value)
     assert 0 < len(text) < 3000 and text.isprintable()
+    assert files.shown("x" * 198) == repr("x" * 198)
+    assert len(files.shown("x" * 199)) == 200

@@ -288,6 +288,8 @@ def test_a_seed_gives_the_same_and_another_others():
     first = complete(model, PROMPTS, 12, seed=3, **options)
     assert first == complete(model, PROMPTS, 12, seed=3, **options)
     assert first != complete(model, PROMPTS, 12, seed=40, **options)
+    zero = complete(model, PROMPTS, 12, seed=0, **options)
+    assert zero == complete(model, PROMPTS, 12, **options)
     # No two rows are alike, nor one seed's row another's.
     two = complete(model, [[1], [1]], 12, seed=7, **options)
     two += complete(model, [[1], [1]], 12, seed=8, **options)
@@ -413,6 +415,7 @@ def test_the_models_mode_is_left(training):
 )
 def test_sampling_refuses(error, wrong):
     Sampling(temperature=0, top_k=1, top_p=1, min_p=0)  # the edges
+    Sampling(repetition_penalty=0.5)
     with pytest.raises(error, match=f"{[*wrong][0]} .*; expected .*; got "):
         Sampling(**wrong)
 

@@ -250,7 +250,11 @@ def test_norms_by_name():
         layer = make_norm("rms", 5, eps=0.2, bias=bias)
         assert isinstance(layer, RMSNorm) and layer.eps == 0.2
         assert [name for name, _ in layer.named_parameters()] == ["weight"]
-    assert make_norm("rms", 5).eps == make_norm("layer", 5).eps == 1e-5
+    made = make_norm("rms", 1), make_norm("layer", 1), RMSNorm(1), LayerNorm(1)
+    assert {layer.eps for layer in made} == {1e-5}
+    assert made[1].bias.tolist() == [0] and made[3].bias is not None
+    assert all(layer.weight.tolist() == [1] for layer in made)
+    assert RMSNorm(1, eps=0).eps == LayerNorm(1, eps=0).eps == 0
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -297,6 +301,7 @@ def test_feed_forward_agrees_with_torch(name, module):
 
 
 def test_swiglu_is_its_formula_and_as_large_as_a_feed_forward():
+    assert FEED_FORWARDS["swiglu"] is SwiGLU
     layer = SwiGLU(6, bias=False).double()
     x = randn(2, 3, 6, seed=27)
     gate = x @ layer.gate.weight.T
@@ -314,6 +319,20 @@ def test_feed_forward_drops_out_in_training_only(layer):
     zeros = (layer(x) == 0).double().mean()
     assert abs(zeros - 0.5) < 0.1
     assert not (layer.eval()(x) == 0).any()
+
+
+@pytest.mark.parametrize("kind", [FeedForward, SwiGLU])
+def test_the_options_of_a_feed_forward_layer(kind):
+    one, plain = kind(1, 1), kind(3, 5, bias=False)
+    assert one.dropout == 0 and all(m.bias is not None for m in one.children())
+    assert plain.down.in_features == 5
+    assert all(m.bias is None for m in plain.children())
+    sizes, wrong = {"d_model": 3, "d_ff": 5}, {"d_model": 0, "d_ff": 0}
+    for name, value in [*wrong.items(), ("dropout", 1), ("dropout", -0.1)]:
+        with pytest.raises(ValueError, match=f"{name}.*; expected .*; got "):
+            kind(**sizes | {name: value})
+    with pytest.raises(ValueError, match="d_model of x.*; expected .*; got "):
+        kind(3)(torch.ones(2, 4))
 
 
 @pytest.mark.parametrize("norm_first", [True, False])
@@ -391,15 +410,13 @@ X, MASK = torch.ones(3, 4), torch.ones(2, 2, 4, 4) > 0
         (lambda: heads((4, 12), (4, 12), rotary=True), ValueError, "memory"),
         (lambda: make_norm("batch", 4), ValueError, "norm"),
         (lambda: make_norm("rms", 0), ValueError, "width"),
+        (lambda: LayerNorm(0), ValueError, "width"),
         (lambda: LayerNorm(4, eps=-1), ValueError, "eps"),
+        (lambda: RMSNorm(4, eps=-1), ValueError, "eps"),
         (lambda: LayerNorm(3)(X), ValueError, "width of x"),
         (lambda: LayerNorm(4)(X.double()), TypeError, "x is"),
         (lambda: RMSNorm(3)(torch.ones(())), ValueError, "axis width"),
         (lambda: FeedForward(4, activation="tanh"), ValueError, "activation"),
-        (lambda: FeedForward(4, 0), ValueError, "d_ff"),
-        (lambda: FeedForward(4, dropout=1.0), ValueError, "dropout"),
-        (lambda: FeedForward(5)(X), ValueError, "d_model of x"),
-        (lambda: SwiGLU(4, dropout=-1), ValueError, "dropout"),
         (lambda: TransformerBlock(12, 3, norm="batch"), ValueError, "norm"),
         (lambda: TransformerBlock(4, 2, activation="x"), ValueError, "activ"),
         (lambda: TransformerBlock(4, 2)(X, X), ValueError, "memory"),

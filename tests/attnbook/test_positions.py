@@ -16,6 +16,7 @@ from attnbook.positions import (
     rotary_angles,
     rotate,
     sinusoidal,
+    token_positions,
 )
 from attnbook.teach.proof import agrees
 from attnbook.teach.seeded import randn
@@ -84,7 +85,9 @@ def test_scores_depend_on_the_distance_alone(a, b, shift, layout, pairs):
     torch.testing.assert_close(score(a, b), moved, rtol=0, atol=1e-9)
 
 
-def test_half_precision_is_kept():
+def test_half_precision_is_kept_and_the_device():
+    far = torch.arange(3, device="meta")
+    assert alibi_bias(2, far, far).is_meta
     x = randn(3, 4, seed=7, dtype=torch.bfloat16)
     assert rotate(x, rotary_angles(torch.arange(3), 4)).dtype == x.dtype
 
@@ -106,6 +109,25 @@ def test_alibi_agrees_with_bloom(n_heads):
     )
 
 
+@pytest.mark.parametrize("width, factor", [(16, 8.0), (64, 3.0)])
+def test_the_scaling_is_llama_3s(width, factor):
+    """For pairs that turn often, seldom, and in between."""
+    rope = {"rope_type": "llama3", "factor": factor, "rope_theta": 5e3}
+    rope |= {"low_freq_factor": 1.5, "high_freq_factor": 5.0}
+    rope |= {"original_max_position_embeddings": 300}
+    sizes = {"hidden_size": 2 * width, "num_attention_heads": 2}
+    config = LlamaConfig(rope_parameters=rope, **sizes)
+    expected = modeling_llama.LlamaRotaryEmbedding(config).inv_freq
+    at, scaling = torch.tensor([1]), (factor, 1.5, 5.0, 300.0)
+    found = rotary_angles(at, width, base=5e3, scaling=scaling)[0]
+    agrees(found, expected, name="transformers", within=1e-6)
+    assert (found < rotary_angles(at, width, base=5e3)[0]).any()
+
+
+def test_a_base_of_one_turns_all_pairs_alike():
+    agrees(rotary_angles(P, 4, base=1), P[:, None].expand(3, 2).double())
+
+
 P, X = torch.arange(3), torch.ones(3, 4)
 
 
@@ -124,6 +146,12 @@ P, X = torch.arange(3), torch.ones(3, 4)
         (lambda: rotate(X, X[:, :2], layout="whole"), ValueError, "layout"),
         (lambda: alibi_slopes(0), ValueError, "n_heads"),
         (lambda: alibi_bias(2, P.double(), P), TypeError, "queries"),
+        (lambda: alibi_bias(2, P, P.double()), TypeError, "keys"),
+        (lambda: rotary_angles(P, 0), ValueError, "width"),
+        (lambda: half_order(5), ValueError, "width"),
+        (lambda: token_positions([[1]]), TypeError, "mask"),
+        (lambda: token_positions(P[None]), ValueError, "mask"),
+        (lambda: token_positions(P > 0), ValueError, "real"),
     ],
 )
 def test_bad_input_is_named(call, error, named):

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import ones
 
-from attnbook.shapes import expect
+from attnbook.shapes import check_tokens, expect
 
 QKV = ("... T d_k", "... S d_k", "... S d_v")
 
@@ -25,9 +25,14 @@ def test_the_message_names_the_axis_what_was_expected_and_what_came():
 def test_what_fits_gives_the_leading_axes():
     assert attention(ones(3, 2), ones(4, 2), ones(4, 5)) == ()
     found = attention(ones(6, 1, 3, 2), ones(7, 4, 2), ones(4, 5))
-    assert found == (6, 7)
+    assert found == (6, 7) and type(found) is tuple
     assert attention(ones(0, 3, 2), ones(1, 4, 2), ones(4, 5)) == (0,)
     assert expect("integer", x=(ones(2, 3).long(), "B 3"), B=2) == ()
+    x, y = ones(1, 2), ones(3).double()  # of any types, if none is asked for
+    assert expect(x=(x, "T d"), y=(y, "S"), z=(x > 0, "T d")) == ()
+    for kind, given in (("bool", x > 0), ("bool or float", x > 0)):
+        assert expect(kind, x=(given, "T d")) == ()
+    assert expect("bool or float", x=(x, "T d"), y=(y, "S")) == ()
 
 
 @pytest.mark.parametrize(
@@ -65,6 +70,7 @@ def test_without_dots_there_are_no_other_axes():
         ("float", ones(2).long()),
         ("float", ones(2) + 0j),
         ("bool", ones(2)),
+        ("bool or float", ones(2).long()),
         ("integer", ones(2)),
         ("integer", ones(2) > 0),
         ("integer", ones(2) + 0j),
@@ -72,10 +78,32 @@ def test_without_dots_there_are_no_other_axes():
     ],
 )
 def test_another_type_is_a_type_error(kind, x):
-    with pytest.raises(TypeError, match="x is .* expected .*; got "):
+    found = getattr(x, "dtype", "list")
+    with pytest.raises(TypeError, match=f"x is .* expected .*; got .*{found}"):
         expect(kind, x=(x, "T"))
 
 
 def test_floating_point_tensors_are_of_one_type():
-    with pytest.raises(TypeError, match="q, k, v .* got .*float64"):
+    with pytest.raises(TypeError) as caught:
         attention(ones(3, 2), ones(4, 2).double(), ones(4, 5))
+    assert str(caught.value) == (
+        "q, k, v are of different types; expected q of float, k of float, "
+        "v of float; got q of torch.float32, k of torch.float64, "
+        "v of torch.float32"
+    )
+
+
+@pytest.mark.parametrize(
+    "x, error",
+    [
+        ([1.0], TypeError),
+        (ones(2, 3).double(), TypeError),
+        (ones(2, 5), ValueError),
+        (ones(0, 3), ValueError),
+    ],
+)
+def test_tokens_that_do_not_fit_a_weight_are_refused(x, error):
+    weight, axes = ones(5, 3), "... T d"
+    check_tokens(weight, axes, ones(2, 3))
+    with pytest.raises(error, match="(d|T) of tokens|tokens is"):
+        check_tokens(weight, axes, x, "tokens")

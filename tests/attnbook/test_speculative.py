@@ -275,13 +275,13 @@ def test_greedy_text_is_the_same(positions, k):
 def test_stop_ends_the_text_and_nothing_comes_behind_it():
     model = small()
     (plain,) = complete(model, [[3, 1, 4]], 20)
-    stops = plain[6:8]  # both in one call: the first counts
-    end = min(map(plain.index, stops)) + 1
-    rounds = write(
-        model, [3, 1, 4], 20, Reader(model, Sampling()), 4, stop=stops,
-        sampling=Sampling(),
-    )  # fmt: skip
-    assert sum(rounds, []) == plain[:end]
+    options = {"sampling": Sampling()}
+    # Two in one call, of which the first counts; and each by itself.
+    for stops in (plain[6:8], *([token] for token in set(plain))):
+        end = min(map(plain.index, stops)) + 1
+        draft = Reader(model, Sampling())
+        rounds = write(model, [3, 1, 4], 20, draft, 4, stop=stops, **options)
+        assert sum(rounds, []) == plain[:end]
 
 
 def test_what_is_read_is_what_is_new():
@@ -422,6 +422,9 @@ def test_the_longest_is_looked_up_first():
     assert draft(text).tolist() == np.eye(9)[3].tolist()
     assert draft([7, 2, 4, 1, 2]).tolist() == np.eye(9)[4].tolist()
     assert draft([1, 2, 3]) is None
+    text = [1, 2, 3, 4, 2, 3, 5, 3, 6]  # by three, two and one if not told
+    for last, found in (([1, 2, 3], 4), ([2, 3], 5), ([3], 6)):
+        assert look_up_draft(9)([*text, 0, *last]).argmax() == found
 
 
 def test_the_grammar_is_the_truth_and_silent_outside_it():

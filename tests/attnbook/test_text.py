@@ -3,13 +3,16 @@ from where it can be had, and what stands in for it elsewhere."""
 
 import contextlib
 import hashlib
+import io
+import itertools
 import socketserver
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from attnbook import text
@@ -48,6 +51,7 @@ def test_training_is_the_same_each_time(tokenizer):
 
 
 @given(st.text(min_size=1))
+@example(" a\n")
 @settings(deadline=None)
 def test_characters_survive_the_round_trip(line):
     vocabulary = Vocabulary.of_characters(line)
@@ -58,7 +62,11 @@ def test_characters_survive_the_round_trip(line):
 
 
 def test_words_survive_the_round_trip():
-    vocabulary = Vocabulary(["<s>", "the", "boat", "a"])
+    words = ["<s>", "the", "boat", "a"]
+    vocabulary = Vocabulary(words)
+    assert vocabulary != words
+    words.clear()  # it has its own
+    assert Vocabulary(["of", "a"]).decode([1, 0]) == "a of"
     assert vocabulary.encode("the  boat\nthe a") == [1, 2, 1, 3]
     assert vocabulary.decode(torch.tensor([0, 2])) == "<s> boat"
     assert vocabulary != Vocabulary(["the", "<s>", "boat", "a"])
@@ -91,7 +99,7 @@ def test_bad_vocabularies_and_windows_are_named(fn, arguments, names):
 
 def test_windows_are_pieces_of_the_text_one_place_apart():
     """Every piece is drawn, the first and the last too, equally often."""
-    numbers = torch.arange(10, 17)  # so that a token tells its place
+    numbers = torch.arange(10, 17).int()  # so that a token tells its place
     draw = windows(numbers, 4)
     tokens, targets = draw(3000, torch.Generator().manual_seed(0))
     assert tokens.dtype == targets.dtype == torch.int64
@@ -100,6 +108,10 @@ def test_windows_are_pieces_of_the_text_one_place_apart():
     agrees(targets, tokens + 1, name="the next")
     starts = first.flatten().bincount()[10:]
     assert len(starts) == 3 and starts.min() > 900
+    again, _ = draw(3000, torch.Generator().manual_seed(0))
+    agrees(again, tokens, name="the same seed")
+    one, its_next = windows([5, 6], 1)(2, torch.Generator())
+    assert one.tolist() == [[5]] * 2 and its_next.tolist() == [[6]] * 2
 
 
 # Tiny Shakespeare, from a host on this machine that has a short one.
@@ -144,12 +156,35 @@ def test_tiny_shakespeare_is_fetched_once_and_kept(host, monkeypatch, spoilt):
     if spoilt:  # a copy that is fetched again
         host.kept.parent.mkdir()
         host.kept.write_bytes(TEXT[:-1])
+    else:
+        monkeypatch.delenv("XDG_CACHE_HOME")
+        home = host.kept.parents[1]
+        monkeypatch.setenv("HOME", str(home))
+        host.kept = home / ".cache" / "attnbook" / host.kept.name
     for _ in range(2):  # there is one answer alone
         assert tiny_shakespeare() == TEXT.decode()
     assert [p.name for p in host.kept.parent.iterdir()] == [host.kept.name]
     assert host.kept.read_bytes() == TEXT
     monkeypatch.setenv(text.OFFLINE, "1")  # where all have the same text
+    assert tiny_shakespeare() == "".join(f"{line}\n" for line in book_text())
+
+
+@pytest.mark.parametrize("seconds, fast", [(30.0, True), (30.5, False)])
+def test_it_is_waited_for_half_a_minute(host, monkeypatch, seconds, fast):
+    times = itertools.chain([0.0], itertools.repeat(seconds))
+    clock = SimpleNamespace(monotonic=lambda: next(times))
+    monkeypatch.setattr(text, "time", clock)
+    assert (tiny_shakespeare() == TEXT.decode()) is fast
+
+
+def test_no_more_is_read_than_there_should_be(host, monkeypatch):
+    def opened(url, *, timeout):
+        return contextlib.nullcontext(source)
+
+    source = io.BytesIO(3 * TEXT)
+    monkeypatch.setattr(text.urllib.request, "urlopen", opened)
     assert tiny_shakespeare().splitlines() == book_text()
+    assert source.tell() == len(TEXT) + 1
 
 
 def streamed(part, pause):

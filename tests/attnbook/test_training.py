@@ -39,10 +39,13 @@ def held_out():
         ("warmup", 1000),
         ("warmup", -1),
         ("final", 1.1),
+        ("final", -0.1),
         ("betas", (0.9, 1.0)),
+        ("betas", (-0.1, 0.9)),
         ("weight_decay", -0.1),
         ("clip", 0.0),
         ("seed", -1),
+        ("seed", 2**62),
     ],
 )
 def test_a_recipe_names_the_field_that_is_wrong(name, value):
@@ -50,8 +53,19 @@ def test_a_recipe_names_the_field_that_is_wrong(name, value):
         Recipe(**{name: value})
 
 
-def test_a_rate_with_no_step_left_to_fall_is_the_peak():
+def test_a_recipe_that_is_just_allowed():
+    edge = dict(steps=1, batch_size=1, warmup=0, final=0.0, betas=(0.0, 0.0))
+    edge |= dict(weight_decay=0.0, clip=0.5, seed=2**62 - 1)
+    made = dataclasses.asdict(Recipe(**edge))
+    assert made == edge | {"peak": 1e-3} and Recipe(final=1.0).final == 1
+    rest = (1e-3, 100, 0.1, (0.9, 0.99), 0.1, 1.0, 0)
+    assert dataclasses.astuple(Recipe()) == (1000, 32, *rest)
+
+
+def test_a_rate_with_one_step_or_none_left_to_fall():
     assert learning_rate(4, Recipe(steps=5, warmup=4, peak=2.0)) == 2
+    last = learning_rate(5, Recipe(steps=6, warmup=4, peak=2.0, final=0.1))
+    assert last == pytest.approx(0.2)
 
 
 @pytest.mark.parametrize("warmup, final", [(10, 0.1), (1, 0.0), (0, 0.5)])
@@ -79,6 +93,7 @@ def test_every_parameter_is_in_one_group_once():
     groups = make_optimizer(model, RECIPE).param_groups
     grouped = [id(p) for group in groups for p in group["params"]]
     assert sorted(grouped) == sorted(map(id, model.parameters()))
+    assert {group["lr"] for group in groups} == {RECIPE.peak}
 
 
 def test_uneven_shares_add_up_to_the_mean():
@@ -176,7 +191,8 @@ def test_dropout_is_drawn_from_the_seed():
         return held_out()[0][:size], held_out()[1][:size]
 
     recipes = [dataclasses.replace(RECIPE, seed=seed) for seed in (3, 3, 4)]
-    first = [train(small(dropout=0.3), always, one)[0] for one in recipes]
+    models = [small(dropout=0.3).eval() for _ in recipes]
+    first = [train(m, always, one)[0] for m, one in zip(models, recipes)]
     assert first[0] == first[1] != first[2]
 
 
@@ -201,6 +217,21 @@ def test_a_step_that_is_not_finite_is_not_made():
     assert all(map(torch.equal, before, model.parameters()))
     update(model, optimizer, batch, 5, RECIPE)
     assert not all(map(torch.equal, before, model.parameters()))
+
+
+@pytest.mark.parametrize(
+    "loss_of",
+    [
+        lambda model: (0 * model.norm.weight.sum()).sqrt(),  # its slope
+        lambda model: model.norm.weight.sum() + torch.inf,
+    ],
+)
+def test_loss_and_gradient_are_both_to_be_finite(loss_of):
+    model = small()
+    optimizer = make_optimizer(model, RECIPE)
+    with pytest.raises(ValueError, match="step 5"):
+        update(model, optimizer, (), 5, RECIPE, loss_of)
+    assert torch.equal(model.norm.weight, torch.ones(8).double())
 
 
 @pytest.mark.parametrize("quiet", [True, False])
