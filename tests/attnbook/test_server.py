@@ -209,6 +209,8 @@ def test_a_whole_prompt_that_is_kept_is_read_from_its_last_page(size):
     assert (first.n_found, again.n_found) == (0, 8 - size)
     longer = served(server, [*prompt, 7])
     assert longer.n_found == 8
+    # What was written is found again as what was read.
+    assert served(server, first.tokens).n_found == 10 // size * size
     assert again.written == first.written
 
 
@@ -315,13 +317,13 @@ def test_a_step_reads_no_more_than_its_budget(monkeypatch):
     "prompt, n, options, message",
     [
         ([], 1, {}, "the prompt's length.*at least 1; got 0"),
-        ([12], 1, {}, "the prompt.*below 12; got 12"),
+        ([1, 12], 1, {}, "the prompt.*below 12; got 12"),
         ([-1], 1, {}, "the prompt.*at least 0.*got -1"),
         ([1.5], 1, {}, "the prompt.*whole number.*got 1.5"),
         ([1], 0, {}, "max_new_tokens.*at least 1; got 0"),
         ([1] * 30, 4, {}, "the text's length.*at most 32; got 33"),
         ([1] * 30, 20, {}, "tokens to be kept.*at most 48; got 49"),
-        ([1], 1, {"stop": [12]}, "stop.*below 12; got 12"),
+        ([1], 1, {"stop": [1, 12]}, "stop.*below 12; got 12"),
         ([1], 1, {"seed": -1}, "seed.*at least 0.*got -1"),
     ],
 )

@@ -66,7 +66,13 @@ def test_every_story_is_possible_and_whole(town, seed):
         story[-1] == language.END
         and story.count(START) == story.count(language.END) == 1
     )
+    town.next_words([]).clear()  # it is the caller's
     assert town.next_words([]) == {START: 1.0} and not town.next_words(story)
+
+
+def test_the_longest_story_is_told():
+    for town in (OTHERS[2], Town((3, 3), (2, 2), 1, 0.9)):
+        assert max(map(len, town.stories(2000, seed=1))) - 1 == town.longest
 
 
 def test_the_probability_of_a_story_is_the_product_of_next_words():
@@ -191,6 +197,7 @@ def test_the_bank_decides_and_nothing_else():
 
 
 def test_encoded_stories_hold_all_their_words(stories):
+    assert [t.shape for t in encode([[START, language.END]])] == [(1, 1)] * 2
     tokens, targets = encode(stories[:50])
     assert tokens.dtype == targets.dtype == torch.int64
     decode = language.vocabulary().decode
@@ -227,6 +234,8 @@ def test_bigram_probabilities_are_counted(stories):
     going = table[WORDS.index("is"), WORDS.index("going")].exp().item()
     counted = after.count("going") / len(after)
     assert going == pytest.approx(counted, rel=0.01)
+    never = table[WORDS.index("is"), WORDS.index(language.PAD)].exp().item()
+    assert never == pytest.approx(0.01 / (len(after) + 0.01 * len(WORDS)))
     tokens, targets = encode(stories)
     loss = -table[tokens, targets.clamp(min=0)][targets >= 0].mean()
     assert TOWN.entropy(stories) * 1.2 < loss < math.log(len(WORDS))
@@ -277,6 +286,9 @@ def test_accuracy_looks_at_the_word_after_the_prompt():
 
 def test_the_towns_recipe_trains_as_it_did():
     """The stored model and chapter 11 come from these very numbers."""
+    recipe, config = language.TOWN_RECIPE, language.TOWN_CONFIG
+    assert (recipe.steps, recipe.weight_decay) == (1000, 0.01)
+    assert config.context == TOWN.longest
     torch.manual_seed(language.TOWN_RECIPE.seed)
     model, found = GPT(language.TOWN_CONFIG), []
 
@@ -317,7 +329,7 @@ def test_a_town_that_cannot_be_is_refused():
         "people": [(1, 3), (4, 3), (3, 9)],
         "returns": [(0, 1), (3, 2)],
         "asides": [-1],
-        "aside": [1.0],
+        "aside": [1.0, -0.1],
     }.items():
         for value in values:
             with pytest.raises(ValueError, match=field):
