@@ -91,9 +91,9 @@ def test_every_parameter_is_in_one_group_once():
     model.head = nn.Linear(8, 11, bias=False)
     model.head.weight = model.token_embedding.weight  # tied: two names
     groups = make_optimizer(model, RECIPE).param_groups
+    assert {group["lr"] for group in groups} == {RECIPE.peak}
     grouped = [id(p) for group in groups for p in group["params"]]
     assert sorted(grouped) == sorted(map(id, model.parameters()))
-    assert {group["lr"] for group in groups} == {RECIPE.peak}
 
 
 def test_uneven_shares_add_up_to_the_mean():
