@@ -292,6 +292,8 @@ def test_what_attention_refuses(attention, args, options, error, named):
 @pytest.mark.parametrize(
     "call, error, named",
     [
+        (lambda: split_heads([[1.0]], 1), TypeError, "x is"),
+        (lambda: merge_heads([[1.0]]), TypeError, "x is"),
         (lambda: split_heads(torch.ones(6), 2), ValueError, "axis T"),
         (lambda: split_heads(torch.ones(2, 6), 4), ValueError, "n_heads"),
         (lambda: split_heads(torch.ones(2, 6), 0), ValueError, "n_heads"),

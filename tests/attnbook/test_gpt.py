@@ -14,6 +14,7 @@ from torch import nn
 
 from attnbook.gpt import GPT, POSITIONS, GPTConfig, last_real
 from attnbook.masks import padding_mask
+from attnbook.positions import sinusoidal
 from attnbook.teach.proof import agrees
 from attnbook.teach.seeded import randn
 
@@ -87,6 +88,18 @@ def test_positions_matter_unless_there_are_none(positions):
     first = model(torch.tensor([[1, 2, 3, 4]]))[0, -1]
     other = model(torch.tensor([[2, 1, 3, 4]]))[0, -1]
     assert torch.allclose(first, other) == (positions == "none")
+
+
+def test_the_stream_starts_as_a_sum():
+    at, tokens = torch.arange(9), tokens_of(2, 9)
+    waves = SMALL.initial_std * sinusoidal(at, SMALL.d_model)
+    for positions in ("learned", "sinusoidal"):
+        model = small(positions=positions)
+        added = waves
+        if positions == "learned":
+            added = model.position_embedding.weight[:9]
+        expected = model.token_embedding.weight[tokens] + added
+        agrees(model.embed(tokens, at), expected, name=positions)
 
 
 @settings(deadline=None, derandomize=True, max_examples=100)
