@@ -176,7 +176,7 @@ def test_two_runs_on_one_file_are_refused_in_one_line(here, capsys):
     assert command("text.txt") == 0
 
 
-def test_a_killed_run_leaves_no_lock(here):
+def test_a_killed_run_leaves_no_lock(here, monkeypatch):
     path = here / "model.safetensors"
     root = {"PYTHONPATH": os.pathsep.join(p for p in os.sys.path if p)}
     with mock.patch.dict(os.environ, root):
@@ -187,6 +187,13 @@ def test_a_killed_run_leaves_no_lock(here):
         with reserved(path):
             pass
     assert not list(here.glob(".*lock"))
+    # Its owner took it away, and another made it anew, before it was ours.
+    lock = here / ".model.safetensors.lock"
+    monkeypatch.setattr(
+        places.fcntl, "flock", lambda *_: lock.unlink() or lock.touch()
+    )
+    with pytest.raises(BlockingIOError), reserved(path):
+        pass
 
 
 def test_what_cannot_be_written_is_found_out_before_training(
