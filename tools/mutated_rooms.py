@@ -26,7 +26,6 @@ GUARDED_BY = {
     "feed_forward": ("test_layers",),
     "cache": ("test_cache", "test_latent"),
     "pages": ("test_server",),
-    **dict.fromkeys(("checkpoints", "loop"), ("run/test_checkpoints",)),
     **dict.fromkeys(("command", "places"), ("run/test_command",)),
 }
 #: The tasks guard the functions that they call their home.
@@ -55,8 +54,8 @@ class Room(NamedTuple):
 def rooms() -> dict[str, Room]:
     """The rooms of the library that have tests, and can be tested here.
 
-    Not `run/processes`: it is at work in other processes, which import what
-    lies on the disk.
+    Of `run/` those that work where they are tested: the others are at work
+    in other processes, which import what lies on the disk.
     """
     found, house = {}, CHAPTERS / "attnbook"
     for path in sorted([*house.glob("[a-z]*.py"), *house.glob("run/*.py")]):
