@@ -74,14 +74,13 @@ def bits(model: GPT, asked: Ask, *, exact: bool) -> float:
         found = []
 
         def keep(request, guesses, logits):
-            if request.number == 0:
+            if request is first:
                 found.append(logits)
             return sample(request, guesses, logits)
 
         n_pages = 8 * len(asked)
         server = Server(model, n_pages=n_pages, exact=exact, accept=keep)
-        for prompt, n in [asked[0], *company]:
-            server.submit(prompt, n)
+        first, *_ = [server.submit(*one) for one in [asked[0], *company]]
         server.run()
         return torch.cat(found)
 

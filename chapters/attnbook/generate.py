@@ -34,9 +34,13 @@ class Sampling:
     def __post_init__(self) -> None:
         check_fields(self)
 
-    def bend(self, logits: Tensor, seen: Tensor | None = None) -> Tensor:
-        """The logits to draw from, (B, V): −∞ where a token is out."""
-        if seen is not None:
+    def bend(self, logits: Tensor, texts: Sequence[list[int]]) -> Tensor:
+        """The logits to draw from after each of some texts, (B, V): −∞ where
+        a token is out."""
+        if self.repetition_penalty != 1:
+            seen = torch.zeros_like(logits, dtype=torch.bool)
+            for row, text in zip(seen, texts):
+                row[text] = True
             logits = penalise(logits, seen, self.repetition_penalty)
         if self.temperature == 0:
             return logits
@@ -50,14 +54,18 @@ class Sampling:
         return logits
 
     def choose(
-        self, logits: Tensor, chance: Tensor, seen: Tensor | None = None
+        self,
+        logits: Tensor,
+        texts: Sequence[list[int]],
+        chances: Sequence[np.random.Generator],
     ) -> Tensor:
-        """The next token of each row, by a `chance` in [0, 1), (B,) each;
-        `seen` (B, V) is True at tokens that a row has had."""
+        """The token after each text, (B,), from logits (B, V); it is drawn by
+        one number of the text's own generator."""
         if self.temperature == 0:
-            return self.bend(logits, seen).argmax(-1)
+            return self.bend(logits, texts).argmax(-1)
         # In half precision a low temperature would make all of them −∞.
-        return draw(self.bend(logits.double(), seen).softmax(-1), chance)
+        p = self.bend(logits.double(), texts).softmax(-1)  # (B, V)
+        return draw(p, p.new_tensor([own.random() for own in chances]))
 
 
 def penalise(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
@@ -131,6 +139,26 @@ def pad_left(
     return tokens, torch.arange(T, device=device) >= start[:, None]
 
 
+def check_prompt(
+    name: str, prompt: Any, model: GPT, n: int, stop: Sequence[int]
+) -> None:
+    """Refuse a prompt that a model cannot continue by n tokens."""
+    config = model.config
+    for what, tokens in {name: prompt, "stop": stop}.items():
+        if not isinstance(tokens, Sequence):
+            raise wrong(TypeError, what, tokens, "token numbers")
+        for token in tokens:
+            whole(what, token, at_least=0, below=config.vocab_size)
+    length = whole(f"{name}'s length", len(prompt), at_least=1)
+    length += whole("max_new_tokens", n, at_least=1) - 1  # last is unread
+    if config.positions == "learned":
+        whole("the text's length", length, at_most=config.context)
+    if model.training and config.dropout:
+        raise ValueError(
+            "the model is in training mode; expected model.eval(); got dropout"
+        )
+
+
 def generate(
     model: GPT,
     prompts: Sequence[Sequence[int]] | Tensor,
@@ -155,23 +183,10 @@ def generate(
     """
     if isinstance(prompts, Tensor):
         prompts = prompts.tolist()
-    config = model.config
-    named = {f"prompt {n}": prompt for n, prompt in enumerate(prompts)}
-    for name, tokens in {**named, "stop": stop}.items():
-        if not isinstance(tokens, Sequence):
-            raise wrong(TypeError, name, tokens, "token numbers")
-        for token in tokens:
-            whole(name, token, at_least=0, below=config.vocab_size)
-    pad_left(prompts)  # refuses empty ones
-    whole("max_new_tokens", max_new_tokens, at_least=1)
+    for n, prompt in enumerate(prompts):
+        check_prompt(f"prompt {n}", prompt, model, max_new_tokens, stop)
+    pad_left(prompts)  # refuses to continue nothing
     whole("seed", seed, at_least=0)
-    if config.positions == "learned":
-        length = max(map(len, prompts)) + max_new_tokens - 1  # last is unread
-        whole("the text's length", length, at_most=config.context)
-    if model.training and config.dropout:
-        raise ValueError(
-            "the model is in training mode; expected model.eval(); got dropout"
-        )
     sequences = [[*prompt] for prompt in prompts]
     return steps(
         model, sequences, max_new_tokens, sampling, set(stop), seed, cached
@@ -221,14 +236,8 @@ def steps(
             unread = [t[-1:] for t in texts] if cache and step else texts
             tokens, real = pad_left(unread, device=device)  # (B, T)
             logits = model(tokens, real=real, cache=cache, last=True)[:, 0]
-            seen = None
-            if sampling.repetition_penalty != 1:
-                seen = torch.zeros_like(logits, dtype=torch.bool)  # (B, V)
-                for n, text in enumerate(texts):
-                    seen[n, text] = True
-            ours = [chances[r].random() for r in open_rows]
-            chance = torch.tensor(ours, dtype=torch.float64, device=device)
-            found = sampling.choose(logits, chance, seen)  # (B,)
+            own = [chances[row] for row in open_rows]
+            found = sampling.choose(logits, texts, own)  # (B,)
             found = found.masked_fill(logits.isnan().any(-1), -1)
         chosen: list[int] = found.tolist()
         if -1 in chosen:

@@ -41,14 +41,14 @@ def page_names(tokens: Sequence[int], size: int) -> list[bytes]:
 class Pages:
     """The pool: who holds which page, and which is taken next.
 
-    Shapes: keys, values (L, P, s, H_kv, d_k).
+    Shapes: memory (L, 2, P, s, H_kv, d_k), keys and values of each layer.
     """
 
     def __init__(self, n_pages: int, size: int, model: GPT) -> None:
         check_sizes(n_pages=n_pages, page_size=size)
-        cache = model.new_cache(n_pages, size)  # (L, P, H_kv, s, d_k)
-        self.keys = cache.keys.transpose(2, 3).contiguous()
-        self.values = cache.values.transpose(2, 3).contiguous()
+        cache = model.new_cache(n_pages, size)
+        both = torch.stack([cache.keys, cache.values], 1)
+        self.memory = both.transpose(3, 4).contiguous()
         self.size = size
         #: How many tables each page stands in.
         self.holders = [0] * n_pages
@@ -58,10 +58,6 @@ class Pages:
         self.page_of: dict[bytes, int] = {}
         self.name_of: dict[int, bytes] = {}
 
-    def pages_for(self, n_tokens: int) -> int:
-        """How many pages so many tokens need."""
-        return -(-n_tokens // self.size)
-
     def reserve(self, table: list[int], start: int, end: int) -> bool:
         """Make positions start to end of a table its own to write; or return
         False, and change nothing, if there are not enough free pages.
@@ -70,13 +66,12 @@ class Pages:
         """
         old = start // self.size  # the page written on, if there is one
         shared = old < len(table) and self.holders[table[old]] > 1
-        missing = self.pages_for(end) - len(table)
+        missing = -(-end // self.size) - len(table)  # rounded up
         if missing + shared > len(self.free):
             return False
         if shared:
             page = self._take()
-            for memory in (self.keys, self.values):
-                memory[:, page] = memory[:, table[old]]
+            self.memory[:, :, page] = self.memory[:, :, table[old]]
             self.holders[table[old]] -= 1
             table[old] = page
         elif old < len(table):  # its tokens are about to change
@@ -94,7 +89,7 @@ class Pages:
     def cut(self, table: list[int], n_tokens: int) -> None:
         """Give back the pages behind the first n_tokens, the last one first:
         so the end of a text is lost before its beginning."""
-        while len(table) > self.pages_for(n_tokens):
+        while (len(table) - 1) * self.size >= n_tokens:
             page = table.pop()
             self.holders[page] -= 1
             if self.holders[page] == 0:
@@ -102,14 +97,15 @@ class Pages:
                 # What nobody can find is taken first.
                 self.free.move_to_end(page, last=page in self.name_of)
 
-    def remember(self, table: Sequence[int], names: Sequence[bytes]) -> None:
-        """Let the first pages of a table, which are full, be found."""
-        for page, name in zip(table, names):
+    def remember(self, table: Sequence[int], tokens: Sequence[int]) -> None:
+        """Let the full pages of a table be found by what stands on them."""
+        for page, name in zip(table, page_names(tokens, self.size)):
             if name not in self.page_of and page not in self.name_of:
                 self.page_of[name], self.name_of[page] = page, name
 
-    def find(self, names: Sequence[bytes]) -> list[int]:
-        """The pages of the longest known beginning."""
+    def find(self, tokens: Sequence[int]) -> list[int]:
+        """The pages of the longest known beginning of a text."""
+        names = page_names(tokens, self.size)
         known = takewhile(self.page_of.__contains__, names)
         return [self.page_of[name] for name in known]
 
@@ -145,37 +141,35 @@ def read_parts(
     each token is multiplied, and attends, by itself: no bit of a result
     depends on what stands beside it.
     """
-    s, put = pages.size, partial(torch.tensor, device=pages.keys.device)
+    s, put = pages.size, partial(torch.tensor, device=pages.memory.device)
     ones = [
         Part(part.table, part.start + n, [token])
         for part in parts
         for n, token in enumerate(part.tokens)
     ]
-    tokens = put([one.tokens[0] for one in ones])  # (N,), as the next two
+    tokens = put([one.tokens[0] for one in ones])  # (N,), as positions
     positions = put([one.start for one in ones])
-    slots = put([p.table[p.start // s] * s + p.start % s for p in ones])
-    n, mask = 1 if exact else len(ones), None
+    n, readers = (1, ones) if exact else (len(ones), parts)
+    sizes = [len(part.tokens) for part in readers]
+    kept = [  # the slots of all that a reader sees, its own last: (S,) each
+        put([r.table[p // s] * s + p % s for p in range(r.start + size)])
+        for r, size in zip(readers, sizes)
+    ]
+    masks: list[Tensor | None] = [None] * len(readers)
     if model.config.positions == "alibi":
-        keys = torch.arange(int(positions.max()) + 1).to(positions)
+        keys = torch.arange(max(map(len, kept))).to(positions)
         bias = alibi_bias(model.config.n_heads, positions, keys)
-        mask = bias.masked_fill(bias > 0, -torch.inf)  # (H, N, S)
-    views, kept, first = [], [], 0
-    for part in ones if exact else parts:
-        rows = slice(first, first := first + len(part.tokens))
-        S = part.start + len(part.tokens)
-        kept += [part.table[p // s] * s + p % s for p in range(S)]
-        seen = None if mask is None else mask[:, rows, :S]  # (H, T, S)
-        views.append((rows, S, seen))
-    places = put(kept)  # the slots of all keys, part by part: (Σ S,)
+        bias = bias.masked_fill(bias > 0, -torch.inf)  # (H, N, S)
+        each = zip(bias.split(sizes, 1), kept)
+        masks = [mask[..., : len(slots)] for mask, slots in each]
+    plan = positions, sizes, kept, masks
     x = model.embed(tokens, positions)  # (N, d_model)
-    for block, *memory in zip(model.blocks, pages.keys, pages.values):
-        add: Any = block.add
-        here = block.attention, memory, slots, places, views, n
-        attention = partial(_attention, *here, positions)
-        x = add(x, attention, block.attention_norm)
-        feed_forward: Any = block.feed_forward
-        feed_forward = partial(in_pieces, feed_forward, n)
-        x = add(x, feed_forward, block.feed_forward_norm)
+    blocks: Any = model.blocks
+    for block, memory in zip(blocks, pages.memory.flatten(2, 3)):
+        attention = partial(_attention, block.attention, memory, n, plan)
+        feed_forward = partial(in_pieces, block.feed_forward, n)
+        x = block.add(x, attention, block.attention_norm)
+        x = block.add(x, feed_forward, block.feed_forward_norm)
     each = x.split([len(part.tokens) for part in parts])
     x = torch.cat([a[len(a) - p.n_logits :] for a, p in zip(each, parts)])
     logits = in_pieces(model.unembed, n, x) if len(x) else x
@@ -189,23 +183,17 @@ def in_pieces(layer: Callable, n: int, x: Tensor) -> Tensor:
     return torch.cat([layer(piece.clone()) for piece in x.split(n)])
 
 
-def _attention(layer, memory, slots, places, views, n, positions, x):
+def _attention(layer, memory, n, plan, x):
     """`MultiHeadAttention` over pages: (N, d_model) → (N, d_model)."""
-    pieces = [
-        layer.project(piece.clone(), positions=at)
-        for piece, at in zip(x.split(n), positions.split(n))
-    ]
-    q, *new = (torch.cat(each, -2) for each in zip(*pieces))  # (H, N, d_k)
-    kept = []
-    for old, x in zip(memory, new):  # keys, and then values
-        old.flatten(0, 1)[slots] = x.transpose(0, 1)
-        x = old.flatten(0, 1)[places]  # (Σ S, H_kv, d_k)
-        kept.append(x.split([S for _, S, _ in views]))
+    positions, sizes, kept, masks = plan
+    pieces = zip(x.split(n), positions.split(n))
+    made = [layer.project(x.clone(), positions=at) for x, at in pieces]
+    q, k, v = (torch.cat(each, -2) for each in zip(*made))  # (H, N, d_k)
+    own = torch.cat([slots[-n:] for slots, n in zip(kept, sizes)])  # (N,)
+    memory[:, own] = torch.stack([k, v]).transpose(1, 2)
     contexts = []
-    for (rows, _, mask), *both in zip(views, *kept):
-        # As in `in_pieces`: a copy begins at a round address.
-        both = [x.clone() if n == 1 else x for x in both]
-        k, v = (x.transpose(0, 1)[None] for x in both)  # (1, H_kv, S, d_k)
-        mine = q[None, :, rows].contiguous()  # (1, H, T, d_k)
-        contexts.append(attend(mine, k, v, mask=mask, causal=mask is None)[0])
+    for asks, slots, mask in zip(q.split(sizes, 1), kept, masks):
+        q = asks[None].contiguous()  # (1, H, T, d_k)
+        k, v = (all[slots].transpose(0, 1)[None] for all in memory)
+        contexts.append(attend(q, k, v, mask=mask, causal=mask is None)[0])
     return in_pieces(layer.out, n, merge_heads(torch.cat(contexts, -2)))

@@ -9,16 +9,14 @@ and broadcasts to (..., T, S).
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from attnbook.config import check_sizes, whole
+from attnbook.config import check_sizes
 from attnbook.masks import check_mask
 from attnbook.shapes import expect
 
@@ -59,33 +57,32 @@ def partial(
         ValueError: shapes that do not fit.
     """
     q, k, v, mask = _ready(q, k, v, mask)
-    return _partial(q, k, v, mask)
+    scores = q @ k.mT  # (..., T, S)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf)
+    return _weighed(scores, v)
 
 
-def merge(*parts: Partial) -> Partial:
-    """Parts of one attention, over different keys, as one.
+def merge(a: Partial, b: Partial) -> Partial:
+    """Two parts of one attention, over different keys, as one.
 
     It is commutative and associative, and a part without keys changes nothing.
 
     Raises:
         TypeError: parts that are not floating-point tensors of one type.
-        ValueError: no part, or shapes that do not fit.
+        ValueError: shapes that do not fit.
 
     Source: Milakov and Gimelshein (2018), arXiv:1805.02867, section 3.1.
     """
-    whole("number of parts to merge", len(parts), at_least=1)
-    axes = ("... T 1", "... T 1", "... T d_v")
-    named: dict[str, Any] = {}
-    for n, part in enumerate(parts):
-        names = (f"{name} {n}" for name in Partial._fields)
-        named |= dict(zip(names, zip(part, axes)))
+    axes = dict(peak="... T 1", total="... T 1", context="... T d_v")
+    named = {f"{n} of a": (getattr(a, n), axes[n]) for n in axes}
+    named |= {f"{n} of b": (getattr(b, n), axes[n]) for n in axes}
     expect("float", **named)
-    peak = functools.reduce(torch.maximum, [p.peak.detach() for p in parts])
+    peak = torch.maximum(a.peak.detach(), b.peak.detach())
     at = _finite(peak)  # −∞ − (−∞) would be NaN
-    factors = [(p.peak - at).exp() for p in parts]  # (..., T, 1), at most 1
-    total = sum(f * p.total for f, p in zip(factors, parts))
-    context = sum(f * p.context for f, p in zip(factors, parts))
-    return Partial(peak, total, context)
+    keep_a, keep_b = (a.peak - at).exp(), (b.peak - at).exp()  # at most 1
+    total = keep_a * a.total + keep_b * b.total
+    return Partial(peak, total, keep_a * a.context + keep_b * b.context)
 
 
 def finish(part: Partial) -> Finished:
@@ -118,118 +115,64 @@ def tiled_attention(
     """
     check_sizes(rows=rows, columns=columns)
     q, k, v, mask = _ready(q, k, v, mask)
-    plan = _Plan(mask, causal, rows, columns)
-    return Finished(*_TiledAttention.apply(q, k, v, plan))
+    return Finished(*_Tiled.apply(q, k, v, mask, causal, rows, columns))
 
 
-def split_attention(
-    q: Tensor, k: Tensor, v: Tensor, *, parts: int, mask: Tensor | None = None
-) -> Finished:
-    """Attention with the keys cut into parts, each done alone, then merged.
-
-    The parts are independent, so that workers can share even a single query.
-    Shapes and errors as in `partial`.
-
-    Source: Dao et al. (2023), Flash-Decoding for long-context inference.
-    """
-    q, k, v, mask = _ready(q, k, v, mask)
-    S = k.shape[-2]
-    size = -(-S // whole("parts", parts, at_least=1, at_most=S))
-    masks = [None] * parts if mask is None else mask.split(size, -1)
-    pieces = zip(k.split(size, -2), v.split(size, -2), masks)
-    return finish(merge(*(_partial(q, *piece) for piece in pieces)))
-
-
-def shared_prefix(q: Tensor, k: Tensor, v: Tensor) -> Partial:
-    """What a prefix that all texts of a batch share contributes to each.
-
-    The queries of all texts meet it in one product, which reads its keys and
-    values once and not B times.
-
-    Shapes: q (B, H, T, d_k), k (H, P, d_k), v (H, P, d_v).
-
-    Source: Juravsky et al. (2024), arXiv:2402.05099.
-    """
-    expect("float", q=(q, "B H T d_k"), k=(k, "H P d_k"), v=(v, "H P d_v"))
-    folded = q.transpose(0, 1).flatten(1, 2)  # (H, B·T, d_k)
-    size = len(q), q.shape[-2]
-    part = partial(folded, k, v)
-    return Partial(*(x.unflatten(1, size).transpose(0, 1) for x in part))
-
-
-class _Plan(NamedTuple):
-    """What the tiles need besides q, k and v."""
-
-    mask: Tensor | None
-    causal: bool
-    rows: int
-    columns: int
-
-    def keys(self, i: slice, T: int, S: int, device: Any) -> Iterator[tuple]:
-        """The tiles of keys that queries i have to see, with their masks."""
-        end = min(S, i.stop + S - T) if self.causal else S
-        for j in _slices(end, self.columns):
-            mask = None if self.mask is None else self.mask[..., i, j]
-            diagonal = i.start + S - T - j.start  # where query i.start stands
-            size = i.stop - i.start, j.stop - j.start
-            if self.causal and diagonal < size[1] - 1:
-                past = torch.ones(size, device=device).tril(diagonal).bool()
-                mask = past if mask is None else mask & past
-            yield j, mask
-
-
-class _TiledAttention(torch.autograd.Function):
+class _Tiled(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, q, k, v, plan):
-        T, S = q.shape[-2], k.shape[-2]
-        done = []
-        for i in _slices(T, plan.rows):
-            zero = torch.zeros_like(q[..., i, :1])  # no key yet: the unit
-            part = Partial(zero - torch.inf, zero, zero * v[..., :1, :])
-            for j, mask in plan.keys(i, T, S, q.device):
-                tile = q[..., i, :], k[..., j, :], v[..., j, :]
-                part = merge(part, _partial(*tile, mask))
-            done.append(finish(part))
-        context, lse = (torch.cat(parts, -2) for parts in zip(*done))
-        ctx.save_for_backward(q, k, v, context, lse)
-        ctx.plan = plan
-        return context, lse
+    def forward(ctx, q, k, v, *how):
+        zero = torch.zeros_like(q[..., :1])  # no key yet
+        context = q.new_zeros(*q.shape[:-1], v.shape[-1])
+        part = Partial(zero - torch.inf, zero, context)
+        for i, j, scores in _tiles(q, k, *how):
+            old = Partial(*(x[..., i, :] for x in part))
+            new = merge(old, _weighed(scores, v[..., j, :]))
+            for x, rows in zip(part, new):
+                x[..., i, :] = rows
+        ctx.how, found = how, finish(part)
+        ctx.save_for_backward(q, k, v, *found)
+        return tuple(found)
 
     @staticmethod
     @once_differentiable
     def backward(ctx, d_context, d_lse):
         q, k, v, context, lse = ctx.saved_tensors
-        T, S, plan = q.shape[-2], k.shape[-2], ctx.plan
         # What the softmax subtracts: Σ over keys of weight · its gradient.
         D = (d_context * context).sum(-1, keepdim=True) - d_lse  # (..., T, 1)
         dq, dk, dv = (torch.zeros_like(x) for x in (q, k, v))
-        for i in _slices(T, plan.rows):
-            rows, d_out = q[..., i, :], d_context[..., i, :]
-            for j, mask in plan.keys(i, T, S, q.device):
-                scores = _scores(rows, k[..., j, :], mask)
-                weights = (scores - _finite(lse[..., i, :])).exp()
-                d_weights = d_out @ v[..., j, :].mT  # (..., rows, columns)
-                d_scores = weights * (d_weights - D[..., i, :])
-                dv[..., j, :] += weights.mT @ d_out
-                dq[..., i, :] += d_scores @ k[..., j, :]
-                dk[..., j, :] += d_scores.mT @ rows
-        return dq, dk, dv, None
+        for i, j, scores in _tiles(q, k, *ctx.how):
+            weights = (scores - _finite(lse[..., i, :])).exp()
+            d_weights = d_context[..., i, :] @ v[..., j, :].mT
+            d_scores = weights * (d_weights - D[..., i, :])
+            dv[..., j, :] += weights.mT @ d_context[..., i, :]
+            dq[..., i, :] += d_scores @ k[..., j, :]
+            dk[..., j, :] += d_scores.mT @ q[..., i, :]
+        return dq, dk, dv, *[None] * len(ctx.how)
 
 
-def _slices(n, size):
-    return [slice(a, min(a + size, n)) for a in range(0, n, size)]
+def _tiles(q, k, mask, causal, rows, columns):
+    """Each tile: its queries, its keys, and their scores."""
+    T, S = q.shape[-2], k.shape[-2]
+    for top in range(0, T, rows):
+        i = slice(top, min(top + rows, T))
+        end = S - T + i.stop if causal else S  # all that the last one sees
+        for left in range(0, end, columns):
+            j = slice(left, min(left + columns, end))
+            scores = q[..., i, :] @ k[..., j, :].mT  # (..., rows, columns)
+            if mask is not None:
+                scores = scores.masked_fill(~mask[..., i, j], -torch.inf)
+            after = S - T + top + 1  # the first key that not all may see
+            if causal and after < j.stop:
+                later = scores.new_ones(scores.shape[-2:]).triu(after - left)
+                scores = scores.masked_fill(later.bool(), -torch.inf)
+            yield i, j, scores
 
 
-def _partial(q, k, v, mask):
-    scores = _scores(q, k, mask)  # (..., T, S)
+def _weighed(scores, v):
+    """The part of keys with these scores (..., T, S), and values v."""
     peak = scores.detach().amax(-1, keepdim=True)
     exp = (scores - _finite(peak)).exp()
     return Partial(peak, exp.sum(-1, keepdim=True), exp @ v)
-
-
-def _scores(q, k, mask):
-    scores = q @ k.mT
-    return scores if mask is None else scores.masked_fill(~mask, -torch.inf)
 
 
 def _finite(peak):

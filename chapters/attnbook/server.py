@@ -9,20 +9,17 @@ Source: Yu et al. (2022), "Orca", OSDI: a new schedule for each step.
 """
 
 import asyncio
-import bisect
 import dataclasses
-import itertools
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from attnbook.config import whole, wrong
-from attnbook.generate import Sampling
+from attnbook.generate import Sampling, check_prompt
 from attnbook.gpt import GPT
-from attnbook.pages import Pages, Part, page_names, read_parts
+from attnbook.pages import Pages, Part, read_parts
 
 
 @dataclasses.dataclass(eq=False)
@@ -35,12 +32,11 @@ class Request:
     sampling: Sampling
     stop: frozenset[int]
     chances: np.random.Generator
-    number: int  # in order of arrival
     table: list[int] = dataclasses.field(default_factory=list)
     n_kept: int = 0  # tokens whose keys and values its pages hold
-    state: str = "new"  # waiting, running, done, cancelled or failed
+    ended: str = ""  # done, cancelled or failed
     error: Exception | None = None
-    n_found: int = 0  # tokens that it found in pages when it was let in
+    n_found: int = 0  # tokens in pages that it found when it last began
     n_preempted: int = 0  # how often it lost its pages
 
     @property
@@ -49,9 +45,9 @@ class Request:
         return self.tokens[self.n_prompt :]
 
     @property
-    def is_open(self) -> bool:
-        """Whether it may still write."""
-        return self.state in ("waiting", "running")
+    def state(self) -> str:
+        """How it ended, or whether it has pages: running, or waiting."""
+        return self.ended or ("running" if self.table else "waiting")
 
 
 Guess = Callable[[Request], list[int]]
@@ -60,48 +56,42 @@ Accept = Callable[[Request, list[int], Tensor], list[int]]
 
 def sample(request: Request, guesses: list[int], logits: Tensor) -> list[int]:
     """One token, drawn from the first of the logits (1 + guesses, V)."""
-    logits, seen = logits[:1], None
-    if request.sampling.repetition_penalty != 1:
-        seen = torch.zeros_like(logits, dtype=torch.bool)
-        seen[0, request.tokens] = True
-    chance = logits.new_tensor([request.chances.random()], dtype=torch.double)
-    return request.sampling.choose(logits, chance, seen).tolist()
+    texts, chances = [request.tokens], [request.chances]
+    return request.sampling.choose(logits[:1], texts, chances).tolist()
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class Server:
-    """One model that serves many requests.
+    """One model that serves many requests."""
 
-    Args:
-        n_pages, page_size: the pool, and tokens a page has room for.
-        budget: new tokens that a step reads at most.
-        exact: see `read_parts`.
-        guess: tokens that may follow a request's own; a step reads them too.
-        accept: from a request, g guesses and the logits (1 + g, V) after its
-            last token and after each guess, the tokens to write: the first
-            few of the guesses, or none, and then one more.
-    """
+    model: GPT
+    _: dataclasses.KW_ONLY
+    n_pages: int
+    page_size: int = 16  # tokens that a page has room for
+    budget: int = 256  # new tokens that a step reads at most
+    exact: bool = False  # see `read_parts`
+    #: Tokens that may follow a request's own; a step reads them too.
+    guess: Guess = lambda request: []
+    #: From a request, g guesses and the logits (1 + g, V) after its last
+    #: token and after each guess, the tokens to write: the first few of the
+    #: guesses, or none, and then one more.
+    accept: Accept = sample
 
-    def __init__(
-        self,
-        model: GPT,
-        *,
-        n_pages: int,
-        page_size: int = 16,
-        budget: int = 256,
-        exact: bool = False,
-        guess: Guess = lambda request: [],
-        accept: Accept = sample,
-    ) -> None:
-        if model.training and model.config.dropout:
-            raise wrong(ValueError, "dropout", "training", "model.eval()")
-        self.budget = whole("budget", budget, at_least=1)
-        self.model, self.exact = model, exact
-        self.guess, self.accept = guess, accept
-        self.pages = Pages(n_pages, page_size, model)
-        #: Who holds pages, and who waits for some; in order of arrival.
-        self.running: list[Request] = []
-        self.waiting: list[Request] = []
-        self._numbers = itertools.count()
+    def __post_init__(self) -> None:
+        whole("budget", self.budget, at_least=1)
+        self.pages = Pages(self.n_pages, self.page_size, self.model)
+        #: Who has not ended, in order of arrival.
+        self.open: list[Request] = []
+
+    @property
+    def running(self) -> list[Request]:
+        """Who holds pages."""
+        return [request for request in self.open if request.table]
+
+    @property
+    def waiting(self) -> list[Request]:
+        """Who waits for pages."""
+        return [request for request in self.open if not request.table]
 
     def submit(
         self,
@@ -114,23 +104,14 @@ class Server:
     ) -> Request:
         """Queue a request for what `complete(model, [prompt], …)` gives, or
         raise a TypeError or ValueError if it cannot be served."""
-        config, pages = self.model.config, self.pages
-        for name, tokens in {"the prompt": prompt, "stop": stop}.items():
-            for token in tokens:
-                whole(name, token, at_least=0, below=config.vocab_size)
-        n_prompt = whole("the prompt's length", len(prompt), at_least=1)
-        end = n_prompt + whole("max_new_tokens", max_new_tokens, at_least=1)
+        check_prompt("the prompt", prompt, self.model, max_new_tokens, stop)
+        end = len(prompt) + max_new_tokens
         # The last token is never read, so it needs no room.
-        room = len(pages.holders) * pages.size
+        room = len(self.pages.holders) * self.pages.size
         whole("tokens to be kept", end - 1, at_most=room)
-        if config.positions == "learned":
-            whole("the text's length", end - 1, at_most=config.context)
-        sampling = sampling or Sampling()
-        options = sampling, frozenset(stop), _chances(seed)
-        number = next(self._numbers)
-        request = Request(list(prompt), n_prompt, end, *options, number)
-        self._move(request, "waiting")
-        return request
+        options = sampling or Sampling(), frozenset(stop), _chances(seed)
+        self.open.append(Request([*prompt], len(prompt), end, *options))
+        return self.open[-1]
 
     def fork(self, request: Request, *, seed: int) -> Request:
         """A second request that goes on from where a running one stands, on
@@ -139,24 +120,22 @@ class Server:
             raise wrong(ValueError, "the state", request.state, "running")
         other = dataclasses.replace(
             request,
-            tokens=list(request.tokens),
+            tokens=[*request.tokens],
             n_prompt=len(request.tokens),
             chances=_chances(seed),
-            number=next(self._numbers),
             table=self.pages.share(request.table),
-            state="new",
         )
-        self._move(other, "running")
+        self.open.append(other)
         return other
 
     def cancel(self, request: Request) -> None:
         """Stop writing, and take the pages back."""
-        if request.is_open:
-            self._move(request, "cancelled")
+        if request in self.open:
+            self._end(request, "cancelled")
 
     def run(self) -> None:
         """Step until nobody is left."""
-        while self.waiting or self.running:
+        while self.open:
             self.step()
 
     async def stream(
@@ -168,16 +147,15 @@ class Server:
         leaves cancels the request.
         """
         request = self.submit(prompt, max_new_tokens, **options)
-        given = request.n_prompt
+        given = 0
         try:
-            while given < len(request.tokens) or request.is_open:
-                if given == len(request.tokens):
-                    await asyncio.sleep(0)  # others may submit, or step
-                if given < len(request.tokens):
-                    yield request.tokens[given]
-                    given += 1
-                elif request.is_open:
+            while request in self.open or given < len(request.written):
+                await asyncio.sleep(0)  # others may submit, or step
+                if given == len(request.written):
                     self.step()
+                for token in request.written[given:]:
+                    yield token
+                    given += 1
             if request.error is not None:
                 raise request.error
         finally:
@@ -193,38 +171,31 @@ class Server:
             try:
                 self._take_in(request, part, logits)
             except Exception as error:  # its own: the others go on
-                self._move(request, "failed", error)
+                self._end(request, "failed", error)
 
     def _schedule(self):
         """Who reads what in the next step, and on which pages."""
-        plan, left, lost = {}, self.budget, False
-        for request in list(self.running):
-            while left and request.state == "running" and request not in plan:
+        plan, left, full = {}, self.budget, False
+        for request in [*self.open]:
+            waits = not request.table
+            # Once pages are short, nobody is let in.
+            while left and request not in plan and (request.table or not full):
                 if part := self._part(request, left):
                     plan[request] = part
                     left -= len(part.tokens)
                 else:
-                    lost = True
-                    self.running[-1].n_preempted += 1
-                    self._move(self.running[-1], "waiting")
-        while self.waiting and left and not lost:
-            request = self.waiting[0]
-            # The last token is read in any case: its logits are wanted.
-            names = page_names(request.tokens[:-1], self.pages.size)
-            request.table = self.pages.share(self.pages.find(names))
-            request.n_kept = len(request.table) * self.pages.size
-            part = self._part(request, left)
-            if part is None:
-                self._move(request, "waiting")
-                break
-            request.n_found = request.n_kept
-            self._move(request, "running")
-            plan[request] = part
-            left -= len(part.tokens)
+                    full, loses = True, request if waits else self.running[-1]
+                    loses.n_preempted += not waits
+                    self._give_back(loses)
         return plan
 
     def _part(self, request, left):
         """What it reads next, the pages reserved; None if there are none."""
+        if not request.table:
+            # The last token is read in any case: its logits are wanted.
+            found = self.pages.find(request.tokens[:-1])
+            request.table = self.pages.share(found)
+            request.n_found = request.n_kept = len(found) * self.pages.size
         start, guesses = request.n_kept, []
         unread = request.tokens[start:]
         new = unread[:left]
@@ -239,43 +210,39 @@ class Server:
 
     def _take_in(self, request, part, logits):
         """Count in what has been read, and write what comes next."""
-        n_read = len(part.tokens) - max(0, part.n_logits - 1)
-        request.n_kept += n_read
-        new = []
+        request.n_kept, ended = part.start + len(part.tokens), False
         if part.n_logits:
             if logits.isnan().any():
                 where = f"NaN after {len(request.tokens)} tokens"
                 raise wrong(ValueError, "the logits", where, "numbers")
-            guesses = part.tokens[n_read:]
+            guesses = part.tokens[len(part.tokens) - part.n_logits + 1 :]
             new = self.accept(request, guesses, logits)
             if not new or new[:-1] != guesses[: len(new) - 1]:
                 words = f"the first few of {guesses} and one more"
                 raise wrong(ValueError, "what is accepted", new, words)
-            ends = [
-                n for n, token in enumerate(new, 1) if token in request.stop
-            ]
-            new = new[: min([request.end - len(request.tokens), *ends])]
-            request.tokens += new
-            request.n_kept += len(new) - 1  # the last one is not read yet
-        size, kept = self.pages.size, request.tokens[: request.n_kept]
-        if len(kept) // size > part.start // size:  # a page is full
-            self.pages.remember(request.table, page_names(kept, size))
-        self.pages.cut(request.table, len(kept))  # of guesses that failed
-        full = len(request.tokens) == request.end
-        if new and (full or new[-1] in request.stop):
-            self._move(request, "done")
+            for token in new:
+                request.tokens.append(token)
+                full = len(request.tokens) == request.end
+                if ended := full or token in request.stop:
+                    break
+            request.n_kept = len(request.tokens) - 1  # the last is unread
+        size, n_kept = self.pages.size, request.n_kept
+        if n_kept // size > part.start // size:  # a page is full
+            self.pages.remember(request.table, request.tokens[:n_kept])
+        self.pages.cut(request.table, n_kept)  # of guesses that failed
+        if ended:
+            self._end(request, "done")
 
-    def _move(self, request, state, error=None):
-        """Another state; who is not running holds no pages."""
-        queues = {"waiting": self.waiting, "running": self.running}
-        if request.state in queues:
-            queues[request.state].remove(request)
-        if state in queues:
-            bisect.insort(queues[state], request, key=lambda r: r.number)
-        if state != "running":
-            self.pages.cut(request.table, 0)
-            request.n_kept = 0
-        request.state, request.error = state, error
+    def _end(self, request, how, error=None):
+        """It is over, for one of the reasons that `ended` names."""
+        self._give_back(request)
+        request.ended, request.error = how, error
+        self.open.remove(request)
+
+    def _give_back(self, request):
+        """Take its pages; what stood on them is computed again."""
+        self.pages.cut(request.table, 0)
+        request.n_kept = 0
 
 
 def _chances(seed):

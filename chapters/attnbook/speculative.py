@@ -119,10 +119,8 @@ class Reader:
         self.text, self.n_read = list(text), self.n_read + len(text) - known
         if logits.isnan().any():
             raise wrong(ValueError, "a logit", float("nan"), "numbers")
-        seen = torch.zeros_like(logits, dtype=torch.bool)
-        for row, length in zip(seen, range(len(text) - n + 1, len(text) + 1)):
-            row[text[:length]] = True
-        bent = self.sampling.bend(logits, seen)  # (n, V)
+        texts = [text[: len(text) - behind] for behind in reversed(range(n))]
+        bent = self.sampling.bend(logits, texts)  # (n, V)
         if self.sampling.temperature == 0:
             best = bent.argmax(-1, keepdim=True)  # (n, 1)
             return torch.zeros_like(bent).scatter(-1, best, 1.0)

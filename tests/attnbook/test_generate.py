@@ -116,8 +116,6 @@ def test_the_order_is_theirs(z, temperature, k, min_p):
     ours = Sampling(
         temperature=temperature, top_k=k, min_p=min_p, repetition_penalty=1.5
     )
-    seen = torch.zeros_like(z, dtype=torch.bool)
-    seen[:, 0] = True
     theirs = LogitsProcessorList(
         [
             RepetitionPenaltyLogitsProcessor(1.5),
@@ -127,7 +125,7 @@ def test_the_order_is_theirs(z, temperature, k, min_p):
         ]
     )
     tokens = torch.zeros(len(z), 1, dtype=torch.long)
-    assert torch.equal(ours.bend(z, seen), theirs(tokens, z))
+    assert torch.equal(ours.bend(z, tokens.tolist()), theirs(tokens, z))
 
 
 def test_the_order_is_theirs_with_top_p_too():
@@ -144,7 +142,7 @@ def test_the_order_is_theirs_with_top_p_too():
                 MinPLogitsWarper(0.15),
             ]
         )
-        assert torch.equal(ours.bend(z), theirs(None, z))
+        assert torch.equal(ours.bend(z, []), theirs(None, z))
 
 
 def test_top_p_keeps_the_first_of_equal_ones():
@@ -178,12 +176,13 @@ def test_samplers_take_any_number_of_axes():
 
 def test_temperature_0_is_greedy_and_looks_at_the_penalty_alone():
     z = torch.tensor([[1.0, 3.0, 2.9]])
-    chance = torch.tensor([0.99])
-    assert Sampling(top_k=1).choose(z, chance).tolist() == [1]
-    seen = torch.tensor([[False, True, False]])
     greedy = Sampling(repetition_penalty=1.5)
-    assert greedy.choose(z, chance, seen).tolist() == [2]
-    assert greedy.choose(z, chance).tolist() == [1]
+    for sampling, text, token in (
+        (Sampling(top_k=1), [1], 1),
+        (greedy, [1], 2),
+        (greedy, [], 1),
+    ):
+        assert sampling.choose(z, [text], [None]).tolist() == [token]
 
 
 # ---- drawing
@@ -240,10 +239,8 @@ def by_loop(model, prompt, n, sampling, stop, rng):
     for _ in range(n):
         with torch.no_grad():
             z = model(torch.tensor([text]))[:, -1]  # (1, V)
-        seen = torch.zeros_like(z, dtype=torch.bool)
-        seen[0, text] = True
         chance = torch.from_numpy(rng.random(1))
-        z = sampling.bend(z, seen)
+        z = sampling.bend(z, [text])
         if sampling.temperature == 0:
             token = int(z.argmax())
         else:
@@ -491,7 +488,8 @@ def test_a_low_temperature_in_half_precision_stays_in_the_vocabulary():
     logits = torch.tensor([[-130.0, -70.0, -90.0]], dtype=torch.float16)
     for temperature in (1e-3, 1e-40):
         sampling = Sampling(temperature=temperature)
-        assert sampling.choose(logits, torch.tensor([0.999])).tolist() == [1]
+        chances = [mock.Mock(random=lambda: 0.999)]
+        assert sampling.choose(logits, [[]], chances).tolist() == [1]
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

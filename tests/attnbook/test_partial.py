@@ -16,8 +16,6 @@ from attnbook.partial import (
     finish,
     merge,
     partial,
-    shared_prefix,
-    split_attention,
     tiled_attention,
 )
 from attnbook.teach.proof import Case, agrees, difference
@@ -74,8 +72,6 @@ def test_the_merge_is_a_commutative_monoid(three):
     same(merge(a, nothing), a, within=0)
     same(merge(nothing, a), a, within=0)
     same(merge(merge(a, b), c), merge(a, merge(b, c)))
-    same(merge(a, b, c), merge(merge(a, b), c))
-    same(merge(a), a, within=0)
 
 
 def test_a_merge_by_hand():
@@ -204,7 +200,6 @@ def test_leading_axes_broadcast_gradients_too():
     ]
     for f in (
         functools.partial(tiled_attention, rows=2, columns=2),
-        functools.partial(split_attention, parts=3),
         lambda *a, **kw: finish(partial(*a, **kw)),
     ):
         agrees(
@@ -265,37 +260,17 @@ def test_tiles_behind_the_diagonal_are_left_out():
         assert seen.products == 5 * tiles
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 6, 7])
-@pytest.mark.parametrize("T", [1, 3])
-def test_split_keys_are_the_whole(n, T):
-    q, k, v = (
-        randn(2, T, 4, seed=1),
-        randn(2, 7, 4, seed=2),
-        randn(7, 3, seed=3),
-    )
-    for mask in (None, padded(T, 7), holes(T, 7)):
-        found = split_attention(q, k, v, parts=n, mask=mask)
-        same(found, whole_attention(q, k, v, mask))
-
-
-def test_as_many_parts_as_asked_for():
-    q, k, v = randn(1, 4, seed=1), randn(8, 4, seed=2), randn(8, 3, seed=3)
-    for n in (1, 2, 4, 8):
-        with Largest() as seen:
-            split_attention(q, k, v, parts=n)
-        assert seen.products == 2 * n
-
-
 def test_a_shared_prefix_is_read_once_and_counts_for_each():
     q, own_k = randn(3, 2, 2, 4, seed=1), randn(3, 2, 5, 4, seed=2)
     k, v = randn(2, 6, 4, seed=3), randn(2, 6, 7, seed=4)  # (H, P, d)
     own_v = randn(3, 2, 5, 7, seed=5)
     with Largest() as seen:
-        before = shared_prefix(q, k, v)
+        before = partial(q.transpose(0, 1).flatten(1, 2), k, v)
     assert seen.products == 2
-    assert seen.numbers == max(x.numel() for x in (q, k, v, *before))
+    before = (x.unflatten(1, (3, 2)).transpose(0, 1) for x in before)
     mask = torch.ones(2, 5).tril(3).bool()
-    mine = finish(merge(before, partial(q, own_k, own_v, mask=mask)))
+    own = partial(q, own_k, own_v, mask=mask)
+    mine = finish(merge(Partial(*before), own))
     for b in range(3):
         keys, values = (
             torch.cat([k, own_k[b]], -2),
@@ -356,13 +331,9 @@ ONE = partial(Q, K, V)
         (lambda: tiled_attention(Q, K, V, rows=0), ValueError, "rows"),
         (lambda: tiled_attention(Q, K, V, columns=1.5), TypeError, "columns"),
         (lambda: tiled_attention(Q, K, V[1:]), ValueError, "S is"),
-        (lambda: split_attention(Q, K, V, parts=0), ValueError, "parts"),
-        (lambda: split_attention(Q, K, V, parts=5), ValueError, "parts"),
-        (lambda: merge(), ValueError, "number of parts"),
         (lambda: merge(ONE, partial(Q[:2], K, V)), ValueError, "T is"),
         (lambda: merge(ONE, partial(Q, K, V[:, :4])), ValueError, "d_v is"),
-        (lambda: merge(ONE, Partial(*[[1.0]] * 3)), TypeError, "peak 1"),
-        (lambda: shared_prefix(Q, K, V), ValueError, "q has no axis"),
+        (lambda: merge(ONE, Partial(*[[1.0]] * 3)), TypeError, "peak of b"),
     ],
 )
 def test_what_is_refused(call, error, named):
@@ -371,5 +342,5 @@ def test_what_is_refused(call, error, named):
 
 
 def test_not_a_part_without_its_axis():
-    with pytest.raises(ValueError, match="peak 0.*; expected .*; got "):
-        merge(Partial(ONE.peak[..., 0], ONE.total[..., 0], ONE.context))
+    with pytest.raises(ValueError, match="peak of a.*; expected .*; got "):
+        merge(Partial(ONE.peak[..., 0], ONE.total[..., 0], ONE.context), ONE)

@@ -218,7 +218,7 @@ def loading():
 
 def pages():
     model = GPT(GPTConfig(7, 9, d_model=12, n_heads=3, n_layers=1))
-    table, pool = torch.tensor([2, 0]), Pages(6, 4, model).keys[0]
+    table, pool = torch.tensor([2, 0]), Pages(6, 4, model).memory[0, 0]
     k = pool[table].flatten(0, 1)[:6]
     return dict(P=6, s=4, S=6, H_kv=3, d_k=4, n=2), locals()
 
