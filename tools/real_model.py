@@ -24,6 +24,7 @@ from transformers import AutoTokenizer, GPT2LMHeadModel
 from attnbook.families import REVISIONS
 from attnbook.generate import complete
 from attnbook.pretrained import load
+from attnbook.training import loss_share
 
 FILE = ROOT / "chapters/attnbook/data/real_model.json"
 FILES = "config.json", "vocab.json", "merges.txt", "model.safetensors"
@@ -79,7 +80,7 @@ def compared(folder: Path) -> dict:
     tokens = tokenizer(PARAGRAPH, return_tensors="pt")["input_ids"]
     logits, expected = ours(tokens), theirs(tokens).logits  # (1, T, V)
     gap = (logits - expected).abs().max().item()
-    loss = ours.loss(tokens[:, :-1], tokens[:, 1:]).item()
+    loss = loss_share(ours, tokens[:, :-1], tokens[:, 1:]).item()
     their_loss = theirs(tokens, labels=tokens).loss.item()
     new = complete(ours, prompt.tolist(), 20)[0]
     settings = {"max_new_tokens": 20, "do_sample": False, "pad_token_id": 0}

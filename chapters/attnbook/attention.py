@@ -150,16 +150,6 @@ def split_heads(x: Tensor, n_heads: int) -> Tensor:
     return x.reshape(*x.shape[:-1], n_heads, d).transpose(-3, -2)
 
 
-def repeat_heads(x: Tensor, n_heads: int) -> Tensor:
-    """Each head several times in a row: (..., H_kv, S, d) → (..., H, S, d).
-
-    Source: Ainslie et al. (2023), arXiv:2305.13245, section 2.2.
-    """
-    expect(x=(x, "... H_kv S d"))
-    check_heads(n_heads, n_heads, x.shape[-3])
-    return x.repeat_interleave(n_heads // x.shape[-3], -3)
-
-
 def merge_heads(x: Tensor) -> Tensor:
     """Heads side by side again: (..., H, T, d) → (..., T, H·d)."""
     if not isinstance(x, Tensor) or x.ndim < 3:

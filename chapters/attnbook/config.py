@@ -10,7 +10,6 @@ another type, and a ValueError for one outside its range.
 """
 
 import dataclasses
-import math
 import sys
 from numbers import Real
 from operator import ge, gt, index, le, lt
@@ -21,7 +20,7 @@ BOUNDS = {"at_least": ge, "above": gt, "at_most": le, "below": lt}
 
 def option(default: Any, help: str, **rules: Any) -> Any:
     """A field with its help (one line), and the rules that hold for it:
-    `BOUNDS`, `choices`, or ``finite=False`` where infinity is allowed."""
+    `BOUNDS` or `choices`."""
     metadata = {"help": help, "rules": rules}
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -71,15 +70,13 @@ def whole(name: str, value: Any, **bounds: float) -> int:
     return found
 
 
-def number(
-    name: str, value: Any, *, finite: bool = True, **bounds: float
-) -> Any:
-    """The value, if it is a real number (not a bool), not NaN, in range."""
-    words = "a finite number" if finite else "a number"
+def number(name: str, value: Any, **bounds: float) -> Any:
+    """The value, if it is a finite real number (not a bool) in range."""
+    words = "a finite number"
     if isinstance(value, bool) or not isinstance(value, Real):
         raise wrong(TypeError, name, value, words, bounds)
     # NaN fails every comparison; 10**400 is no float.
-    most = sys.float_info.max if finite else math.inf
+    most = sys.float_info.max
     limits = {"at_least": -most, "at_most": most, **bounds}
     if not all(BOUNDS[b](value, limit) for b, limit in limits.items()):
         raise wrong(ValueError, name, value, words, bounds)

@@ -154,9 +154,7 @@ def check_prompt(
     if config.positions == "learned":
         whole("the text's length", length, at_most=config.context)
     if model.training and config.dropout:
-        raise ValueError(
-            "the model is in training mode; expected model.eval(); got dropout"
-        )
+        raise wrong(ValueError, "dropout", "training", "model.eval()")
 
 
 def generate(

@@ -228,13 +228,6 @@ class GPT(nn.Module):
         x, tied = self.norm(x), self.token_embedding.weight
         return F.linear(x, tied) if self.head is None else self.head(x)
 
-    def loss(
-        self, tokens: Tensor, targets: Tensor, *, real: Tensor | None = None
-    ) -> Tensor:
-        """Mean cross-entropy in nats over the targets that are not −100."""
-        logits = self(tokens, real=real).flatten(0, 1)
-        return F.cross_entropy(logits, targets.flatten(), ignore_index=-100)
-
 
 def last_real(x: Tensor, real: Tensor | None) -> Tensor:
     """The vector of each row's last real token: (B, T, d) → (B, 1, d)."""

@@ -26,9 +26,9 @@ from attnbook.attention import (
     weigh,
 )
 from attnbook.cache import LayerCache, Places, RollingCache
-from attnbook.config import check_sizes, one_of, wrong
+from attnbook.config import check_sizes, one_of, whole, wrong
 from attnbook.gpt import GPT
-from attnbook.masks import merge_causal, sink_mask
+from attnbook.masks import causal_mask, combine, merge_causal, window_mask
 from attnbook.positions import rotary_angles, rotate
 from attnbook.shapes import check_tokens, expect
 
@@ -186,6 +186,18 @@ def use_latent(model: GPT, *, d_latent: int, d_rotary: int) -> GPT:
         )
     model._initialise()
     return model
+
+
+def sink_mask(
+    n_queries: int, n_keys: int | None = None, *, window: int, sinks: int = 0
+) -> Tensor:
+    """Causal, with the last `window` keys and the first `sinks`: (T, S).
+
+    Source: Xiao et al. (2024), arXiv:2309.17453, section 3.2, for the sinks.
+    """
+    near = window_mask(n_queries, n_keys, window=window)
+    near[:, : whole("sinks", sinks, at_least=0)] = True
+    return combine(causal_mask(n_queries, n_keys), near)
 
 
 def read_window(

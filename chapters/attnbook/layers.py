@@ -18,7 +18,6 @@ from attnbook.attention import (
     check_heads,
     check_inputs,
     merge_heads,
-    repeat_heads,
     softmax,
     split_heads,
     weigh,
@@ -45,7 +44,7 @@ class Stages(NamedTuple):
 
 
 class SelfAttention(nn.Module):
-    """One head of self-attention: each stage a method, in the order used.
+    """One head of self-attention, whose tensors can be seen on the way.
 
     Shapes: x (..., T, d_in) → context (..., T, d_v); d_v is d_k if not given.
     """
@@ -66,22 +65,15 @@ class SelfAttention(nn.Module):
         check_tokens(self.query.weight, "... T d_in", x)
         return self.query(x), self.key(x), self.value(x)
 
-    def score(self, q: Tensor, k: Tensor) -> Tensor:
-        """q (..., T, d_k), k (..., S, d_k) → scaled scores (..., T, S)."""
-        return (q / math.sqrt(q.shape[-1])) @ k.transpose(-2, -1)
-
-    def apply_mask(self, scores: Tensor, mask: Tensor | None) -> Tensor:
-        """Scores with −∞ wherever the boolean mask is False; a new tensor."""
-        return scores if mask is None else scores.masked_fill(~mask, -math.inf)
-
     def stages(self, x: Tensor, mask: Tensor | None = None) -> Stages:
         """Every tensor on the way; `mask` is boolean, True = may attend."""
         if mask is not None:
             expect("bool", mask=(mask, "..."))
         q, k, v = self.project(x)
         check_inputs(q, k, v, mask)
-        scores = self.score(q, k)
-        masked = self.apply_mask(scores, mask)
+        masked = scores = (q / math.sqrt(q.shape[-1])) @ k.mT
+        if mask is not None:
+            masked = scores.masked_fill(~mask, -math.inf)
         weights = softmax(masked)
         return Stages(q, k, v, scores, masked, weights, weights @ v)
 
@@ -103,15 +95,14 @@ class MultiHeadAttention(nn.Module):
     With a `memory`, which gives keys and values, it is cross-attention.
 
     Args:
-        d_model: width of the result, shared out among the n_heads heads.
-        d_in, d_memory: widths of x (d_model) and of the memory (d_in).
+        d_model: width of all tokens, shared out among the n_heads heads.
         dropout: of the weights, and then of the result, in training.
         rotary: whether to rotate queries and keys, as `rotary_angles` says.
         qkv_bias: biases for queries, keys and values, whatever `bias` says.
         n_kv_heads: heads of keys and values, each for a group of queries'
             heads; n_heads if not given.
 
-    Shapes: x (..., T, d_in), memory (..., S, d_memory) → (..., T, d_model).
+    Shapes: x (..., T, d_model), memory (..., S, d_model) → as x.
     Source: Vaswani et al. (2017), arXiv:1706.03762, section 3.2.2; Ainslie
     et al. (2023), arXiv:2305.13245, for the shared keys and values.
     """
@@ -121,8 +112,6 @@ class MultiHeadAttention(nn.Module):
         d_model: int,
         n_heads: int,
         *,
-        d_in: int | None = None,
-        d_memory: int | None = None,
         bias: bool = True,
         dropout: float = 0.0,
         rotary: bool = False,
@@ -132,18 +121,15 @@ class MultiHeadAttention(nn.Module):
         qkv_bias: bool = False,
     ) -> None:
         super().__init__()
-        d_in = d_model if d_in is None else d_in
-        d_memory = d_in if d_memory is None else d_memory
         n_kv_heads = n_heads if n_kv_heads is None else n_kv_heads
-        check_sizes(d_in=d_in, d_memory=d_memory)
         check_heads(d_model, n_heads, n_kv_heads)
         self.n_heads, self.n_kv_heads = n_heads, n_kv_heads
         self.dropout = number("dropout", dropout, at_least=0, below=1)
         self.rotary, scaling = rotary, rotary_scaling
         self.angles = partial(rotary_angles, base=rotary_base, scaling=scaling)
         d_keys = n_kv_heads * (d_model // n_heads)  # H_kv·d_k
-        self.query = nn.Linear(d_in, d_model, bias=bias or qkv_bias)
-        self.key_value = nn.Linear(d_memory, 2 * d_keys, bias=bias or qkv_bias)
+        self.query = nn.Linear(d_model, d_model, bias=bias or qkv_bias)
+        self.key_value = nn.Linear(d_model, 2 * d_keys, bias=bias or qkv_bias)
         self.out = nn.Linear(d_model, d_model, bias=bias)  # W_O
 
     def project(
@@ -154,16 +140,17 @@ class MultiHeadAttention(nn.Module):
         cache: LayerCache | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """q (..., H, T, d_k); k, v (..., H_kv, S, d_k), also of the cache."""
-        check_tokens(self.query.weight, "... T d_in", x)
+        check_tokens(self.query.weight, "... T d_model", x)
         if memory is None:
             memory = x
         elif self.rotary or cache is not None:
             wrong = "a memory is not for rotary or cached keys"
             raise ValueError(f"{wrong}; expected none; got one")
         else:
-            weight = self.key_value.weight
-            check_tokens(weight, "... S d_memory", memory, "memory")
-            expect(x=(x, "... T d_in"), memory=(memory, "... S d_memory"))
+            both = dict(
+                x=(x, "... T d_model"), memory=(memory, "... S d_model")
+            )
+            expect("float", **both)
         q = split_heads(self.query(x), self.n_heads)
         keys_values = self.key_value(memory).chunk(2, -1)
         k, v = (split_heads(a, self.n_kv_heads) for a in keys_values)
@@ -215,7 +202,8 @@ class MultiHeadAttention(nn.Module):
         """The plain path, as `forward`; the weights are before dropout."""
         q, k, v = self.project(x, memory, **others)
         _check_scores(mask, q, k)
-        k, v = (repeat_heads(a, self.n_heads) for a in (k, v))
+        group = self.n_heads // self.n_kv_heads  # heads that share keys
+        k, v = (a.repeat_interleave(group, -3) for a in (k, v))
         if causal:
             size = q.shape[-2], k.shape[-2]
             mask = merge_causal(mask, *size, device=q.device)
@@ -258,11 +246,10 @@ class TransformerBlock(nn.Module):
 
     Args:
         norm_first: pre-norm (GPT-2) or post-norm (the first transformer).
-        cross: whether a cross-attention to a memory stands between the two.
         activation, norm: names in `FEED_FORWARDS` and `NORMS`.
-        self_attention: for it alone, `rotary`, `n_kv_heads`, `qkv_bias`.
+        attention: more options of it, `rotary`, `n_kv_heads`, `qkv_bias`.
 
-    Shapes: x (..., T, d_model), memory (..., S, d_model) → as x.
+    Shapes: x (..., T, d_model) → as x.
     Source: Vaswani et al. (2017), arXiv:1706.03762, figure 1; Xiong et al.
     (2020), arXiv:2002.04745, figure 1, for the two places of the norm.
     """
@@ -274,48 +261,27 @@ class TransformerBlock(nn.Module):
         *,
         d_ff: int | None = None,
         norm_first: bool = True,
-        cross: bool = False,
         activation: str = "gelu_tanh",
         norm: str = "layer",
         norm_eps: float = 1e-5,
         bias: bool = True,
         dropout: float = 0.0,
-        **self_attention: Any,
+        **attention: Any,
     ) -> None:
         super().__init__()
         new_norm = partial(make_norm, norm, d_model, eps=norm_eps, bias=bias)
-        new_attention = partial(
-            MultiHeadAttention, d_model, n_heads, bias=bias, dropout=dropout
-        )
         new_ff = FEED_FORWARDS[one_of("activation", activation, FEED_FORWARDS)]
         self.norm_first = norm_first
-        self.attention = new_attention(**self_attention)
+        self.attention = MultiHeadAttention(
+            d_model, n_heads, bias=bias, dropout=dropout, **attention
+        )
         self.attention_norm = new_norm()
-        self.cross_attention = new_attention() if cross else None
-        self.cross_norm = new_norm() if cross else None
         self.feed_forward = new_ff(d_model, d_ff, bias=bias, dropout=dropout)
         self.feed_forward_norm = new_norm()
 
-    def forward(
-        self,
-        x: Tensor,
-        memory: Tensor | None = None,
-        *,
-        memory_mask: Tensor | None = None,
-        **self_attention: Any,
-    ) -> Tensor:
-        """The stream after the block: (..., T, d_model).
-
-        `memory_mask` is for cross-attention, all others for self-attention.
-        """
-        cross, cross_norm = self.cross_attention, self.cross_norm
-        if (memory is None) != (cross is None):
-            got = "the memory" if cross is None else "cross-attention"
-            wrong = "memory and cross-attention go together; expected both"
-            raise ValueError(f"{wrong}; got {got} alone")
-        x = self.add(x, self.attention, self.attention_norm, **self_attention)
-        if cross is not None and cross_norm is not None:
-            x = self.add(x, cross, cross_norm, memory=memory, mask=memory_mask)
+    def forward(self, x: Tensor, **attention: Any) -> Tensor:
+        """The stream after the block; options are the attention's."""
+        x = self.add(x, self.attention, self.attention_norm, **attention)
         return self.add(x, self.feed_forward, self.feed_forward_norm)
 
     def add(

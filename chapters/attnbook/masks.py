@@ -46,18 +46,6 @@ def window_mask(
     return query - key < whole("window", window, at_least=1)
 
 
-def sink_mask(
-    n_queries: int, n_keys: int | None = None, *, window: int, sinks: int = 0
-) -> Tensor:
-    """Causal, with the last `window` keys and the first `sinks`: (T, S).
-
-    Source: Xiao et al. (2024), arXiv:2309.17453, section 3.2, for the sinks.
-    """
-    near = window_mask(n_queries, n_keys, window=window)
-    near[:, : whole("sinks", sinks, at_least=0)] = True
-    return combine(causal_mask(n_queries, n_keys), near)
-
-
 def _positions(n_queries, n_keys):
     T = whole("n_queries", n_queries, at_least=1)
     S = T if n_keys is None else whole("n_keys", n_keys, at_least=T)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attnbook.config import number, one_of, whole
@@ -41,37 +40,25 @@ def rms_norm(
     return normal if weight is None else normal * weight
 
 
-class LayerNorm(nn.Module):
+class LayerNorm(nn.LayerNorm):
     """`layer_norm` with a learned weight and bias, by torch's kernel."""
-
-    def __init__(
-        self, width: int, *, eps: float = 1e-5, bias: bool = True
-    ) -> None:
-        super().__init__()
-        whole("width", width, at_least=1)
-        self.eps = number("eps", eps, at_least=0)
-        self.weight = nn.Parameter(torch.ones(width))
-        self.bias = nn.Parameter(torch.zeros(width)) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
         """Each vector normalised by itself: (..., width)."""
         check_tokens(self.weight, "... width", x)
-        return F.layer_norm(x, x.shape[-1:], self.weight, self.bias, self.eps)
+        return super().forward(x)
 
 
-class RMSNorm(nn.Module):
+class RMSNorm(nn.RMSNorm):
     """`rms_norm` with a learned weight, by torch's kernel; never a bias."""
 
     def __init__(self, width: int, *, eps: float = 1e-5) -> None:
-        super().__init__()
-        whole("width", width, at_least=1)
-        self.eps = number("eps", eps, at_least=0)
-        self.weight = nn.Parameter(torch.ones(width))
+        super().__init__(width, eps=eps)
 
     def forward(self, x: Tensor) -> Tensor:
         """Each vector divided by its root mean square: (..., width)."""
         check_tokens(self.weight, "... width", x)
-        return F.rms_norm(x, x.shape[-1:], self.weight, self.eps)
+        return super().forward(x)
 
 
 #: The two kinds of norm, by name.
@@ -82,6 +69,8 @@ def make_norm(
     kind: str, width: int, *, eps: float = 1e-5, bias: bool = True
 ) -> nn.Module:
     """A `LayerNorm` or an `RMSNorm`."""
+    whole("width", width, at_least=1)
+    number("eps", eps, at_least=0)
     if one_of("norm", kind, NORMS) == "rms":
         return RMSNorm(width, eps=eps)
     return LayerNorm(width, eps=eps, bias=bias)

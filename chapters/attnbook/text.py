@@ -82,9 +82,6 @@ class Vocabulary:
     def __iter__(self) -> Iterator[str]:
         return iter(self._tokens)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Vocabulary) and list(self) == list(other)
-
 
 #: Draws a batch: (size, generator) → tokens and targets, on the CPU.
 Batches = Callable[[int, torch.Generator], tuple[Tensor, Tensor]]

@@ -12,7 +12,6 @@ from attnbook.attention import (
     check_heads,
     fused_attention,
     merge_heads,
-    repeat_heads,
     scaled_dot_product_attention,
     softmax,
     split_heads,
@@ -156,18 +155,10 @@ def test_the_number_that_is_not_finite_is_named():
         check_finite("x", torch.tensor([1.0, -INF]))
 
 
-def test_repeated_heads_stand_in_groups():
-    x = randn(2, 3, 4, 5, seed=1)
-    heads = repeat_heads(x, 6)
-    assert heads.shape == (2, 6, 4, 5)
-    for h in range(6):
-        agrees(heads[:, h], x[:, h // 2], name="its group's", within=0)
-    agrees(repeat_heads(x, 3), x, name="x", within=0)
-
-
 def _repeated(q, k, v, mask=None, causal=False, scale=None):
     """What `attend` stands for: heads repeated, the plain path."""
-    k, v = (repeat_heads(x, q.shape[-3]) for x in (k, v))
+    group = q.shape[-3] // k.shape[-3]
+    k, v = (x.repeat_interleave(group, -3) for x in (k, v))
     if causal:
         mask = merge_causal(mask, q.shape[-2], k.shape[-2])
     return scaled_dot_product_attention(
@@ -297,8 +288,6 @@ def test_what_attention_refuses(attention, args, options, error, named):
         (lambda: split_heads(torch.ones(6), 2), ValueError, "axis T"),
         (lambda: split_heads(torch.ones(2, 6), 4), ValueError, "n_heads"),
         (lambda: split_heads(torch.ones(2, 6), 0), ValueError, "n_heads"),
-        (lambda: repeat_heads(torch.ones(4, 5), 2), ValueError, "H_kv"),
-        (lambda: repeat_heads(torch.ones(3, 4, 5), 4), ValueError, "n_heads"),
         (lambda: merge_heads(torch.ones(7, 2)), ValueError, "axis H"),
     ],
 )

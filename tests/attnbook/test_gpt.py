@@ -7,7 +7,6 @@ import dataclasses
 
 import pytest
 import torch
-import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -136,16 +135,6 @@ def test_the_last_real_vector_of_each_row(dtype):
     agrees(found, expected, name="by hand", within=0)
 
 
-def test_the_loss_is_the_mean_over_what_is_asked():
-    model, tokens = small(), tokens_of(2, 6)
-    targets = tokens_of(2, 6, seed=2)
-    targets[0, 3:] = -100
-    logs = model(tokens).log_softmax(-1)
-    asked = [(b, t) for b in range(2) for t in range(6) if targets[b, t] >= 0]
-    expected = -sum(logs[b, t, targets[b, t]] for b, t in asked) / len(asked)
-    agrees(model.loss(tokens, targets), expected, name="one by one")
-
-
 def test_what_writes_to_the_stream_starts_smaller():
     torch.manual_seed(0)
     model = GPT(GPTConfig(500, 8, 128, 4, 8, initial_std=0.08, tied=False))
@@ -219,14 +208,3 @@ def test_dropout_falls_on_the_embeddings_too():
     x = model.embed(torch.zeros(1, 500).long() % 2, torch.zeros(500).long())
     assert abs((x == 0).double().mean() - 0.5) < 0.05
     assert not (model.eval().embed(TOKENS, TOKENS[0]) == 0).any()
-
-
-def test_the_padding_reaches_the_model_through_the_loss():
-    model, tokens = small(), tokens_of(2, 6)
-    real = padding_mask([6, 3], side="left")
-    targets = torch.where(real, tokens, -100)
-    logits = model(tokens, real=real).flatten(0, 1)
-    expected = F.cross_entropy(logits, targets.flatten(), ignore_index=-100)
-    found = model.loss(tokens, targets, real=real)
-    agrees(found, expected, name="by hand")
-    assert not torch.allclose(found, model.loss(tokens, targets))

@@ -9,16 +9,15 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from attnbook.attention import repeat_heads
 from attnbook.cache import KVCache, LayerCache, RollingCache
 from attnbook.gpt import GPT, GPTConfig
 from attnbook.latent import (
     LatentAttention,
     pool_heads,
     read_window,
+    sink_mask,
     use_latent,
 )
-from attnbook.masks import sink_mask
 from attnbook.teach.inputs import drawn
 from attnbook.teach.proof import difference
 from attnbook.teach.seeded import randn
@@ -284,9 +283,7 @@ def test_equal_heads_can_be_pooled_without_loss():
             each = state[name].unflatten(
                 0, (2, 2, 4, *[1] * (state[name].ndim < 2))
             )
-            each = repeat_heads(
-                each.flatten(3).transpose(0, 1).transpose(0, 1), 4
-            )
+            each = each.flatten(3).repeat_interleave(2, 1)
             state[name] = each.flatten(0, 2).reshape(
                 -1, *state[name].shape[1:]
             )

@@ -92,25 +92,13 @@ def test_batched_equals_alone(layer, side):
 
 def _theirs_of(ours, **options):
     """An nn.MultiheadAttention with the same weights."""
-    d_model, d_memory = ours.out.out_features, ours.key_value.in_features
     theirs = nn.MultiheadAttention(
-        d_model,
-        ours.n_heads,
-        kdim=d_memory,
-        vdim=d_memory,
-        batch_first=True,
-        **options,
+        ours.out.out_features, ours.n_heads, batch_first=True, **options
     ).double()
-    k, v = ours.key_value.weight.detach().chunk(2)
-    k_bias, v_bias = ours.key_value.bias.detach().chunk(2)
+    both = ours.query, ours.key_value
     with torch.no_grad():
-        if theirs.in_proj_weight is None:
-            theirs.q_proj_weight.copy_(ours.query.weight)
-            theirs.k_proj_weight.copy_(k)
-            theirs.v_proj_weight.copy_(v)
-        else:
-            theirs.in_proj_weight.copy_(torch.cat([ours.query.weight, k, v]))
-        theirs.in_proj_bias.copy_(torch.cat([ours.query.bias, k_bias, v_bias]))
+        theirs.in_proj_weight.copy_(torch.cat([x.weight for x in both]))
+        theirs.in_proj_bias.copy_(torch.cat([x.bias for x in both]))
         theirs.out_proj.load_state_dict(ours.out.state_dict())
     return theirs
 
@@ -125,9 +113,8 @@ def _many_heads(*args, **kwargs):
 
 
 @pytest.mark.parametrize("path", ["forward", "with_weights"])
-@pytest.mark.parametrize("d_memory", [12, 7])
-def test_many_heads_agree_with_torch(path, d_memory):
-    ours = _many_heads(12, 3, d_memory=d_memory)
+def test_many_heads_agree_with_torch(path):
+    ours = _many_heads(12, 3)
     theirs = _theirs_of(ours).eval()
     real = padding_mask([5, 3])  # (B, S)
 
@@ -145,7 +132,7 @@ def test_many_heads_agree_with_torch(path, d_memory):
         )
         return out if path == "forward" else (out, weights)
 
-    case = (randn(B, 4, 12, seed=6), randn(B, 5, d_memory, seed=7))
+    case = (randn(B, 4, 12, seed=6), randn(B, 5, 12, seed=7))
     agrees(by_us, by_torch, name="torch", cases=[case], gradients=True)
 
 
@@ -155,13 +142,13 @@ LEFT = padding_mask([7, 4], side="left")[:, None, None, :]
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("mask", [None, LEFT, randn(3, T, T, seed=9)])
 def test_the_fast_path_is_the_plain_one(mask, causal):
-    layer = _many_heads(12, 3, d_in=7, n_kv_heads=1)
+    layer = _many_heads(12, 3, n_kv_heads=1)
     options = {"mask": mask, "causal": causal}
     agrees(
         lambda x: layer(x, **options),
         lambda x: layer.with_weights(x, **options).out,
         name="the plain path",
-        cases=[(randn(B, T, 7, seed=10),)],
+        cases=[(randn(B, T, 12, seed=10),)],
         gradients=True,
     )
 
@@ -226,19 +213,28 @@ def test_dropout_reaches_weights_and_result(path):
     )
 
 
+class Decoder(nn.Module):
+    """Two attentions, the second one to a memory."""
+
+    def __init__(self):
+        super().__init__()
+        self.own, self.cross = (_many_heads(12, 3) for _ in range(2))
+
+    def forward(self, x, memory):
+        return self.cross(self.own(x, causal=True), memory)
+
+
 def test_attention_weights_of_a_model():
-    block = TransformerBlock(12, 3, cross=True).double()
+    model = Decoder()
     x, memory = randn(B, 4, 12, seed=15), randn(B, 6, 12, seed=16)
-    first, second = attention_weights(block, x, memory, causal=True)
+    first, second = attention_weights(model, x, memory)
     assert first.shape == (B, 3, 4, 4) and second.shape == (B, 3, 4, 6)
     assert not first.triu(1).any() and not first.requires_grad
-    normed = block.attention_norm(x)
-    ours, expected = block.attention.with_weights(normed, causal=True)
+    x, expected = model.own.with_weights(x, causal=True)
     agrees(first, expected, name="the layer's own")
-    x = x + ours
-    expected = block.cross_attention.with_weights(block.cross_norm(x), memory)
-    agrees(second, expected.weights, name="the layer's own")
-    assert not block.attention._forward_pre_hooks
+    expected = model.cross.with_weights(x, memory).weights
+    agrees(second, expected, name="the layer's own")
+    assert not model.own._forward_pre_hooks
 
 
 def test_norms_by_name():
@@ -336,37 +332,26 @@ def test_the_options_of_a_feed_forward_layer(kind):
 
 
 @pytest.mark.parametrize("norm_first", [True, False])
-@pytest.mark.parametrize("cross", [False, True])
-def test_a_block_agrees_with_torch(norm_first, cross):
+def test_a_block_agrees_with_torch(norm_first):
     ours = TransformerBlock(
-        12, 3, d_ff=20, norm_first=norm_first, cross=cross, activation="relu"
+        12, 3, d_ff=20, norm_first=norm_first, activation="relu"
     ).double()
-    theirs = (
-        nn.TransformerDecoderLayer if cross else nn.TransformerEncoderLayer
-    )(12, 3, 20, dropout=0.0, norm_first=norm_first, batch_first=True).double()
-    norms = [ours.attention_norm, ours.feed_forward_norm]
-    if cross:
-        norms.insert(1, ours.cross_norm)
-    for seed, norm in enumerate(norms):
+    theirs = nn.TransformerEncoderLayer(
+        12, 3, 20, dropout=0.0, norm_first=norm_first, batch_first=True
+    ).double()
+    for seed, norm in enumerate([ours.attention_norm, ours.feed_forward_norm]):
         norm.weight.data = randn(12, seed=30 + seed)
         norm.bias.data = randn(12, seed=40 + seed)
         getattr(theirs, f"norm{seed + 1}").load_state_dict(norm.state_dict())
     theirs.self_attn = _theirs_of(ours.attention)
     theirs.linear1.load_state_dict(ours.feed_forward.up.state_dict())
     theirs.linear2.load_state_dict(ours.feed_forward.down.state_dict())
-    x, memory = randn(B, T, 12, seed=28), randn(B, 4, 12, seed=29)
     later = ~causal_mask(T)
-    options, their_options, case = {}, {"src_mask": later}, (x,)
-    if cross:
-        theirs.multihead_attn = _theirs_of(ours.cross_attention)
-        real, case = padding_mask([4, 2]), (x, memory)
-        options = {"memory_mask": real[:, None, None, :]}
-        their_options = {"tgt_mask": later, "memory_key_padding_mask": ~real}
     agrees(
-        lambda *case: ours(*case, causal=True, **options),
-        lambda *case: theirs(*case, **their_options),
+        lambda x: ours(x, causal=True),
+        lambda x: theirs(x, src_mask=later),
         name="torch",
-        cases=[case],
+        cases=[(randn(B, T, 12, seed=28),)],
         gradients=True,
         within=1e-11,
     )
@@ -397,20 +382,18 @@ X, MASK = torch.ones(3, 4), torch.ones(2, 2, 4, 4) > 0
         (lambda: SelfAttention(4, 3)(X.double()), TypeError, "x is"),
         (lambda: SelfAttention(4, 3)([[1.0] * 4]), TypeError, "x is"),
         (lambda: MultiHeadAttention(12, 5), ValueError, "n_heads"),
-        (lambda: MultiHeadAttention(12, 6, d_in=0), ValueError, "d_in"),
-        (lambda: MultiHeadAttention(12, 6, d_memory=0), ValueError, "d_mem"),
         (lambda: MultiHeadAttention(12, 6, dropout=1.5), ValueError, "drop"),
         (lambda: MultiHeadAttention(12, 6, n_kv_heads=4), ValueError, "n_kv"),
         (lambda: heads((4, 12), mask=causal_mask(3)), ValueError, "mask"),
         (lambda: heads((2, 4, 12), mask=MASK[:, 0]), ValueError, "mask"),
         (lambda: grouped((2, 4, 12), mask=MASK), ValueError, "mask"),
-        (lambda: heads((4, 12), (4, 11)), ValueError, "d_memory of memory"),
+        (lambda: heads((4, 12), (4, 11)), ValueError, "d_model"),
         (lambda: heads((4, 12), (0, 12)), ValueError, "S of memory"),
         (lambda: heads((2, 4, 12), (3, 5, 12)), ValueError, "leading axes"),
         (lambda: heads((4, 12), (4, 12), rotary=True), ValueError, "memory"),
         (lambda: make_norm("batch", 4), ValueError, "norm"),
         (lambda: make_norm("rms", 0), ValueError, "width"),
-        (lambda: LayerNorm(4, eps=-1), ValueError, "eps"),
+        (lambda: make_norm("layer", 4, eps=-1), ValueError, "eps"),
         (lambda: LayerNorm(3)(X), ValueError, "width of x"),
         (lambda: LayerNorm(4)(X.double()), TypeError, "x is"),
         (lambda: RMSNorm(3)(torch.ones(())), ValueError, "axis width"),
@@ -419,8 +402,6 @@ X, MASK = torch.ones(3, 4), torch.ones(2, 2, 4, 4) > 0
         (lambda: FeedForward(4, activation="tanh"), ValueError, "activation"),
         (lambda: TransformerBlock(12, 3, norm="batch"), ValueError, "norm"),
         (lambda: TransformerBlock(4, 2, activation="x"), ValueError, "activ"),
-        (lambda: TransformerBlock(4, 2)(X, X), ValueError, "memory"),
-        (lambda: TransformerBlock(4, 2, cross=True)(X), ValueError, "memory"),
     ],
 )
 def test_bad_input_is_named(call, error, named):
@@ -455,7 +436,7 @@ def test_every_layer_has_biases_unless_told():
     for new in (
         lambda **options: SelfAttention(4, 2, **options),
         lambda **options: MultiHeadAttention(4, 2, **options),
-        lambda **options: TransformerBlock(4, 2, cross=True, **options),
+        lambda **options: TransformerBlock(4, 2, **options),
         lambda **options: FeedForward(4, **options),
         lambda **options: SwiGLU(4, **options),
         lambda **options: LayerNorm(4, **options),

@@ -26,6 +26,7 @@ from attnbook.masks import padding_mask
 from attnbook.pretrained import load, load_model, rename, save_model
 from attnbook.teach.proof import agrees
 from attnbook.text import Vocabulary
+from attnbook.training import loss_share
 
 THETA = {"rope_theta": 50.0, "rope_type": "default"}
 #: What is different from a small model of the family.
@@ -119,7 +120,7 @@ def test_gradients_agree(both):
     ours, theirs = both
     assert not ours.training
     tokens = tokens_of(2, 9)
-    found = gradients(ours, ours.loss(tokens[:, :-1], tokens[:, 1:]))
+    found = gradients(ours, loss_share(ours, tokens[:, :-1], tokens[:, 1:]))
     expected = gradients(theirs, theirs(tokens, labels=tokens).loss)
     expected = rename(expected, ours.config, theirs.config.model_type)
     agrees(found, expected, name="theirs", within=1e-4)

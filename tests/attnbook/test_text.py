@@ -58,7 +58,7 @@ def test_characters_survive_the_round_trip(line):
     numbers = vocabulary.encode(line)
     assert vocabulary.decode(numbers) == line
     assert set(numbers) == set(range(len(vocabulary)))
-    assert Vocabulary(list(vocabulary)) == vocabulary
+    assert list(Vocabulary(list(vocabulary))) == list(vocabulary)
 
 
 def test_words_survive_the_round_trip():
@@ -68,9 +68,8 @@ def test_words_survive_the_round_trip():
     assert Vocabulary(["of", "a"]).decode([1, 0]) == "a of"
     assert vocabulary.encode("the  boat\nthe a") == [1, 2, 1, 3]
     assert vocabulary.decode(torch.tensor([0, 2])) == "<s> boat"
-    assert vocabulary != Vocabulary(["the", "<s>", "boat", "a"])
     assert "boat" in vocabulary and "bank" not in vocabulary
-    assert 0 not in vocabulary and vocabulary != [*vocabulary]
+    assert 0 not in vocabulary
 
 
 AB, OLD = Vocabulary(["a", "b"]), Vocabulary(["the", "boat"])

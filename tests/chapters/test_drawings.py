@@ -122,11 +122,11 @@ block_post_norm = block
 
 def encoder_decoder():
     x, y = torch.randn(7, 12), torch.randn(5, 12)
-    layer, memory = TransformerBlock(12, 3, cross=True), normed(x)
-    middle = y + layer.attention(normed(y), causal=True)
-    q, k, v = layer.cross_attention.project(middle, memory)
-    heard, weights = layer.cross_attention.with_weights(middle, memory)
-    out = layer(y, memory, causal=True)
+    block, cross = TransformerBlock(12, 3), MultiHeadAttention(12, 3)
+    memory, middle = normed(x), y + block.attention(normed(y), causal=True)
+    q, k, v = cross.project(middle, memory)
+    heard, weights = cross.with_weights(middle, memory)
+    out = middle + heard + block.feed_forward(normed(middle + heard))
     return {"S": 7, "T": 5, "d": 12, "H": 3, "d_k": 4}, locals()
 
 
