@@ -240,10 +240,8 @@ def steps(
         chosen: list[int] = found.tolist()
         if -1 in chosen:
             row = chosen.index(-1)
-            raise ValueError(
-                "the model's logits contain NaN; expected numbers; got NaN "
-                f"after token {len(texts[row])} of row {open_rows[row]}"
-            )
+            got = f"NaN after token {len(texts[row])} of row {open_rows[row]}"
+            raise wrong(ValueError, "a logit", got, "numbers")
         news: list[int | None] = [None] * len(sequences)
         for row, token in zip(open_rows, chosen):
             sequences[row].append(token)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import ExitStack
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ from attnbook.attention import (
     weigh,
 )
 from attnbook.cache import LayerCache
-from attnbook.config import check_sizes, number, one_of
+from attnbook.config import check_sizes, number, one_of, wrong
 from attnbook.feed_forward import FEED_FORWARDS
 from attnbook.masks import check_mask, merge_causal
 from attnbook.norms import make_norm
@@ -144,23 +145,18 @@ class MultiHeadAttention(nn.Module):
         if memory is None:
             memory = x
         elif self.rotary or cache is not None:
-            wrong = "a memory is not for rotary or cached keys"
-            raise ValueError(f"{wrong}; expected none; got one")
+            words = "none, where keys are rotary or in a cache"
+            raise wrong(ValueError, "a memory", "one", words)
         else:
-            both = dict(
-                x=(x, "... T d_model"), memory=(memory, "... S d_model")
-            )
-            expect("float", **both)
+            shape = memory, "... S d_model"
+            expect("float", x=(x, "... T d_model"), memory=shape)
         q = split_heads(self.query(x), self.n_heads)
         keys_values = self.key_value(memory).chunk(2, -1)
         k, v = (split_heads(a, self.n_kv_heads) for a in keys_values)
         if self.rotary:
             if positions is None and cache is not None:
-                wrong = "rotary keys in a cache do not start at 0"
-                raise ValueError(
-                    f"{wrong}; expected positions (..., T); got none"
-                )
-            if positions is None:
+                positions = cache.places.positions
+            elif positions is None:
                 positions = torch.arange(x.shape[-2], device=x.device)
             at = positions[..., None, :]  # the same for every head
             angles = self.angles(at, q.shape[-1])
@@ -180,8 +176,8 @@ class MultiHeadAttention(nn.Module):
         """The fast path, by a fused kernel: (..., T, d_model).
 
         `mask`, boolean or added, broadcasts to (..., H, T, S); `causal`
-        forbids later keys too; `positions` (..., T) are for rotary, 0, 1, …
-        if not given; `cache` holds the earlier keys and values.
+        forbids later keys too; `positions` (..., T) are for rotary, from 0
+        or the cache's end if not given; `cache` has earlier keys and values.
         """
         q, k, v = self.project(x, memory, positions, cache)
         _check_scores(mask, q, k)
@@ -224,17 +220,12 @@ def attention_weights(
     def keep(layer, args, kwargs):
         found.append(layer.with_weights(*args, **kwargs).weights)
 
-    hooks = [
-        layer.register_forward_pre_hook(keep, with_kwargs=True)
-        for layer in model.modules()
-        if isinstance(layer, MultiHeadAttention)
-    ]
-    try:
-        with torch.no_grad():
-            model(*args, **kwargs)
-    finally:
-        for hook in hooks:
-            hook.remove()
+    with ExitStack() as hooks, torch.no_grad():
+        for layer in model.modules():
+            if isinstance(layer, MultiHeadAttention):
+                hook = layer.register_forward_pre_hook(keep, with_kwargs=True)
+                hooks.callback(hook.remove)
+        model(*args, **kwargs)
     return found
 
 

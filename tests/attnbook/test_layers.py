@@ -410,8 +410,9 @@ def test_bad_input_is_named(call, error, named):
 
 
 @torch.inference_mode()
+@pytest.mark.parametrize("told", [False, True])
 @pytest.mark.parametrize("rotary", [False, True])
-def test_a_layer_with_a_cache_in_pieces_as_all_at_once(rotary):
+def test_a_layer_with_a_cache_in_pieces_as_all_at_once(rotary, told):
     layer = MultiHeadAttention(12, 3, rotary=rotary).double()
     x, found = randn(2, 7, 12, seed=1), []
     sizes = dict(n_layers=1, n_heads=3, d_k=4, dtype=torch.float64)
@@ -419,17 +420,11 @@ def test_a_layer_with_a_cache_in_pieces_as_all_at_once(rotary):
     for part in x.split((4, 1, 2), 1):
         places = cache.place(2, part.shape[1])
         part_of = LayerCache(cache, 0, places)
-        at = places.positions
+        at = places.positions if told else None
         found.append(layer(part, causal=True, positions=at, cache=part_of))
         cache.commit(places)
     whole = layer(x, causal=True)
     agrees(torch.cat(found, 1), whole, name="whole", within=1e-12)
-
-
-def test_rotary_with_a_cache_must_know_the_positions():
-    layer = MultiHeadAttention(8, 2, rotary=True)
-    with pytest.raises(ValueError, match=r"expected positions \(\.\.\., T\)"):
-        layer(torch.zeros(1, 2, 8), cache=object())
 
 
 def test_every_layer_has_biases_unless_told():
