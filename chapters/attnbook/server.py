@@ -46,7 +46,7 @@ class Request:
 
     @property
     def state(self) -> str:
-        """How it ended, or whether it has pages: running, or waiting."""
+        """How it ended; or running, if it has pages; or waiting for some."""
         return self.ended or ("running" if self.table else "waiting")
 
 
@@ -82,16 +82,6 @@ class Server:
         self.pages = Pages(self.n_pages, self.page_size, self.model)
         #: Who has not ended, in order of arrival.
         self.open: list[Request] = []
-
-    @property
-    def running(self) -> list[Request]:
-        """Who holds pages."""
-        return [request for request in self.open if request.table]
-
-    @property
-    def waiting(self) -> list[Request]:
-        """Who waits for pages."""
-        return [request for request in self.open if not request.table]
 
     def submit(
         self,
@@ -184,7 +174,8 @@ class Server:
                     plan[request] = part
                     left -= len(part.tokens)
                 else:
-                    full, loses = True, request if waits else self.running[-1]
+                    full, holders = True, [r for r in self.open if r.table]
+                    loses = request if waits else holders[-1]
                     loses.n_preempted += not waits
                     self._give_back(loses)
         return plan

@@ -53,19 +53,17 @@ def logits_alone(model, tokens, n_prompt):
 def check_pages(server):
     """Every page is in as many tables as it counts, or free; none is lost."""
     pages, size = server.pages, server.pages.size
-    held = Counter(p for request in server.running for p in request.table)
+    held = Counter(p for request in server.open for p in request.table)
     assert pages.holders == [held[p] for p in range(len(pages.holders))]
     assert set(pages.free) == {p for p, n in enumerate(pages.holders) if not n}
     assert pages.page_of == {name: p for p, name in pages.name_of.items()}
-    for request in server.running:
+    for request in server.open:
         waste = len(request.table) * size - request.n_kept
         assert waste == -request.n_kept % size < size
         # What can be found by a name is what the name says.
         names = page_names(request.tokens[: request.n_kept], size)
         for name, page in zip(names, request.table):
             assert pages.name_of.get(page, name) == name
-    for request in server.waiting:
-        assert not request.table and not request.n_kept
 
 
 class Schedule:
@@ -131,11 +129,11 @@ class Schedule:
                 prompt, n, sampling, stop, seed = spec = came.pop()
                 options = dict(sampling=sampling, stop=stop, seed=seed)
                 self.asked[server.submit(prompt, n, **options)] = spec
-            open_ones = server.running + server.waiting
-            if open_ones and rng.random() < 0.02:
-                server.cancel(rng.choice(open_ones))
-            elif server.running and rng.random() < 0.05:
-                old = rng.choice(server.running)
+            running = [one for one in server.open if one.state == "running"]
+            if server.open and rng.random() < 0.02:
+                server.cancel(rng.choice(server.open))
+            elif running and rng.random() < 0.05:
+                old = rng.choice(running)
                 n, seed = old.end - len(old.tokens), rng.randrange(9)
                 stop = tuple(old.stop)
                 spec = tuple(old.tokens), n, old.sampling, stop, seed
@@ -144,7 +142,7 @@ class Schedule:
             check_pages(server)
             server.step()
             check_pages(server)
-            if not (came or server.running or server.waiting):
+            if not (came or server.open):
                 break
         else:
             pytest.fail("the server does not come to an end")
@@ -281,7 +279,7 @@ def test_a_page_that_can_be_found_is_forgotten_before_it_changes():
 def test_the_first_comes_first_and_the_last_loses_its_pages():
     server = Server(small(), n_pages=6, page_size=1)
     asked = [server.submit([n, n + 1], 5) for n in range(3)]
-    while server.running or server.waiting:
+    while server.open:
         server.step()
         states = [request.state for request in asked]
         assert states == sorted(
@@ -332,7 +330,7 @@ def test_what_cannot_be_served_is_refused_and_the_others_go_on(
     good = server.submit([3, 1, 4], 4)
     with pytest.raises((TypeError, ValueError), match=message):
         server.submit(prompt, n, **options)
-    assert server.open == server.waiting == [good]
+    assert server.open == [good]
     server.submit([1] * 25, 4)  # exactly full
     server.run()
     assert good.written == alone("learned", (3, 1, 4), 4)
@@ -448,7 +446,7 @@ def test_cancelled_a_request_gives_its_pages_back():
     server.cancel(b)
     server.cancel(a)
     assert len(server.pages.free) == 4
-    assert not server.running and not server.waiting
+    assert not server.open
     assert a.written == alone("rotary", (1, 2, 3), 5)[:1]
     done = served(server, [1, 2, 3])
     server.cancel(done)
@@ -529,7 +527,7 @@ def test_a_reader_who_leaves_cancels_and_an_error_reaches_its_reader():
     async def story():
         stream = server.stream([3, 1, 4], 9)
         first = await anext(stream)
-        (request,) = server.running
+        (request,) = server.open
         with pytest.raises(RuntimeError, match="no luck"):
             await anext(server.stream([9], 2))
         assert request.state == "running"
