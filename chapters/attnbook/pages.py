@@ -193,7 +193,8 @@ def _attention(layer, memory, n, plan, x):
     memory[:, own] = torch.stack([k, v]).transpose(1, 2)
     contexts = []
     for asks, slots, mask in zip(q.split(sizes, 1), kept, masks):
+        # Copies, too: keys and values begin at a round address.
+        k, v = (x[slots].transpose(0, 1)[None] for x in memory)
         q = asks[None].contiguous()  # (1, H, T, d_k)
-        k, v = (all[slots].transpose(0, 1)[None] for all in memory)
         contexts.append(attend(q, k, v, mask=mask, causal=mask is None)[0])
     return in_pieces(layer.out, n, merge_heads(torch.cat(contexts, -2)))
