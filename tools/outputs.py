@@ -21,6 +21,8 @@ METADATA = {
     },
     "language_info": {"name": "python", "pygments_lexer": "ipython3"},
 }
+#: How JupyterLab, and Colab, say that a cell's code is not shown.
+HIDDEN = {"jupyter": {"source_hidden": True}, "cellView": "form"}
 
 
 def execute(path: Path) -> NotebookNode:
@@ -48,12 +50,16 @@ def execute(path: Path) -> NotebookNode:
 
 
 def normalise(notebook: NotebookNode) -> None:
-    """Drop all that differs from run to run or from editor to editor."""
+    """Drop all that differs from run to run or from editor to editor, and let
+    Jupyter and Colab hide the code that the page folds.
+    """
     notebook.metadata = NotebookNode(METADATA)
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
         for name in ("collapsed", "scrolled", "editable", "slideshow"):
             cell.metadata.pop(name, None)
+        if "hide-input" in cell.metadata.get("tags", ()):
+            cell.metadata |= HIDDEN
     code = [c for c in notebook.cells if c.cell_type == "code"]
     for count, cell in enumerate(code, start=1):
         cell.execution_count = count
