@@ -1,0 +1,146 @@
+"""Slips of chapter 10."""
+
+from functools import partial
+
+from attnbook.teach.catalogue import c10_block as c10
+
+
+def _counted(d, d_ff, counts):
+    """So many times d², d · d_ff, d and d_ff; right is 4, 2, 9 and 1."""
+    return sum(n * x for n, x in zip(counts, (d * d, d * d_ff, d, d_ff)))
+
+
+_BIAS = "What has a layer beside its matrix?"
+_NORM = "How many numbers does a layer norm learn?"
+_WIDE = "How wide is what a matrix makes, and so its bias?"
+for _words, _hint, _counts in (
+    ("the matrices alone are counted", _BIAS, (4, 2, 0, 0)),
+    ("the biases are missing", _BIAS, (4, 2, 2, 0)),
+    (
+        "4 d_model are missing",
+        "What do two norms learn, and what four biases of attention?",
+        (4, 2, 5, 1),
+    ),
+    ("the norms have no bias", _NORM, (4, 2, 7, 1)),
+    (
+        "the inner width is taken for 4 d_model",
+        "What is d_ff given for?",
+        (12, 0, 13, 0),
+    ),
+    ("d_ff is forgotten in a bias", "What is d_ff given for?", (4, 2, 13, 0)),
+    (
+        "attention has three matrices",
+        "The contexts stand side by side. What comes then?",
+        (3, 2, 8, 1),
+    ),
+    ("the feed-forward layer has one matrix", "Up, and then?", (4, 1, 9, 1)),
+    ("the feed-forward biases are both d_ff wide", _WIDE, (4, 2, 8, 2)),
+    ("the feed-forward biases are both d_model wide", _WIDE, (4, 2, 10, 0)),
+    (
+        "a third norm is counted",
+        "Whose is the norm after the last block?",
+        (4, 2, 11, 1),
+    ),
+):
+    c10.block_parameters.slip(_words, _hint, partial(_counted, counts=_counts))
+c10.post_norm_block.slip(
+    "the norms have changed places",
+    "Which norm belongs to which layer?",
+    lambda x, attention, feed_forward, norm_1, norm_2: norm_1(
+        (y := norm_2(x + attention(x))) + feed_forward(y)
+    ),
+)
+c10.post_norm_block.slip(
+    "the feed-forward layer reads the input of the block",
+    "What does the second layer read?",
+    lambda x, attention, feed_forward, norm_1, norm_2: norm_2(
+        norm_1(x + attention(x)) + feed_forward(x)
+    ),
+)
+
+
+def _decode(x, memory, attention, cross, feed_forward, norms, order=(0, 1, 2)):
+    parts = attention, lambda y: cross(y, memory), feed_forward
+    for n in order:
+        x = x + parts[n](norms[n](x))
+    return x
+
+
+c10.decoder_block.slip(
+    "the memory goes through the norm as well",
+    "Who has normalised the memory already?",
+    lambda x, memory, *parts: _decode(x, parts[3][1](memory), *parts),
+)
+c10.decoder_block.slip(
+    "cross-attention comes first",
+    "In which order do the three layers come?",
+    lambda x, memory, *parts: _decode(x, memory, *parts, order=(1, 0, 2)),
+)
+c10.decoder_block.slip(
+    "the memory is forgotten",
+    "What has the second layer to read beside the stream?",
+    lambda x, memory, attention, cross, *parts: _decode(
+        x, memory, attention, lambda y, m: cross(y, y), *parts
+    ),
+)
+c10.decoder_block.slip(
+    "all layers read the input of the block",
+    "What does a layer read, the stream as it was or as it is?",
+    lambda x, memory, attention, cross, feed_forward, norms: (
+        x
+        + attention(norms[0](x))
+        + cross(norms[1](x), memory)
+        + feed_forward(norms[2](x))
+    ),
+)
+
+
+def _down(gradient, jacobians, *, own=1, top=0):
+    found = gradient
+    for jacobian in jacobians:
+        found = own * found + top * gradient + found @ jacobian
+    return found
+
+
+for _words, _hint, _wrong in (
+    (
+        "it goes from the bottom up",
+        "Which layer does the gradient meet first?",
+        _down,
+    ),
+    (
+        "the untouched path is missing",
+        "What of the gradient passes by the branch?",
+        lambda gradient, jacobians: _down(gradient, jacobians.flip(0), own=0),
+    ),
+    (
+        "the Jacobians are not transposed",
+        "On which side of the Jacobian does a gradient stand?",
+        lambda gradient, jacobians: _down(gradient, jacobians.flip(0).mT),
+    ),
+    (
+        "it goes from the bottom up, and nothing is transposed",
+        "Whose way is this, the gradient's or the token's?",
+        lambda gradient, jacobians: _down(gradient, jacobians.mT),
+    ),
+    (
+        "every branch reads the gradient of the top",
+        "What reaches the second layer from the top?",
+        lambda gradient, jacobians: gradient + (gradient @ jacobians).sum(0),
+    ),
+    (
+        "every layer passes on the gradient of the top, not its own",
+        "What passes by the second layer from the top?",
+        lambda gradient, jacobians: _down(
+            gradient, jacobians.flip(0), own=0, top=1
+        ),
+    ),
+    (
+        "paths through some of the branches are missing",
+        "How many paths lead down past two layers?",
+        lambda gradient, jacobians: (
+            gradient + _down(gradient, jacobians.flip(0), own=0)
+        ),
+    ),
+):
+    c10.stream_gradient.slip(_words, _hint, _wrong)

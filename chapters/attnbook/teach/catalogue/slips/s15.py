@@ -1,0 +1,155 @@
+"""Slips of chapter 15."""
+
+import torch
+
+from attnbook.teach.catalogue import c15_generating as c15
+
+INF = torch.inf
+
+
+def _nucleus(probabilities, p, *, order=True, meets=False):
+    if order:
+        probabilities = probabilities.sort(descending=True).values
+    before = probabilities.cumsum(-1) - probabilities
+    return int(((before <= p) if meets else (before < p)).sum())
+
+
+c15.nucleus_size.slip(
+    "one more is kept where p is met exactly",
+    "Is a set that has just p large enough?",
+    lambda q, p: _nucleus(q, p, meets=True),
+)
+c15.nucleus_size.slip(
+    "the likeliest are not taken first",
+    "In which order do you add the probabilities?",
+    lambda q, p: _nucleus(q, p, order=False),
+)
+c15.nucleus_size.slip(
+    "the unlikeliest are taken first",
+    "Which tokens does top-p keep?",
+    lambda q, p: _nucleus(q.sort().values, p, order=False),
+)
+c15.nucleus_size.slip(
+    "the token that reaches p is not counted",
+    "Do the tokens that you counted have p together?",
+    lambda q, p: _nucleus(q, p) - 1,
+)
+c15.nucleus_size.slip(
+    "each token alone is compared with p",
+    "What together has to reach p?",
+    lambda q, p: int((q >= p).sum()),
+)
+c15.nucleus_size.slip(
+    "it is the rule of min-p",
+    "Of the three rules, which adds probabilities up?",
+    lambda q, p: int((q >= p * q.max()).sum()),
+)
+c15.nucleus_size.slip(
+    "the softmax is taken a second time",
+    "What do the numbers sum to, before your softmax?",
+    lambda q, p: _nucleus(q.softmax(-1), p),
+)
+
+
+def _each(logits, columns):
+    return logits[torch.arange(len(logits)), columns]
+
+
+c15.last_logits.slip(
+    "it is one place too far",
+    "At which index does a row of three tokens end?",
+    _each,
+)
+c15.last_logits.slip(
+    "it counts from the right end",
+    "On which side is the padding?",
+    lambda logits, lengths: _each(logits, -lengths),
+)
+c15.last_logits.slip(
+    "the axis of the tokens is still there",
+    "Which shape is wanted?",
+    lambda logits, lengths: _each(logits, lengths - 1)[:, None],
+)
+
+
+def _chance(logits, tokens, temperature, k, *, late=False):
+    logits = logits if late else logits / temperature
+    kept = logits.masked_fill(logits < logits.topk(k)[0][:, -1:], -INF)
+    logs = logits.log_softmax(-1).where(kept > -INF, -INF) if late else kept
+    logs = logs if late else logs.log_softmax(-1)
+    return logs.gather(-1, tokens[:, None]).sum()
+
+
+# z the logits, x the tokens, t the temperature
+c15.chance_of_text.slip(
+    "the temperature is forgotten",
+    "What is divided by the temperature?",
+    lambda z, x, t, k: _chance(z, x, 1.0, k),
+)
+c15.chance_of_text.slip(
+    "what top-k cuts is still in the sum",
+    "Over which tokens does the softmax of the sampler go?",
+    lambda z, x, t, k: _chance(z / t, x, 1.0, k, late=True),
+)
+c15.chance_of_text.slip(
+    "k is forgotten",
+    "What is the chance of a token that was cut?",
+    lambda z, x, t, k: _chance(z, x, t, z.shape[-1]),
+)
+c15.chance_of_text.slip(
+    "it multiplies by the temperature",
+    "Does a high temperature make the likeliest token likelier?",
+    lambda z, x, t, k: _chance(z, x, 1 / t, k),
+)
+c15.chance_of_text.slip(
+    "the temperature divides the logs of probabilities",
+    "What do your probabilities sum to after the division?",
+    lambda z, x, t, k: _chance(z, x, 1.0, k) / t,
+)
+c15.chance_of_text.slip(
+    "what top-k cuts gets the logit 0",
+    "What is the exponential of 0?",
+    lambda z, x, t, k: _chance(
+        z.where(z >= z.topk(k)[0][:, -1:], 0.0), x, t, z.shape[-1]
+    ),
+)
+c15.chance_of_text.slip(
+    "it is a mean over the steps",
+    "How likely is a text of two tokens, each of probability 1/2?",
+    lambda z, x, t, k: _chance(z, x, t, k) / len(x),
+)
+c15.chance_of_text.slip(
+    "it is the probability, not its log",
+    "What is the log of a probability of 1?",
+    lambda z, x, t, k: _chance(z, x, t, k).exp(),
+)
+c15.chance_of_text.slip(
+    "a row of logits is asked about the next step's token",
+    "From which row of the logits was the first token drawn?",
+    lambda z, x, t, k: _chance(z[:-1], x[1:], t, k),
+)
+c15.race.slip(
+    "one logarithm is missing",
+    "What is added to a logit, a time or the log of one?",
+    lambda logits, noise: (logits - noise.log()).argmax(-1),
+)
+c15.race.slip(
+    "a waiting time is subtracted, not its log",
+    "What is added to a logit, a time or the log of one?",
+    lambda logits, noise: (logits + noise.log()).argmax(-1),
+)
+c15.race.slip(
+    "the noise is added to the probabilities",
+    "What is z in the formula?",
+    lambda logits, noise: c15.race(logits.softmax(-1), noise),
+)
+c15.race.slip(
+    "1 − u is taken for u",
+    "With another noise it is fair, too; which one is given?",
+    lambda logits, noise: c15.race(logits, 1 - noise),
+)
+c15.race.slip(
+    "the longest waiting time wins",
+    "Who wins a race?",
+    lambda logits, noise: (logits - (-noise.log()).log()).argmin(-1),
+)
