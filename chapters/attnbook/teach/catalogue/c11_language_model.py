@@ -400,8 +400,8 @@ def decays_through_the_gradient(w, gradient, mean, square, step, rate, decay):
 
 
 _ROWS = [*zip(_TOKENS.split(1), _TARGETS.split(1))]
-# One word is asked for, a wrong one was sure: a gradient longer than 1.
-_STEEP = [(ints([0, 0]), ints([1, 1])), (ints([0]), ints([1]))]
+# A wrong word was sure: the gradient is longer than 1.
+_STEEP = [(ints([0, 0]), ints([1, 1]))] * 2
 
 
 def _sure(vocab_size):
