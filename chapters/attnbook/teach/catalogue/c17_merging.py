@@ -404,24 +404,6 @@ def makes_nan_of_two_nothings(a, b):
     return (f * a[0] + g * b[0]) / (f + g), top + (f + g).log()
 
 
-def _unfinished(a, b):
-    context, lse = merge_finished.right(a, b)
-    top = torch.maximum(a[1], b[1]).clamp(min=torch.finfo(lse.dtype).min)
-    return context * (lse - top).exp(), lse
-
-
-merge_finished.slip(
-    "the context is not divided by the total",
-    "What do the weights of a finished context sum to?",
-    _unfinished,
-)
-merge_finished.slip(
-    "the pair is in the other order",
-    "Which comes first in the pairs that you are given?",
-    lambda a, b: merge_finished.right(a, b)[::-1],
-)
-
-
 @task(
     against="the whole mask, looked through",
     cases={
@@ -490,31 +472,6 @@ def lets_the_last_query_judge(T, S, rows, columns):
         lambda i, j: j <= min(i + rows, T) - 1 + S - T,
         lambda i, j: min(j + columns, S) - 1 <= min(i + rows, T) - 1 + S - T,
     )  # fmt: skip
-
-
-tiles_to_visit.slip(
-    "every tile is given a mask",
-    "Is there a key in the first two that the last of four may not read?",
-    lambda *sizes: [(i, j, True) for i, j, _ in tiles_to_visit.right(*sizes)],
-)
-tiles_to_visit.slip(
-    "a tile at the end counts keys that are not there",
-    "Where does the last tile of a row end, if the text ends before it?",
-    lambda T, S, rows, columns: visit(
-        T, S, rows, columns,
-        lambda i, j: j <= min(i + rows, T) - 1 + S - T,
-        lambda i, j: j + columns - 1 <= i + S - T,
-    ),
-)  # fmt: skip
-tiles_to_visit.slip(
-    "a key at a query's own place is taken for a later one",
-    "May a query read the key at its own position?",
-    lambda T, S, rows, columns: visit(
-        T, S, rows, columns,
-        lambda i, j: j <= min(i + rows, T) - 1 + S - T,
-        lambda i, j: min(j + columns, S) - 1 < i + S - T,
-    ),
-)  # fmt: skip
 
 
 def _batch(B, H, T, P, S, *, seed, d_k=3, d_v=2):
@@ -596,30 +553,6 @@ def divides_by_the_own_total(q, prefix_k, prefix_v, k, v):
     hint: Over which keys does your total run?"""
     _, u, c, d = totals_and_contexts(q, prefix_k, prefix_v, k, v)
     return (c + d) / u
-
-
-def _reads_what_comes_later(*given):
-    t, u, c, d = totals_and_contexts(*given, causal=False)
-    return (c + d) / (t + u)
-
-
-with_prefix.slip(
-    "a new token reads the new tokens behind it",
-    "May the first of three new tokens read the second?",
-    _reads_what_comes_later,
-)
-
-
-def _two_attentions(*given):
-    t, u, c, d = totals_and_contexts(*given)
-    return c / t + d / u
-
-
-with_prefix.slip(
-    "each part has a softmax of its own",
-    "What do a token's weights sum to?",
-    _two_attentions,
-)
 
 
 _LONG = watched(randn(40, 3, seed=82), randn(300, 3, seed=83))

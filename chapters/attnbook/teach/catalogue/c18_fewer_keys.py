@@ -306,26 +306,6 @@ def puts_a_window_in_every_layer(
     return bytes_of(tokens, n_kv_heads, d_k, size)
 
 
-kept_bytes.slip(
-    "keys or values are counted, not both",
-    "How many vectors does a head keep of a token?",
-    lambda *tokens, **sizes: kept_bytes.right(*tokens, **sizes) // 2,
-)
-kept_bytes.slip(
-    "a layer too many reads everything",
-    "Of three layers, with every fourth whole: is there a whole one?",
-    lambda n_tokens, *, n_layers, every, window, **sizes: bytes_of(
-        sum(
-            n_tokens if layer % every == 0 else min(n_tokens, window)
-            for layer in range(n_layers)
-        ),
-        sizes["n_kv_heads"],
-        sizes["d_k"],
-        sizes["size"],
-    ),
-)
-
-
 def _weight(H, d_k, d_in, to, seed):
     return *randns((2 * H * d_k, d_in), seed=seed), H, to
 
@@ -484,45 +464,6 @@ def takes_the_front_for_the_rotated_part(q, turned, kept, w_key, w_value):
     return by_parts(q, turned, c, r, w_key, w_value, width)
 
 
-def _scaled_by(*, of_kept=False, apart=False):
-    def wrong(q, turned, kept, w_key, w_value):
-        c, r = kept[:, : w_key.shape[1]], kept[:, w_key.shape[1] :]
-        width = kept.shape[-1] if of_kept else q.shape[-1]
-        scores = q @ w_key.mT @ c.T / math.sqrt(width)
-        width = turned.shape[-1] if apart else width
-        scores = scores + turned @ r.T / math.sqrt(width)
-        return scores.softmax(-1) @ c @ w_value
-
-    return wrong
-
-
-decoupled_step.slip(
-    "the scale is that of what is kept",
-    "A score is the same number as with keys: how wide would a key be?",
-    _scaled_by(of_kept=True),
-)
-decoupled_step.slip(
-    "each part has a scale of its own",
-    "Both parts are one product with one key: how wide is it?",
-    _scaled_by(apart=True),
-)
-decoupled_step.slip(
-    "the rotated part is left out",
-    "Which of your arguments knows how far a key is from the query?",
-    lambda q, turned, kept, w_key, w_value: decoupled_step.right(
-        q, 0 * turned, kept, w_key, w_value
-    ),
-)
-decoupled_step.slip(
-    "the scores are not scaled",
-    "By what is a product of a query and a key divided?",
-    lambda q, turned, *rest: decoupled_step.right(
-        *((q.shape[-1] + turned.shape[-1]) ** 0.5 * x for x in (q, turned)),
-        *rest,
-    ),
-)
-
-
 def _sunk(H, T, S, sink, seed):
     return *randns((H, T, 3), (H, S, 3), (H, S, 2), seed=seed), f64(*sink)
 
@@ -598,10 +539,3 @@ def scales_the_sink_as_a_score(q, k, v, sink):
     more = sink[:, None, None].expand(*scores.shape[:-1], 1)
     both = torch.cat([scores, more], -1) / math.sqrt(q.shape[-1])
     return both.softmax(-1)[..., :-1] @ v
-
-
-attend_with_sink.slip(
-    "the products are not scaled",
-    "By what is a product of a query and a key divided?",
-    lambda q, *rest: attend_with_sink.right(q.shape[-1] ** 0.5 * q, *rest),
-)

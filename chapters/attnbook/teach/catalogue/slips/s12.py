@@ -1,0 +1,163 @@
+"""Slips of chapter 12."""
+
+import math
+from functools import partial
+
+from attnbook.teach.catalogue import c12_real_text as c12
+
+c12.bits_per_byte.slip(
+    "it counts characters",
+    "How many bytes has an é?",
+    lambda loss, n, text: loss * n / math.log(2) / len(text),
+)
+c12.bits_per_byte.slip(
+    "it multiplies by ln 2",
+    "Are there more bits than nats, or fewer?",
+    lambda loss, n, text: loss * n * math.log(2) / len(text.encode()),
+)
+for _words, _hint, _formula in (
+    (
+        "it is bits a token",
+        "How many tokens does the text have, and how many bytes?",
+        lambda loss, n, text: loss / math.log(2),
+    ),
+    (
+        "tokens and bytes have changed places",
+        "Do more tokens for the same text cost more, or less?",
+        lambda loss, n, text: loss * len(text.encode()) / n / math.log(2),
+    ),
+    (
+        "it is a perplexity",
+        "Is the loss asked for, or its exponential?",
+        lambda loss, n, text: (
+            math.exp(loss) * n / len(text.encode()) / math.log(2)
+        ),
+    ),
+):
+    c12.bits_per_byte.slip(_words, _hint, _formula)
+
+
+def _merge(data, merges, *, right, first=256):
+    number = {pair: n for n, pair in enumerate(merges, first)}
+    ids = list(data)
+    while here := [p for p in zip(ids, ids[1:]) if p in number]:
+        pair = min(here, key=number.get)
+        at = [n for n in range(len(ids)) if (*ids[n : n + 2],) == pair][-right]
+        ids[at : at + 2] = [number[pair]]
+    return ids
+
+
+c12.encode_bytes.slip(
+    "it goes from right to left",
+    "Which two of three equal bytes are joined?",
+    lambda data, merges: _merge(data, merges, right=1),
+)
+
+
+def _first_found(data, merges):
+    one = [pair for pair in merges if pair in zip(data, data[1:])][:1]
+    return _merge(data, [p if p in one else None for p in merges], right=0)
+
+
+c12.encode_bytes.slip(
+    "it stops after one merge",
+    "When is there no pair left to be joined?",
+    _first_found,
+)
+c12.encode_bytes.slip(
+    "the first merge is not 256",
+    "Which id is the first that no byte has?",
+    partial(_merge, right=0, first=257),
+)
+c12.encode_bytes.slip(
+    "the merges are counted from 0",
+    "Which id is the first that no byte has?",
+    partial(_merge, right=0, first=0),
+)
+c12.encode_bytes.slip(
+    "a pair that a merge has made is passed by",
+    "Which new pairs does a merge make?",
+    lambda data, merges: _merge(
+        data,
+        [pair if pair in zip(data, data[1:]) else None for pair in merges],
+        right=0,
+    ),
+)
+
+
+def _until_one_is_missing(data, merges):
+    ids = list(data)
+    for n in range(len(merges)):
+        before, ids = ids, c12.encode_bytes(data, merges[: n + 1])
+        if ids == before:
+            break
+    return ids
+
+
+c12.encode_bytes.slip(
+    "it ends at a merge that the text does not have",
+    "Which merges come after one that is not in the text?",
+    _until_one_is_missing,
+)
+c12.text_as_it_comes.slip(
+    "everything is shown again with each part",
+    "What was shown already?",
+    lambda parts: [
+        b"".join(parts[: n + 1]).decode(errors="ignore")
+        for n in range(len(parts))
+    ],
+)
+c12.text_as_it_comes.slip(
+    "a character that is cut is lost",
+    "What becomes of the first byte of an é?",
+    lambda parts: [part.decode(errors="ignore") for part in parts],
+)
+
+
+def _or_nothing(parts, *, keep=1, clear=1):
+    held, out = b"", []
+    for part in parts:
+        held = keep * held + part
+        try:
+            out.append(held.decode())
+            held = (1 - clear) * held
+        except UnicodeDecodeError:
+            out.append("")
+    return out
+
+
+c12.text_as_it_comes.slip(
+    "whole characters wait for one that is cut",
+    "What can be shown of caf and the first byte of an é?",
+    _or_nothing,
+)
+c12.text_as_it_comes.slip(
+    "a part that ends within a character is lost",
+    "What becomes of the first byte of an é?",
+    partial(_or_nothing, keep=0),
+)
+c12.text_as_it_comes.slip(
+    "what was shown is not taken away",
+    "What was shown already?",
+    partial(_or_nothing, clear=0),
+)
+c12.text_as_it_comes.slip(
+    "each byte is taken for a character",
+    "How many characters are the two bytes of an é?",
+    lambda parts: [part.decode("latin-1") for part in parts],
+)
+
+
+def _without_sign(parts):
+    texts = [
+        b"".join(parts[:n]).decode(errors="replace").rstrip("\ufffd")
+        for n in range(len(parts) + 1)
+    ]
+    return [b[len(a) :] for a, b in zip(texts, texts[1:])]
+
+
+c12.text_as_it_comes.slip(
+    "a � of the text itself is held back",
+    "May a text hold a � of its own?",
+    _without_sign,
+)
