@@ -128,11 +128,11 @@ def decoded(device: torch.device) -> list[str]:
     with device:
         model, peer = speed.pair()
         for prompts in drawn:
-            ours, theirs = (
-                speed.ours(model, prompts),
-                speed.theirs(peer, prompts),
-            )
-            found = speed.rounds_of({"ours": ours, "theirs": theirs}, ROUNDS)
+            runs = {
+                "ours": speed.ours(model, prompts),
+                "theirs": speed.theirs(peer, prompts),
+            }
+            found = speed.rounds_of(runs, ROUNDS)
             ratio = speed.against(found, "theirs", "ours")[1]
             size = f"{len(prompts)} × {len(prompts[0])}"
             lines.append(f"| {size} | {ratio:.2f} |")
