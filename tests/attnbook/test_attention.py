@@ -288,6 +288,7 @@ def test_what_attention_refuses(attention, args, options, error, named):
         (lambda: split_heads(torch.ones(6), 2), ValueError, "axis T"),
         (lambda: split_heads(torch.ones(2, 6), 4), ValueError, "n_heads"),
         (lambda: split_heads(torch.ones(2, 6), 0), ValueError, "n_heads"),
+        (lambda: check_heads(6, 0), ValueError, "n_heads is"),
         (lambda: merge_heads(torch.ones(7, 2)), ValueError, "axis H"),
     ],
 )

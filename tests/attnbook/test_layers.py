@@ -172,11 +172,16 @@ def test_fewer_queries_than_keys_are_the_last_ones():
 def test_a_block_hands_its_dropout_on():
     block = TransformerBlock(4, 2, dropout=0.25)
     assert block.feed_forward.dropout == block.attention.dropout == 0.25
+    assert block.norm_first  # unless told
 
 
 def test_a_layer_turns_by_angles_of_base_10000():
     found = MultiHeadAttention(8, 2, rotary=True).angles(torch.tensor([3]), 4)
     agrees(found.double(), torch.tensor([[3, 0.03]]).double(), within=1e-6)
+    slow = (2.0, 1.0, 4.0, 8.0)  # waves above 8 tokens at half the speed
+    layer = MultiHeadAttention(8, 2, rotary=True, rotary_scaling=slow)
+    halved = layer.angles(torch.tensor([3]), 4)[:, 1]
+    agrees(halved.double(), torch.tensor([0.015]).double(), within=1e-6)
 
 
 def test_dropout_is_on_in_training_only():
@@ -227,7 +232,7 @@ class Decoder(nn.Module):
 def test_attention_weights_of_a_model():
     model = Decoder()
     x, memory = randn(B, 4, 12, seed=15), randn(B, 6, 12, seed=16)
-    first, second = attention_weights(model, x, memory)
+    first, second = attention_weights(model, x, memory=memory)
     assert first.shape == (B, 3, 4, 4) and second.shape == (B, 3, 4, 6)
     assert not first.triu(1).any() and not first.requires_grad
     x, expected = model.own.with_weights(x, causal=True)

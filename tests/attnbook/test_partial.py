@@ -258,6 +258,9 @@ def test_tiles_behind_the_diagonal_are_left_out():
         with Largest() as seen:
             out.context.sum().backward()
         assert seen.products == 5 * tiles
+    with Largest() as seen:  # four tiles below each other
+        tiled_attention(q[:32], k, v, rows=8, columns=64)
+    assert seen.products == 2 * 4
 
 
 def test_a_shared_prefix_is_read_once_and_counts_for_each():

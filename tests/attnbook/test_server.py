@@ -271,6 +271,8 @@ def test_a_page_that_can_be_found_is_forgotten_before_it_changes():
     table = []
     assert pages.reserve(table, 0, 4)
     pages.remember(table, [1, 2, 3, 4])
+    pages.remember(table, [5, 6, 7, 8])  # a page has one name
+    assert not pages.find([5, 6])
     pages.cut(table, 3)
     assert pages.reserve(table, 3, 4)
     assert len(pages.find([1, 2, 3, 4])) == 1
@@ -430,7 +432,9 @@ def test_a_guess_that_stops_ends_the_text_there():
         guess=lambda request: [7, 8, 9],
         accept=lambda request, guesses, logits: [*guesses, 5],
     )
-    ended, full = (server.submit([1], 7, stop=stop) for stop in ([8], []))
+    stop = [8]
+    ended, full = (server.submit([1], 7, stop=s) for s in (stop, []))
+    stop.clear()  # the request has its own
     server.run()
     # The first token is written before anything can be guessed.
     assert ended.written[-2:] == [7, 8] and len(ended.written) <= 3
