@@ -433,7 +433,7 @@ def test_a_guess_that_stops_ends_the_text_there():
         accept=lambda request, guesses, logits: [*guesses, 5],
     )
     stop = [8]
-    ended, full = (server.submit([1], 7, stop=s) for s in (stop, []))
+    ended, full = (server.submit([1, 2], 7, stop=s) for s in (stop, []))
     stop.clear()  # the request has its own
     server.run()
     # The first token is written before anything can be guessed.
