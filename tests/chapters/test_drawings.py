@@ -24,7 +24,7 @@ from attnbook.partial import partial
 from attnbook.positions import alibi_bias, sinusoidal
 from attnbook.teach import drawings
 from attnbook.teach.catalogue.c12_real_text import encode_bytes, learn_merges
-from attnbook.teach.catalogue.c18_fewer_keys import rolling_step
+from attnbook.teach.catalogue.c18_fewer_keys import rolling_step, sink_mask
 from attnbook.teach.drawings import DRAWINGS
 from attnbook.text import book_text
 
@@ -164,6 +164,17 @@ def ring():
     k_all = torch.cat([slots, k])
     sizes = {"w": 4, "T": 2, "d": 2, "kept": kept}
     return sizes, locals() | {"keys": slots}
+
+
+def window_reach():
+    x = torch.randn(6, 12, requires_grad=True)
+    one, two = TransformerBlock(12, 3), TransformerBlock(12, 3)
+    mask = sink_mask.right(6, 6, window=3)
+    first = one(x[None], mask=mask)[0]
+    second = two(first[None], mask=mask)[0]
+    (gradient,) = torch.autograd.grad(second[5].sum(), x)
+    assert (gradient != 0).any(-1).tolist() == [False] + 5 * [True]
+    return {"T": 6, "d": 12}, locals()
 
 
 def generating():
