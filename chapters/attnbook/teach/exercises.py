@@ -23,7 +23,7 @@ class _Check:
     equal = staticmethod(agrees)
 
     def __call__(self, fn: Callable, name: str = "") -> None:
-        """Print one sentence if a function does its task.
+        """Print one sentence, by `fn`'s name, if a function does its task.
 
         Args:
             fn: a function or class of the page.
@@ -33,15 +33,15 @@ class _Check:
             Disagreement: saying on which case it fails, and how.
             AttributeError: if there is no such task.
         """
-        name = name or getattr(fn, "__name__", type(fn).__name__)
-        known = all_mistakes()
+        given = getattr(fn, "__name__", type(fn).__name__)
+        name, known = name or given, all_mistakes()
         task = known[name].task if name in known else _task(name)
         verdict = judge(fn, task)
         if verdict.kind != "right":
             raise Disagreement(verdict.message) from verdict.error
         labels = listed(case.label for case in task.cases())
         too = "; gradients too" if task.gradients else ""
-        say(f"{task.name} agrees with {task.against} on {labels}{too}")
+        say(f"{given} agrees with {task.against} on {labels}{too}")
 
     def __getattr__(self, name: str) -> Callable[[Callable], None]:
         """The check of an exercise: it says what came of it.

@@ -229,6 +229,14 @@ def test_one_sentence_says_what_was_tried(capsys):
     assert max(map(len, out.splitlines())) <= 79
 
 
+def test_the_sentence_names_what_was_given(capsys):
+    def in_one_row(scores, dim=-1):
+        return softmax(scores, dim)
+
+    check(in_one_row, "softmax")
+    assert capsys.readouterr().out.startswith("in_one_row agrees with torch")
+
+
 def test_a_function_of_the_page_that_is_not_right_stops_it():
     with pytest.raises(Disagreement, match="softmax: not right yet"):
         check(lambda scores, dim=-1: scores, "softmax")
