@@ -10,6 +10,9 @@ from attnbook.teach.proof import Disagreement, agrees
 from attnbook.teach.tasks import Task, judge
 from attnbook.teach.words import listed, say
 
+#: The characters of a check's sentence, where two cases leave it so many.
+LONGEST = 90
+
 
 class _Check:
     """Checks on the cases of a task, or of two things on the page.
@@ -39,9 +42,10 @@ class _Check:
         verdict = judge(fn, task)
         if verdict.kind != "right":
             raise Disagreement(verdict.message) from verdict.error
-        labels = listed(case.label for case in task.cases())
+        said = f"{given} agrees with {task.against} on "
+        labels = [case.label for case in task.cases()]
         too = "; gradients too" if task.gradients else ""
-        say(f"{given} agrees with {task.against} on {labels}{too}")
+        say(f"{said}{listed(labels, room=LONGEST - len(said))}{too}")
 
     def __getattr__(self, name: str) -> Callable[[Callable], None]:
         """The check of an exercise: it says what came of it.

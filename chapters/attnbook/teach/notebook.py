@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import textwrap
 import warnings
 from typing import Any
@@ -37,27 +38,63 @@ def randn(*size: int, seed: int, dtype: torch.dtype = torch.float64) -> Tensor:
     return seeded.randn(*size, seed=seed, dtype=dtype).to(DEVICE)
 
 
+#: The columns in which a vector stands beside its name.
+WIDTH = 70
+
+
 def show(decimals: int = 4, **named: Any) -> None:
     """Print values under their names: shape first, then rounded numbers.
 
-    Unlike the print-out of a tensor it shows no device, no gradient
-    function and no −0.0000.
+    A vector stands beside its name where it fits. Of those that one call
+    shows, the numbers of equally long ones stand below each other. Unlike
+    the print-out of a tensor this shows no device, no gradient function and
+    no −0.0000.
 
-    >>> show(average=torch.tensor([105.0, 1 / 3]))
-    average (2,)
-    [105.       0.3333]
+    >>> show(by_hand=torch.tensor([105.0, 1 / 3]), other=torch.ones(2))
+    by_hand (2,)  [105.       0.3333]
+    other   (2,)  [  1.       1.    ]
     """
-    for name, value in named.items():
-        value = as_array(value)
-        if np.issubdtype(value.dtype, np.floating):
-            value = value.astype(np.float64).round(decimals) + 0.0
-        if value.ndim == 0:
-            print(f"{name} = {value.item()}")
-            continue
-        text = np.array2string(
+    values = {name: _rounded(value, decimals) for name, value in named.items()}
+    texts = {
+        name: np.array2string(
             value, precision=decimals, suppress_small=True, max_line_width=75
         )
-        print(f"{name} {value.shape}\n{text}")
+        for name, value in values.items()
+    }
+    longest = max((len(n) for n, v in values.items() if v.ndim < 2), default=0)
+    for name, value in values.items():
+        if value.ndim == 0:
+            print(f"{name:{longest}} = {value.item()}")
+            continue
+        if value.ndim == 1 and value.dtype.kind in "biuf":
+            alike = [texts[n] for n in texts if values[n].shape == value.shape]
+            row = _in_columns(texts[name], alike)
+            line = f"{name:{longest}} {value.shape}  {row}"
+            if len(line) <= WIDTH:
+                print(line)
+                continue
+        print(f"{name} {value.shape}\n{texts[name]}")
+
+
+def _rounded(value: Any, decimals: int) -> np.ndarray:
+    value = as_array(value)
+    if np.issubdtype(value.dtype, np.floating):
+        value = value.astype(np.float64).round(decimals) + 0.0
+    return value
+
+
+def _in_columns(row: str, rows: list[str]) -> str:
+    """A row of numbers, its points and its ends where all `rows` have them."""
+    cells = " ".join(r.strip("[]") for r in rows).split()
+    after = max((len(c) - c.find(".") for c in cells if "." in c), default=0)
+
+    def filled(cell: str) -> str:
+        whole = re.match(r"-?\d+(?=\.|$)", cell)
+        return cell.ljust(whole.end() + after) if whole else cell
+
+    width = max((len(filled(cell)) for cell in cells), default=0)
+    own = row.strip("[]").split()
+    return f"[{' '.join(filled(cell).rjust(width) for cell in own)}]"
 
 
 def show_source(*objects: Any) -> None:

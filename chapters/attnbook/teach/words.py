@@ -81,13 +81,24 @@ def sizes(args: Any) -> str:
     return ", ".join(found)
 
 
-def listed(words: Iterable[str], most: int = 3) -> str:
-    """Words in a row: ``one, two, three and 5 more``, or ``one and two``."""
+def listed(words: Iterable[str], most: int = 3, room: float = math.inf) -> str:
+    """Words in a row: ``one, two, three and 5 more``, or ``one and two``.
+
+    Args:
+        most: how many are said, where not one more is all of them.
+        room: the characters for them; two are said in any case.
+    """
     words = list(words)
-    if len(words) > most + 1:
-        words[most:] = [f"{len(words) - most} more"]
-    *front, last = words
-    comma = "; " if any("," in word for word in words) else ", "
+    said = most if len(words) > most + 1 else len(words)
+    while len(row := _row(words, said)) > room and said > 2:
+        said -= 1
+    return row
+
+
+def _row(words: list[str], said: int) -> str:
+    left = len(words) - said
+    *front, last = [*words[:said], f"{left} more"] if left else words
+    comma = "; " if any("," in word for word in words[:said]) else ", "
     return f"{comma.join(front)} and {last}" if front else last
 
 

@@ -23,11 +23,13 @@ def ax():
     "value, text",
     [
         (torch.tensor([[-0.00001, 1.0]]), "x (1, 2)\n[[0. 1.]]\n"),
-        (torch.tensor([1 / 3], requires_grad=True), "x (1,)\n[0.3333]\n"),
+        (torch.tensor([1 / 3], requires_grad=True), "x (1,)  [0.3333]\n"),
         (torch.tensor(105.0), "x = 105.0\n"),
-        (torch.tensor([True, False]), "x (2,)\n[ True False]\n"),
+        (torch.tensor([True, False]), "x (2,)  [ True False]\n"),
         (3, "x = 3\n"),
-        (torch.tensor([0.5], dtype=torch.bfloat16), "x (1,)\n[0.5]\n"),
+        (torch.arange(0), "x (0,)  []\n"),
+        (["a b", "c"], "x (2,)\n['a b' 'c']\n"),
+        (torch.tensor([0.5], dtype=torch.bfloat16), "x (1,)  [0.5]\n"),
     ],
 )
 def test_show(value, text, capsys):
@@ -37,7 +39,43 @@ def test_show(value, text, capsys):
 
 def test_show_rounds_as_told(capsys):
     notebook.show(decimals=2, x=torch.tensor([2 / 3]), y=0.125)
-    assert capsys.readouterr().out == "x (1,)\n[0.67]\ny = 0.12\n"
+    assert capsys.readouterr().out == "x (1,)  [0.67]\ny = 0.12\n"
+
+
+def test_vectors_shown_together_stand_below_each_other(capsys):
+    notebook.show(
+        kernel=torch.tensor([0.5, -2 / 3, 100]),
+        gap=torch.tensor([np.nan, 0, -np.inf]),
+        total=7,
+        places=torch.arange(2),
+        table=torch.eye(2),
+        counts=torch.tensor([1, 12, 3]),
+    )
+    assert (
+        capsys.readouterr().out
+        == """\
+kernel (3,)  [  0.5     -0.6667 100.    ]
+gap    (3,)  [     nan   0.         -inf]
+total  = 7
+places (2,)  [0 1]
+table (2, 2)
+[[1. 0.]
+ [0. 1.]]
+counts (3,)  [  1       12        3     ]
+"""
+    )
+
+
+def test_a_vector_stands_beside_its_name_within_70_columns(capsys):
+    numbers = " ".join(f"{n:2}" for n in range(20))
+    notebook.show(x=torch.arange(20))
+    assert capsys.readouterr().out == f"x (20,)  [{numbers}]\n"
+    notebook.show(xx=torch.arange(20))
+    assert capsys.readouterr().out == f"xx (20,)\n[{numbers}]\n"
+    notebook.show(x=torch.arange(20), y=-torch.ones(20))
+    assert capsys.readouterr().out.startswith(
+        f"x (20,)\n[{numbers}]\ny (20,)\n[-1"
+    )
 
 
 def test_randn_is_seeded_and_drawn_on_the_cpu_by_its_own_generator():
