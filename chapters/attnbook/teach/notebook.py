@@ -38,17 +38,16 @@ def randn(*size: int, seed: int, dtype: torch.dtype = torch.float64) -> Tensor:
     return seeded.randn(*size, seed=seed, dtype=dtype).to(DEVICE)
 
 
-#: The columns in which a vector stands beside its name.
+#: The columns in which a row of numbers stands beside its name.
 WIDTH = 70
 
 
 def show(decimals: int = 4, **named: Any) -> None:
     """Print values under their names: shape first, then rounded numbers.
 
-    A vector stands beside its name where it fits. Of those that one call
-    shows, the numbers of equally long ones stand below each other. Unlike
-    the print-out of a tensor this shows no device, no gradient function and
-    no −0.0000.
+    A single row stands beside its name where it fits, and the numbers of
+    those of one shape below each other. Unlike the print-out of a tensor
+    this shows no device, no gradient function and no −0.0000.
 
     >>> show(by_hand=torch.tensor([105.0, 1 / 3]), other=torch.ones(2))
     by_hand (2,)  [105.       0.3333]
@@ -61,13 +60,14 @@ def show(decimals: int = 4, **named: Any) -> None:
         )
         for name, value in values.items()
     }
-    longest = max((len(n) for n, v in values.items() if v.ndim < 2), default=0)
+    rows = {n for n, v in values.items() if v.size == (1, *v.shape)[-1]}
+    longest = max(map(len, rows), default=0)
     for name, value in values.items():
         if value.ndim == 0:
             print(f"{name:{longest}} = {value.item()}")
             continue
-        if value.ndim == 1 and value.dtype.kind in "biuf":
-            alike = [texts[n] for n in texts if values[n].shape == value.shape]
+        if name in rows and value.dtype.kind in "biuf":
+            alike = [texts[n] for n in rows if values[n].shape == value.shape]
             row = _in_columns(texts[name], alike)
             line = f"{name:{longest}} {value.shape}  {row}"
             if len(line) <= WIDTH:
@@ -93,8 +93,9 @@ def _in_columns(row: str, rows: list[str]) -> str:
         return cell.ljust(whole.end() + after) if whole else cell
 
     width = max((len(filled(cell)) for cell in cells), default=0)
-    own = row.strip("[]").split()
-    return f"[{' '.join(filled(cell).rjust(width) for cell in own)}]"
+    own = " ".join(filled(c).rjust(width) for c in row.strip("[]").split())
+    opened = len(row) - len(row.lstrip("["))
+    return "[" * opened + own + "]" * opened
 
 
 def show_source(*objects: Any) -> None:

@@ -22,7 +22,7 @@ def ax():
 @pytest.mark.parametrize(
     "value, text",
     [
-        (torch.tensor([[-0.00001, 1.0]]), "x (1, 2)\n[[0. 1.]]\n"),
+        (torch.tensor([[-0.00001, 1.0]]), "x (1, 2)  [[0. 1.]]\n"),
         (torch.tensor([1 / 3], requires_grad=True), "x (1,)  [0.3333]\n"),
         (torch.tensor(105.0), "x = 105.0\n"),
         (torch.tensor([True, False]), "x (2,)  [ True False]\n"),
@@ -42,13 +42,15 @@ def test_show_rounds_as_told(capsys):
     assert capsys.readouterr().out == "x (1,)  [0.67]\ny = 0.12\n"
 
 
-def test_vectors_shown_together_stand_below_each_other(capsys):
+def test_rows_shown_together_stand_below_each_other(capsys):
     notebook.show(
         kernel=torch.tensor([0.5, -2 / 3, 100]),
         gap=torch.tensor([np.nan, 0, -np.inf]),
         total=7,
         places=torch.arange(2),
         table=torch.eye(2),
+        column=torch.ones(2, 1),
+        row=torch.ones(1, 1, 2),
         counts=torch.tensor([1, 12, 3]),
     )
     assert (
@@ -61,12 +63,16 @@ places (2,)  [0 1]
 table (2, 2)
 [[1. 0.]
  [0. 1.]]
+column (2, 1)
+[[1.]
+ [1.]]
+row    (1, 1, 2)  [[[1. 1.]]]
 counts (3,)  [  1       12        3     ]
 """
     )
 
 
-def test_a_vector_stands_beside_its_name_within_70_columns(capsys):
+def test_a_row_stands_beside_its_name_within_70_columns(capsys):
     numbers = " ".join(f"{n:2}" for n in range(20))
     notebook.show(x=torch.arange(20))
     assert capsys.readouterr().out == f"x (20,)  [{numbers}]\n"
