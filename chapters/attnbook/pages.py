@@ -30,12 +30,11 @@ def page_names(tokens: Sequence[int], size: int) -> list[bytes]:
     Each is made from the one before it: the same tokens behind another
     beginning have other keys and values.
     """
-    names, name = [], b""
+    names = [b""]
     for end in range(size, len(tokens) + 1, size):
         text = str(list(tokens[end - size : end])).encode()
-        name = hashlib.sha256(name + text).digest()
-        names.append(name)
-    return names
+        names.append(hashlib.sha256(names[-1] + text).digest())
+    return names[1:]
 
 
 class Pages:
@@ -75,7 +74,7 @@ class Pages:
             self.holders[table[old]] -= 1
             table[old] = page
         elif old < len(table):  # its tokens are about to change
-            self._forget(table[old])
+            self.page_of.pop(self.name_of.pop(table[old], b""), None)
         table += [self._take() for _ in range(missing)]
         return True
 
@@ -111,18 +110,14 @@ class Pages:
 
     def _take(self):
         page, _ = self.free.popitem(last=False)
-        self._forget(page)
+        self.page_of.pop(self.name_of.pop(page, b""), None)
         self.holders[page] = 1
         return page
-
-    def _forget(self, page):
-        if page in self.name_of:
-            del self.page_of[self.name_of.pop(page)]
 
 
 class Part(NamedTuple):
     """What a request brings to a step: new tokens from position `start` on;
-    after the last `n_logits` of them it wants logits."""
+    after the last `n_logits` of them, at least one, it wants logits."""
 
     table: Sequence[int]
     start: int
@@ -141,38 +136,27 @@ def read_parts(
     each token is multiplied, and attends, by itself: no bit of a result
     depends on what stands beside it.
     """
-    s, put = pages.size, partial(torch.tensor, device=pages.memory.device)
-    ones = [
-        Part(part.table, part.start + n, [token])
-        for part in parts
-        for n, token in enumerate(part.tokens)
-    ]
-    tokens = put([one.tokens[0] for one in ones])  # (N,), as positions
-    positions = put([one.start for one in ones])
-    n, readers = (1, ones) if exact else (len(ones), parts)
-    sizes = [len(part.tokens) for part in readers]
-    kept = [  # the slots of all that a reader sees, its own last: (S,) each
-        put([r.table[p // s] * s + p % s for p in range(r.start + size)])
-        for r, size in zip(readers, sizes)
-    ]
-    masks: list[Tensor | None] = [None] * len(readers)
-    if model.config.positions == "alibi":
-        keys = torch.arange(max(map(len, kept))).to(positions)
-        bias = alibi_bias(model.config.n_heads, positions, keys)
-        bias = bias.masked_fill(bias > 0, -torch.inf)  # (H, N, S)
-        each = zip(bias.split(sizes, 1), kept)
-        masks = [mask[..., : len(slots)] for mask, slots in each]
-    plan = positions, sizes, kept, masks
+    readers = parts
+    if exact:
+        readers = [
+            Part(part.table, part.start + n, [token])
+            for part in parts
+            for n, token in enumerate(part.tokens)
+        ]
+    views = [_view(model, pages, one) for one in readers]
+    positions = torch.cat([own for own, *_ in views])  # (N,)
+    tokens = positions.new_tensor([t for one in readers for t in one.tokens])
+    n = 1 if exact else len(tokens)
     x = model.embed(tokens, positions)  # (N, d_model)
     blocks: Any = model.blocks
     for block, memory in zip(blocks, pages.memory.flatten(2, 3)):
-        attention = partial(_attention, block.attention, memory, n, plan)
+        attention = partial(_attention, block.attention, memory, n, views)
         feed_forward = partial(in_pieces, block.feed_forward, n)
         x = block.add(x, attention, block.attention_norm)
         x = block.add(x, feed_forward, block.feed_forward_norm)
     each = x.split([len(part.tokens) for part in parts])
-    x = torch.cat([a[len(a) - p.n_logits :] for a, p in zip(each, parts)])
-    logits = in_pieces(model.unembed, n, x) if len(x) else x
+    x = torch.cat([a[-part.n_logits :] for a, part in zip(each, parts)])
+    logits = in_pieces(model.unembed, n, x)
     return list(logits.split([part.n_logits for part in parts]))
 
 
@@ -183,18 +167,31 @@ def in_pieces(layer: Callable, n: int, x: Tensor) -> Tensor:
     return torch.cat([layer(piece.clone()) for piece in x.split(n)])
 
 
-def _attention(layer, memory, n, plan, x):
+def _view(model, pages, part):
+    """The positions and slots of a part's tokens, (T,) each, the slots of all
+    that they see, (S,), and ALiBi's mask, (H, T, S), if the model has it."""
+    device, s, mask = pages.memory.device, pages.size, None
+    keys = torch.arange(part.start + len(part.tokens), device=device)
+    slots = keys.new_tensor(part.table)[keys // s] * s + keys % s
+    own = keys[part.start :]
+    if model.config.positions == "alibi":
+        bias = alibi_bias(model.config.n_heads, own, keys)
+        mask = bias.masked_fill(bias > 0, -torch.inf)
+    return own, slots[part.start :], slots, mask
+
+
+def _attention(layer, memory, n, views, x):
     """`MultiHeadAttention` over pages: (N, d_model) → (N, d_model)."""
-    positions, sizes, kept, masks = plan
-    pieces = zip(x.split(n), positions.split(n))
+    own, written, seen, masks = zip(*views)
+    pieces = zip(x.split(n), torch.cat(own).split(n))
     made = [layer.project(x.clone(), positions=at) for x, at in pieces]
     q, k, v = (torch.cat(each, -2) for each in zip(*made))  # (H, N, d_k)
-    own = torch.cat([slots[-n:] for slots, n in zip(kept, sizes)])  # (N,)
-    memory[:, own] = torch.stack([k, v]).transpose(1, 2)
-    contexts = []
-    for asks, slots, mask in zip(q.split(sizes, 1), kept, masks):
-        # Copies, too: keys and values begin at a round address.
-        k, v = (x[slots].transpose(0, 1)[None] for x in memory)
-        q = asks[None].contiguous()  # (1, H, T, d_k)
-        contexts.append(attend(q, k, v, mask=mask, causal=mask is None)[0])
-    return in_pieces(layer.out, n, merge_heads(torch.cat(contexts, -2)))
+    memory[:, torch.cat(written)] = torch.stack([k, v]).transpose(1, 2)
+    asks, contexts = q.split([*map(len, own)], 1), []
+    for q, slots, mask in zip(asks, seen, masks):
+        # Copies, too: all begin at round addresses.
+        k, v = memory[:, None, slots].transpose(2, 3)  # (1, H_kv, S, d_k)
+        q = q[None].contiguous()  # (1, H, T, d_k)
+        contexts.append(attend(q, k, v, mask=mask, causal=mask is None))
+    context = merge_heads(torch.cat(contexts, -2))  # (1, N, d_model)
+    return in_pieces(layer.out, n, context[0])

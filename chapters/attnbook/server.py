@@ -30,7 +30,7 @@ class Request:
     n_prompt: int
     end: int  # how many tokens it has at most
     sampling: Sampling
-    stop: frozenset[int]
+    stop: tuple[int, ...]
     chances: np.random.Generator
     table: list[int] = dataclasses.field(default_factory=list)
     n_kept: int = 0  # tokens whose keys and values its pages hold
@@ -99,7 +99,8 @@ class Server:
         # The last token is never read, so it needs no room.
         room = len(self.pages.holders) * self.pages.size
         whole("tokens to be kept", end - 1, at_most=room)
-        options = sampling or Sampling(), frozenset(stop), _chances(seed)
+        own = np.random.SeedSequence(whole("seed", seed, at_least=0)).spawn(1)
+        options = sampling or Sampling(), (*stop,), np.random.default_rng(*own)
         self.open.append(Request([*prompt], len(prompt), end, *options))
         return self.open[-1]
 
@@ -108,20 +109,17 @@ class Server:
         the same pages until one of the two writes on them."""
         if request.state != "running":
             raise wrong(ValueError, "the state", request.state, "running")
-        other = dataclasses.replace(
-            request,
-            tokens=[*request.tokens],
-            n_prompt=len(request.tokens),
-            chances=_chances(seed),
-            table=self.pages.share(request.table),
-        )
-        self.open.append(other)
+        options: Any = dict(sampling=request.sampling, stop=request.stop)
+        more = request.end - len(request.tokens)
+        other = self.submit(request.tokens, more, seed=seed, **options)
+        other.table = self.pages.share(request.table)
+        other.n_kept = request.n_kept
         return other
 
     def cancel(self, request: Request) -> None:
         """Stop writing, and take the pages back."""
         if request in self.open:
-            self._end(request, "cancelled")
+            self._give_back(request, "cancelled")
 
     def run(self) -> None:
         """Step until nobody is left."""
@@ -131,11 +129,8 @@ class Server:
     async def stream(
         self, prompt: Sequence[int], max_new_tokens: int, **options: Any
     ) -> AsyncIterator[int]:
-        """Submit a request, and give its tokens as they come.
-
-        Whoever waits for a token takes the next step, for all. A reader who
-        leaves cancels the request.
-        """
+        """Submit a request, and give its tokens as they come. Who waits for
+        one takes the next step, for all; a reader who leaves cancels."""
         request = self.submit(prompt, max_new_tokens, **options)
         given = 0
         try:
@@ -161,7 +156,7 @@ class Server:
             try:
                 self._take_in(request, part, logits)
             except Exception as error:  # its own: the others go on
-                self._end(request, "failed", error)
+                self._give_back(request, "failed", error)
 
     def _schedule(self):
         """Who reads what in the next step, and on which pages."""
@@ -169,15 +164,15 @@ class Server:
         for request in [*self.open]:
             waits = not request.table
             # Once pages are short, nobody is let in.
-            while left and request not in plan and (request.table or not full):
+            while left and (request.table or not full):
                 if part := self._part(request, left):
                     plan[request] = part
                     left -= len(part.tokens)
-                else:
-                    full, holders = True, [r for r in self.open if r.table]
-                    loses = request if waits else holders[-1]
-                    loses.n_preempted += not waits
-                    self._give_back(loses)
+                    break
+                full, holders = True, [r for r in self.open if r.table]
+                loses = request if waits else holders[-1]
+                loses.n_preempted += not waits
+                self._give_back(loses)
         return plan
 
     def _part(self, request, left):
@@ -193,50 +188,40 @@ class Server:
         if len(unread) == 1:
             most = min(left, request.end - len(request.tokens)) - 1
             guesses = list(self.guess(request))[:most]
-        for tokens in (new + guesses, new):  # rather without the guesses
+        for guessed in (guesses, []):  # rather without the guesses
+            tokens, n_logits = new + guessed, 1 + len(guessed)
             if self.pages.reserve(request.table, start, start + len(tokens)):
-                n_logits = 1 + len(tokens) - len(new) if new == unread else 0
                 return Part(request.table, start, tokens, n_logits)
         return None
 
     def _take_in(self, request, part, logits):
         """Count in what has been read, and write what comes next."""
-        request.n_kept, ended = part.start + len(part.tokens), False
-        if part.n_logits:
+        tokens, ended = request.tokens, ""
+        end = part.start + len(part.tokens)
+        if end >= len(tokens):  # all is read
             if logits.isnan().any():
-                where = f"NaN after {len(request.tokens)} tokens"
+                where = f"NaN after {len(tokens)} tokens"
                 raise wrong(ValueError, "the logits", where, "numbers")
             guesses = part.tokens[len(part.tokens) - part.n_logits + 1 :]
             new = self.accept(request, guesses, logits)
             if not new or new[:-1] != guesses[: len(new) - 1]:
                 words = f"the first few of {guesses} and one more"
                 raise wrong(ValueError, "what is accepted", new, words)
-            for token in new:
-                request.tokens.append(token)
-                full = len(request.tokens) == request.end
-                if ended := full or token in request.stop:
-                    break
-            request.n_kept = len(request.tokens) - 1  # the last is unread
-        size, n_kept = self.pages.size, request.n_kept
-        if n_kept // size > part.start // size:  # a page is full
-            self.pages.remember(request.table, request.tokens[:n_kept])
+            stops = [n for n, t in enumerate(new, 1) if t in request.stop]
+            tokens += new[: min(stops, default=len(new))]
+            if stops or len(tokens) == request.end:
+                ended = "done"
+        n_kept = request.n_kept = min(end, len(tokens) - 1)  # last is unread
+        if n_kept // self.pages.size > part.start // self.pages.size:
+            self.pages.remember(request.table, tokens[:n_kept])  # a full page
         self.pages.cut(request.table, n_kept)  # of guesses that failed
         if ended:
-            self._end(request, "done")
+            self._give_back(request, ended)
 
-    def _end(self, request, how, error=None):
-        """It is over, for one of the reasons that `ended` names."""
-        self._give_back(request)
-        request.ended, request.error = how, error
-        self.open.remove(request)
-
-    def _give_back(self, request):
-        """Take its pages; what stood on them is computed again."""
+    def _give_back(self, request, ended="", error=None):
+        """Take its pages: what stood on them is computed again, unless it is
+        over, for one of the reasons that `Request.ended` names."""
         self.pages.cut(request.table, 0)
-        request.n_kept = 0
-
-
-def _chances(seed):
-    """The generator from which `generate` draws for a single prompt."""
-    (own,) = np.random.SeedSequence(whole("seed", seed, at_least=0)).spawn(1)
-    return np.random.default_rng(own)
+        request.n_kept, request.ended, request.error = 0, ended, error
+        if ended:
+            self.open.remove(request)
