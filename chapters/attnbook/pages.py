@@ -10,7 +10,7 @@ Source: Kwon et al. (2023), arXiv:2309.06180.
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import takewhile
 from typing import Any, NamedTuple
@@ -133,65 +133,49 @@ def read_parts(
 
     The products with the model's matrices are common to all; attention is
     each part's own, over its pages, which must be reserved. With `exact`,
-    each token is multiplied, and attends, by itself: no bit of a result
-    depends on what stands beside it.
+    each token has a pass of its own: no bit of a result depends on what
+    stands beside it.
     """
-    readers = parts
+    sizes = [len(part.tokens) for part in parts]
     if exact:
-        readers = [
+        ones = [
             Part(part.table, part.start + n, [token])
             for part in parts
             for n, token in enumerate(part.tokens)
         ]
-    views = [_view(model, pages, one) for one in readers]
+        read = torch.cat([read_parts(model, pages, [one])[0] for one in ones])
+        each = zip(read.split(sizes), parts)
+        return [logits[-part.n_logits :] for logits, part in each]
+    device, s, views = pages.memory.device, pages.size, []
+    for table, start, tokens, _ in parts:
+        keys = torch.arange(start + len(tokens), device=device)  # (S,)
+        slots = keys.new_tensor(table)[keys // s] * s + keys % s
+        own, mask = keys[start:], None
+        if model.config.positions == "alibi":
+            bias = alibi_bias(model.config.n_heads, own, keys)
+            mask = bias.masked_fill(bias > 0, -torch.inf)  # (H, T, S)
+        views.append((own, slots[start:], slots, mask))
     positions = torch.cat([own for own, *_ in views])  # (N,)
-    tokens = positions.new_tensor([t for one in readers for t in one.tokens])
-    n = 1 if exact else len(tokens)
-    x = model.embed(tokens, positions)  # (N, d_model)
+    read = positions.new_tensor([t for part in parts for t in part.tokens])
+    x = model.embed(read, positions)  # (N, d_model)
     blocks: Any = model.blocks
     for block, memory in zip(blocks, pages.memory.flatten(2, 3)):
-        attention = partial(_attention, block.attention, memory, n, views)
-        feed_forward = partial(in_pieces, block.feed_forward, n)
+        attention = partial(_attention, block.attention, memory, views)
         x = block.add(x, attention, block.attention_norm)
-        x = block.add(x, feed_forward, block.feed_forward_norm)
-    each = x.split([len(part.tokens) for part in parts])
-    x = torch.cat([a[-part.n_logits :] for a, part in zip(each, parts)])
-    logits = in_pieces(model.unembed, n, x)
-    return list(logits.split([part.n_logits for part in parts]))
+        x = block.add(x, block.feed_forward, block.feed_forward_norm)
+    each = zip(x.split(sizes), parts)
+    x = torch.cat([rows[-part.n_logits :] for rows, part in each])
+    return list(model.unembed(x).split([part.n_logits for part in parts]))
 
 
-def in_pieces(layer: Callable, n: int, x: Tensor) -> Tensor:
-    """A layer's results for n rows at a time: (N, …) → (N, …)."""
-    # Copies, so that each begins at an address as round as the others': the
-    # order in which a product is summed may hang on it.
-    return torch.cat([layer(piece.clone()) for piece in x.split(n)])
-
-
-def _view(model, pages, part):
-    """The positions and slots of a part's tokens, (T,) each, the slots of all
-    that they see, (S,), and ALiBi's mask, (H, T, S), if the model has it."""
-    device, s, mask = pages.memory.device, pages.size, None
-    keys = torch.arange(part.start + len(part.tokens), device=device)
-    slots = keys.new_tensor(part.table)[keys // s] * s + keys % s
-    own = keys[part.start :]
-    if model.config.positions == "alibi":
-        bias = alibi_bias(model.config.n_heads, own, keys)
-        mask = bias.masked_fill(bias > 0, -torch.inf)
-    return own, slots[part.start :], slots, mask
-
-
-def _attention(layer, memory, n, views, x):
+def _attention(layer, memory, views, x):
     """`MultiHeadAttention` over pages: (N, d_model) → (N, d_model)."""
-    own, written, seen, masks = zip(*views)
-    pieces = zip(x.split(n), torch.cat(own).split(n))
-    made = [layer.project(x.clone(), positions=at) for x, at in pieces]
-    q, k, v = (torch.cat(each, -2) for each in zip(*made))  # (H, N, d_k)
+    positions, written, seen, masks = zip(*views)
+    q, k, v = layer.project(x, positions=torch.cat(positions))  # (H, N, d_k)
     memory[:, torch.cat(written)] = torch.stack([k, v]).transpose(1, 2)
-    asks, contexts = q.split([*map(len, own)], 1), []
+    asks, contexts = q.split([*map(len, written)], 1), []
     for q, slots, mask in zip(asks, seen, masks):
-        # Copies, too: all begin at round addresses.
         k, v = memory[:, None, slots].transpose(2, 3)  # (1, H_kv, S, d_k)
-        q = q[None].contiguous()  # (1, H, T, d_k)
-        contexts.append(attend(q, k, v, mask=mask, causal=mask is None))
+        contexts.append(attend(q[None], k, v, mask=mask, causal=mask is None))
     context = merge_heads(torch.cat(contexts, -2))  # (1, N, d_model)
-    return in_pieces(layer.out, n, context[0])
+    return layer.out(context[0])
