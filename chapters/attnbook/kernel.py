@@ -12,8 +12,7 @@ from types import SimpleNamespace
 import torch
 from torch import Tensor
 
-from attnbook.partial import Finished
-from attnbook.shapes import expect
+from attnbook.partial import Finished, ready
 
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # read by the import
@@ -28,14 +27,14 @@ except ImportError as error:
 
 
 def tile_of_queries(
-    q, k, v, out, lse, T, S, d_k, d_v, scale, causal,
+    q, k, v, out, lse, T, S, d_k, d_v, causal,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     first, n = tl.program_id(0) * ROWS, tl.program_id(1)
     i, w = first + tl.arange(0, ROWS), tl.arange(0, WIDTH)
     real = (i < T)[:, None]
     at = (n * T + i)[:, None] * d_k + w  # addresses of the queries
-    rows = tl.load(q + at, mask=real & (w < d_k), other=0.0) * scale
+    rows = tl.load(q + at, mask=real & (w < d_k), other=0.0)
     peak = tl.full([ROWS], -float("inf"), tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     context = tl.zeros([ROWS, WIDTH], tl.float32)
@@ -73,13 +72,11 @@ def kernel_attention(
     """
     if MISSING:
         raise RuntimeError(MISSING)
-    axes = dict(q=(q, "... T d_k"), k=(k, "... S d_k"), v=(v, "... S d_v"))
-    batch = expect(torch.float32, **axes)
-    (T, d_k), (S, d_v) = q.shape[-2:], v.shape[-2:]
-    q, k, v = (x.expand(*batch, *x.shape[-2:]).contiguous() for x in (q, k, v))
+    q, k, v = (x.contiguous() for x in ready(torch.float32, q, k, v)[:3])
+    (*batch, T, d_k), (S, d_v) = q.shape, v.shape[-2:]
     out, lse = q.new_empty(*batch, T, d_v), q.new_empty(*batch, T, 1)
     width = max(16, triton.next_power_of_2(max(d_k, d_v)))
-    sizes = T, S, d_k, d_v, 1 / math.sqrt(d_k), causal, tile, tile, width
+    sizes = T, S, d_k, d_v, causal, tile, tile, width
     run = triton.jit(tile_of_queries)[triton.cdiv(T, tile), math.prod(batch)]
     run(q, k, v, out, lse, *sizes)
     return Finished(out, lse)

@@ -133,8 +133,7 @@ def read_parts(
 
     The products with the model's matrices are common to all; attention is
     each part's own, over its pages, which must be reserved. With `exact`,
-    each token has a pass of its own: no bit of a result depends on what
-    stands beside it.
+    each token has a pass of its own, and no bit depends on its company.
     """
     sizes = [len(part.tokens) for part in parts]
     if exact:

@@ -7,10 +7,8 @@ that broadcast. The scores are q kᵀ/√d_k; a mask is boolean, True = may atte
 and broadcasts to (..., T, S).
 """
 
-from __future__ import annotations
-
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -56,11 +54,8 @@ def partial(
             mask that is not boolean.
         ValueError: shapes that do not fit.
     """
-    q, k, v, mask = _ready(q, k, v, mask)
-    scores = q @ k.mT  # (..., T, S)
-    if mask is not None:
-        scores = scores.masked_fill(~mask, -torch.inf)
-    return _weighed(scores, v)
+    q, k, v, mask = ready("float", q, k, v, mask)
+    return _weighed((q @ k.mT).masked_fill(~mask, -torch.inf), v)
 
 
 def merge(a: Partial, b: Partial) -> Partial:
@@ -87,10 +82,8 @@ def merge(a: Partial, b: Partial) -> Partial:
 
 def finish(part: Partial) -> Finished:
     """Context and log-sum-exp of a part, as if its keys were all there are."""
-    empty = part.total == 0
-    total = part.total.masked_fill(empty, 1)
-    lse = (part.peak + total.log()).masked_fill(empty, -torch.inf)
-    return Finished(part.context / total, lse)
+    total = part.total.masked_fill(part.total == 0, 1)  # there is no key
+    return Finished(part.context / total, part.peak + total.log())
 
 
 def tiled_attention(
@@ -114,7 +107,7 @@ def tiled_attention(
     Source: Dao (2023), arXiv:2307.08691, algorithms 1 and 2.
     """
     check_sizes(rows=rows, columns=columns)
-    q, k, v, mask = _ready(q, k, v, mask)
+    q, k, v, mask = ready("float", q, k, v, mask)
     return Finished(*_Tiled.apply(q, k, v, mask, causal, rows, columns))
 
 
@@ -158,14 +151,11 @@ def _tiles(q, k, mask, causal, rows, columns):
         end = S - T + i.stop if causal else S  # all that the last one sees
         for left in range(0, end, columns):
             j = slice(left, min(left + columns, end))
-            scores = q[..., i, :] @ k[..., j, :].mT  # (..., rows, columns)
-            if mask is not None:
-                scores = scores.masked_fill(~mask[..., i, j], -torch.inf)
-            after = S - T + top + 1  # the first key that not all may see
-            if causal and after < j.stop:
-                later = scores.new_ones(scores.shape[-2:]).triu(after - left)
-                scores = scores.masked_fill(later.bool(), -torch.inf)
-            yield i, j, scores
+            seen = mask[..., i, j]  # (..., rows, columns), as the scores
+            if causal:
+                seen = seen.tril(S - T + top - left)
+            scores = q[..., i, :] @ k[..., j, :].mT
+            yield i, j, scores.masked_fill(~seen, -torch.inf)
 
 
 def _weighed(scores, v):
@@ -179,14 +169,17 @@ def _finite(peak):
     return peak.masked_fill(peak == -torch.inf, 0)
 
 
-def _ready(q, k, v, mask):
-    """The inputs with all leading axes, as views; q scaled by 1/√d_k."""
+def ready(
+    kind: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Inputs of a `kind`, as `expect` has it, and the mask, all True if there
+    is none: views with all leading axes; q scaled by 1/√d_k."""
     axes = dict(q=(q, "... T d_k"), k=(k, "... S d_k"), v=(v, "... S d_v"))
-    batch = expect("float", **axes)
-    if mask is not None:
-        size = *batch, q.shape[-2], k.shape[-2]
-        expect("bool", mask=(mask, "..."))
-        check_mask(mask, size)
-        mask = mask.expand(size)
+    batch = expect(kind, **axes)
+    size = *batch, q.shape[-2], k.shape[-2]
+    mask = q.new_ones((), dtype=torch.bool) if mask is None else mask
+    expect("bool", mask=(mask, "..."))
+    check_mask(mask, size)
     q = q / math.sqrt(q.shape[-1])
-    return *(x.expand(*batch, *x.shape[-2:]) for x in (q, k, v)), mask
+    q, k, v = (x.expand(*batch, *x.shape[-2:]) for x in (q, k, v))
+    return q, k, v, mask.expand(size)

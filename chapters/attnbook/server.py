@@ -96,9 +96,8 @@ class Server:
         raise a TypeError or ValueError if it cannot be served."""
         check_prompt("the prompt", prompt, self.model, max_new_tokens, stop)
         end = len(prompt) + max_new_tokens
-        # The last token is never read, so it needs no room.
         room = len(self.pages.holders) * self.pages.size
-        whole("tokens to be kept", end - 1, at_most=room)
+        whole("tokens to be kept", end - 1, at_most=room)  # last is unread
         own = np.random.SeedSequence(whole("seed", seed, at_least=0)).spawn(1)
         options = sampling or Sampling(), (*stop,), np.random.default_rng(*own)
         self.open.append(Request([*prompt], len(prompt), end, *options))
@@ -148,19 +147,8 @@ class Server:
 
     def step(self) -> None:
         """One pass of the model over what the schedule lets in."""
-        plan = self._schedule()
-        if not plan:
-            return
-        read = read_parts(self.model, self.pages, [*plan.values()], self.exact)
-        for (request, part), logits in zip(plan.items(), read):
-            try:
-                self._take_in(request, part, logits)
-            except Exception as error:  # its own: the others go on
-                self._give_back(request, "failed", error)
-
-    def _schedule(self):
-        """Who reads what in the next step, and on which pages."""
-        plan, left, full = {}, self.budget, False
+        plan: dict[Request, Part] = {}  # who reads what, on which pages
+        left, full = self.budget, False
         for request in [*self.open]:
             waits = not request.table
             # Once pages are short, nobody is let in.
@@ -173,7 +161,14 @@ class Server:
                 loses = request if waits else holders[-1]
                 loses.n_preempted += not waits
                 self._give_back(loses)
-        return plan
+        if not plan:
+            return
+        read = read_parts(self.model, self.pages, [*plan.values()], self.exact)
+        for (request, part), logits in zip(plan.items(), read):
+            try:
+                self._take_in(request, part, logits)
+            except Exception as error:  # its own: the others go on
+                self._give_back(request, "failed", error)
 
     def _part(self, request, left):
         """What it reads next, the pages reserved; None if there are none."""
@@ -196,7 +191,7 @@ class Server:
 
     def _take_in(self, request, part, logits):
         """Count in what has been read, and write what comes next."""
-        tokens, ended = request.tokens, ""
+        tokens, ended = request.tokens, False
         end = part.start + len(part.tokens)
         if end >= len(tokens):  # all is read
             if logits.isnan().any():
@@ -209,18 +204,16 @@ class Server:
                 raise wrong(ValueError, "what is accepted", new, words)
             stops = [n for n, t in enumerate(new, 1) if t in request.stop]
             tokens += new[: min(stops, default=len(new))]
-            if stops or len(tokens) == request.end:
-                ended = "done"
+            ended = bool(stops) or len(tokens) == request.end
         n_kept = request.n_kept = min(end, len(tokens) - 1)  # last is unread
         if n_kept // self.pages.size > part.start // self.pages.size:
             self.pages.remember(request.table, tokens[:n_kept])  # a full page
         self.pages.cut(request.table, n_kept)  # of guesses that failed
         if ended:
-            self._give_back(request, ended)
+            self._give_back(request, "done")
 
     def _give_back(self, request, ended="", error=None):
-        """Take its pages: what stood on them is computed again, unless it is
-        over, for one of the reasons that `Request.ended` names."""
+        """Take its pages; it computes again what stood there, or it ended."""
         self.pages.cut(request.table, 0)
         request.n_kept, request.ended, request.error = 0, ended, error
         if ended:
