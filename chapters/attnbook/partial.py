@@ -54,8 +54,8 @@ def partial(
             mask that is not boolean.
         ValueError: shapes that do not fit.
     """
-    q, k, v, mask = ready("float", q, k, v, mask)
-    return _weighed((q @ k.mT).masked_fill(~mask, -torch.inf), v)
+    q, k, v, hidden = ready("float", q, k, v, mask)
+    return _weighed((q @ k.mT).masked_fill(hidden, -torch.inf), v)
 
 
 def merge(a: Partial, b: Partial) -> Partial:
@@ -107,8 +107,8 @@ def tiled_attention(
     Source: Dao (2023), arXiv:2307.08691, algorithms 1 and 2.
     """
     check_sizes(rows=rows, columns=columns)
-    q, k, v, mask = ready("float", q, k, v, mask)
-    return Finished(*_Tiled.apply(q, k, v, mask, causal, rows, columns))
+    inputs = ready("float", q, k, v, mask)
+    return Finished(*_Tiled.apply(*inputs, causal, rows, columns))
 
 
 class _Tiled(torch.autograd.Function):
@@ -143,7 +143,7 @@ class _Tiled(torch.autograd.Function):
         return dq, dk, dv, *[None] * len(ctx.how)
 
 
-def _tiles(q, k, mask, causal, rows, columns):
+def _tiles(q, k, hidden, causal, rows, columns):
     """Each tile: its queries, its keys, and their scores."""
     T, S = q.shape[-2], k.shape[-2]
     for top in range(0, T, rows):
@@ -151,11 +151,13 @@ def _tiles(q, k, mask, causal, rows, columns):
         end = S - T + i.stop if causal else S  # all that the last one sees
         for left in range(0, end, columns):
             j = slice(left, min(left + columns, end))
-            seen = mask[..., i, j]  # (..., rows, columns), as the scores
-            if causal:
-                seen = seen.tril(S - T + top - left)
-            scores = q[..., i, :] @ k[..., j, :].mT
-            yield i, j, scores.masked_fill(~seen, -torch.inf)
+            scores = q[..., i, :] @ k[..., j, :].mT  # (..., rows, columns)
+            scores.masked_fill_(hidden[..., i, j], -torch.inf)
+            after = S - T + top + 1 - left  # the first that not all may see
+            if causal and after < columns:
+                later = torch.ones_like(scores, dtype=torch.bool).triu(after)
+                scores.masked_fill_(later, -torch.inf)
+            yield i, j, scores
 
 
 def _weighed(scores, v):
@@ -172,8 +174,8 @@ def _finite(peak):
 def ready(
     kind: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Inputs of a `kind`, as `expect` has it, and the mask, all True if there
-    is none: views with all leading axes; q scaled by 1/√d_k."""
+    """Inputs of a `kind`, as `expect` has it, and True at hidden pairs: views
+    with all leading axes. q is scaled by 1/√d_k."""
     axes = dict(q=(q, "... T d_k"), k=(k, "... S d_k"), v=(v, "... S d_v"))
     batch = expect(kind, **axes)
     size = *batch, q.shape[-2], k.shape[-2]
@@ -182,4 +184,4 @@ def ready(
     check_mask(mask, size)
     q = q / math.sqrt(q.shape[-1])
     q, k, v = (x.expand(*batch, *x.shape[-2:]) for x in (q, k, v))
-    return q, k, v, mask.expand(size)
+    return q, k, v, (~mask).expand(size)
