@@ -73,10 +73,8 @@ def placing_errors(visit, closing_tag):
             visit(translator, node)
         except katex.KaTeXError as error:
             logger.warning("%s", error, location=node)
-            source = html.escape(latex)
-            translator.body.append(
-                f'<code class="katex-error">{source}</code>{closing_tag}'
-            )
+            code = f'<code class="katex-error">{html.escape(latex)}</code>'
+            translator.body.append(code + closing_tag)
             raise nodes.SkipNode from None
 
     return visitor
@@ -195,12 +193,9 @@ def mend_page(app, pagename, templatename, context, doctree):
     The first view is all before the second section; templates/layout.html
     marks a page that has none, or whose footer might be in view with it.
     """
-    body, marked = re.subn(
-        r"(?s)^(.*?<h2>.*?<h2)(?=.{8000})",
-        r'\1 id="first-view-ends"',
-        context.get("body", ""),
-        count=1,
-    )
+    second = r"(?s)^(.*?<h2>.*?<h2)(?=.{8000})"
+    mark, body = r'\1 id="first-view-ends"', context.get("body", "")
+    body, marked = re.subn(second, mark, body, count=1)
     for superfluous in (
         # myst-nb gives every fold this name instead of the one it shows.
         ' aria-label="Toggle hidden content"',

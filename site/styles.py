@@ -50,14 +50,9 @@ EARLY = re.compile(r"url\((fonts/KaTeX_(?:Main-Regular|Math-Italic)\.[^)]+)\)")
 def words_of(pages, static):
     """All words of the pages and of the scripts that they load."""
     scripts = {name for page in pages for name in SCRIPT.findall(page)}
-    texts = [
-        (static / name).read_text("utf-8")
-        for name in scripts
-        if not name.endswith(BOOTSTRAP)
-    ]
-    return BY_BOOTSTRAP.union(
-        *(re.findall(r"[\w-]+", text) for text in [*pages, *texts])
-    )
+    own = [name for name in scripts if not name.endswith(BOOTSTRAP)]
+    texts = [*pages, *((static / name).read_text("utf-8") for name in own)]
+    return BY_BOOTSTRAP.union(*(re.findall(r"[\w-]+", t) for t in texts))
 
 
 def characters_of_formulas(page):
@@ -199,11 +194,9 @@ def relinked(page, name, fonts):
     static = first["root"] + "_static/"
     links = f'\n  <link rel="stylesheet" href="{static}{name}">'
     if 'class="katex' in page:
-        links += "".join(
-            f'\n  <link rel="preload" href="{static}{font}" as="font"'
-            ' type="font/woff2" crossorigin>'
-            for font in fonts
-        )
+        for font in fonts:
+            links += f'\n  <link rel="preload" href="{static}{font}"'
+            links += ' as="font" type="font/woff2" crossorigin>'
     return page[: first.start()] + links + LINK.sub("", page[first.end() :])
 
 

@@ -123,9 +123,8 @@ def read_terms(doctree):
         [definition] = item.findall(nodes.definition)
         [first, *_] = re.split(r"(?<=[.!?])\s", plain(definition))
         name = item[0].astext()
-        comments = "".join(
-            comment.astext() for comment in definition.findall(nodes.comment)
-        )
+        comments = definition.findall(nodes.comment)
+        comments = "".join(comment.astext() for comment in comments)
         start, *parts = re.split(r"(\w+):", comments)
         marks = {"forms": name, **dict(zip(parts[::2], parts[1::2]))}
         if start or marks.keys() - {"forms", "except"}:
@@ -224,15 +223,9 @@ def link_terms(section, terms, address, used):
         for start, end, term in reversed(new):  # so that places stay
             parts, behind = cut(parts, end)
             parts, inside = cut(parts, start)
-            link = nodes.reference(
-                "",
-                "",
-                *inside,
-                internal=True,
-                refuri=f"{address}#{term.anchor}",
-                reftitle=term.tooltip,
-                classes=["term"],
-            )
+            to = dict(refuri=f"{address}#{term.anchor}", reftitle=term.tooltip)
+            link = nodes.reference("", "", *inside, internal=True, **to)
+            link["classes"].append("term")
             parts = [*parts, link, *behind]
         if new:
             paragraph.children = []
@@ -273,12 +266,9 @@ def find_unused(app, env):
         having = {page for page in used if term in used[page]}
         missing = sorted(term.pages - having)
         if not having or missing:
-            logger.warning(
-                "%s is explained and not used; expected it in %s",
-                term.name,
-                ", ".join(missing) or "some page",
-                location=GLOSSARY,
-            )
+            words = "%s is explained and not used; expected it in %s"
+            where = ", ".join(missing) or "some page"
+            logger.warning(words, term.name, where, location=GLOSSARY)
 
 
 def link_resolved(app, doctree, docname):

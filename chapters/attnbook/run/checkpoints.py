@@ -4,8 +4,6 @@ A checkpoint is a model's file (see `attnbook.pretrained.save_model`) that
 holds what the optimiser keeps and the random generators beside the weights.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -68,10 +66,9 @@ class Run:
             name: torch.stack(of_all_processes(random.get_state()))
             for name, random in self.randoms.items()
         }
-        losses = torch.tensor(self.losses, dtype=torch.float64)
+        states["losses"] = torch.tensor(self.losses, dtype=torch.float64)
         if processes_here()[0] == 0:
-            tensors = self.tensors | states | {"losses": losses}
-            files.write(path, tensors, self.about)
+            files.write(path, self.tensors | states, self.about)
 
     def resume(self, path: Path) -> None:
         """Go on from a checkpoint, which is judged before anything changes.
@@ -106,8 +103,7 @@ class Run:
         done = min(max(done, 1), self.recipe.steps)
         expected = self.tensors | {"losses": torch.zeros(done).double()}
         for name, random in self.randoms.items():
-            state = random.get_state()
-            expected[name] = state.expand(self.about["processes"], -1)
+            expected[name] = random.get_state().expand(processes_here()[1], -1)
         wanted, found = _shapes(expected), _shapes(stored)
         for name in wanted | found:
             if wanted.get(name) != found.get(name):

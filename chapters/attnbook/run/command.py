@@ -1,7 +1,5 @@
 """The command `python -m attnbook`: train on a text, from a shell."""
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import os

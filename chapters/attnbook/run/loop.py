@@ -1,7 +1,5 @@
 """The loop of `attnbook.training`, around the same step, for a long run."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

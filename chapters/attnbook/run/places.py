@@ -1,18 +1,14 @@
 """Where a run writes: looked at before it trains, and then its alone."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
-fcntl: ModuleType | None
-try:
+fcntl: Any = None
+with suppress(ImportError):  # on Windows
     import fcntl
-except ImportError:  # on Windows
-    fcntl = None
 
 
 def check_place(path: Path, text: Path | None, *, replace: bool) -> None:

@@ -1,7 +1,5 @@
 """Several processes that share each batch, started by torchrun."""
 
-from __future__ import annotations
-
 import io
 import os
 from collections.abc import Iterator
