@@ -142,8 +142,8 @@ def read_parts(
             for part in parts
             for n, token in enumerate(part.tokens)
         ]
-        read = torch.cat([read_parts(model, pages, [one])[0] for one in ones])
-        each = zip(read.split(sizes), parts)
+        found = torch.cat([read_parts(model, pages, [p])[0] for p in ones])
+        each = zip(found.split(sizes), parts)
         return [logits[-part.n_logits :] for logits, part in each]
     device, s, views = pages.memory.device, pages.size, []
     for table, start, tokens, _ in parts:
@@ -155,8 +155,8 @@ def read_parts(
             mask = bias.masked_fill(bias > 0, -torch.inf)  # (H, T, S)
         views.append((own, slots[start:], slots, mask))
     positions = torch.cat([own for own, *_ in views])  # (N,)
-    read = positions.new_tensor([t for part in parts for t in part.tokens])
-    x = model.embed(read, positions)  # (N, d_model)
+    new = positions.new_tensor([t for part in parts for t in part.tokens])
+    x = model.embed(new, positions)  # (N, d_model)
     blocks: Any = model.blocks
     for block, memory in zip(blocks, pages.memory.flatten(2, 3)):
         attention = partial(_attention, block.attention, memory, views)
@@ -177,4 +177,4 @@ def _attention(layer, memory, views, x):
         k, v = memory[:, None, slots].transpose(2, 3)  # (1, H_kv, S, d_k)
         contexts.append(attend(q[None], k, v, mask=mask, causal=mask is None))
     context = merge_heads(torch.cat(contexts, -2))  # (1, N, d_model)
-    return layer.out(context[0])
+    return layer.out(context.squeeze(0))
