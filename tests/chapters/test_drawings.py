@@ -114,7 +114,8 @@ def block():
     middle = x + heard
     made = layer.feed_forward(normed(middle))
     tensors = {"x": x, "normed": normed(x), "heard": heard, "made": made}
-    return {"T": 5, "d": 12}, tensors | {"middle": middle, "y": layer(x)}
+    tensors |= {"middle": middle, "normed_middle": normed(middle)}
+    return {"T": 5, "d": 12}, tensors | {"y": layer(x)}
 
 
 block_post_norm = block
@@ -257,3 +258,15 @@ def test_a_drawing_holds_no_words_but_those_that_are_seen(monkeypatch):
         assert one["text/plain"] in soup.svg["aria-label"]
     with pytest.raises(ValueError, match="expected one of block,.*'knot'"):
         drawings.drawing("knot")
+
+
+def test_numbers_stand_in_place_of_a_shape(monkeypatch):
+    shown = []
+    monkeypatch.setattr(drawings, "display", lambda x, raw: shown.append(x))
+    drawings.drawing("block", x=torch.tensor([0.554, -1.0, -0.001]))
+    svg = BeautifulSoup(shown[0]["text/html"], "html.parser").svg
+    assert svg.select_one("[data-of=x]").text == "0.55 −1.00 0.00"
+    assert svg.select_one("[data-of=heard]").text == "(T, d)"
+    assert shown[0]["text/plain"].endswith(" x: 0.55 −1.00 0.00.")
+    with pytest.raises(ValueError, match="'block' has no 'q'"):
+        drawings.drawing("block", q=torch.ones(3))
