@@ -186,7 +186,7 @@ def generating():
 
 
 def guess_ahead():
-    k, V = 3, 7
+    k, V = 4, 7
     guesses, q = torch.ones(k), torch.rand(k, V)
     unread = torch.cat([torch.ones(1), guesses])[None].long()
     model = GPT(GPTConfig(V, 9, d_model=12, n_heads=3, n_layers=1))

@@ -117,7 +117,7 @@ _DRAFT = f64([0.25, 0.625, 0.125], [0.5, 0.25, 0.25])
 
 
 @task(
-    against="the sums of the paper, over all outcomes",
+    against="the formula for all outcomes",
     cases={
         "no guess": (_THREE[:1], _DRAFT[:0]),
         "one guess": (_THREE[:2], _DRAFT[:1]),
@@ -287,7 +287,7 @@ def weighs_the_ratio_by_the_target(p, q):
 
 
 @task(
-    against="all places and lengths, compared",
+    against="a comparison of all places",
     home="speculative.look_up",
     cases={
         "the first word again": ([5, 6, 7, 5], 1),
@@ -365,7 +365,7 @@ def finds_only_what_does_not_overlap(text, n):
 
 
 @task(
-    against="all outcomes of all places",
+    against="a sum over all outcomes",
     home="speculative.expected_calls",
     cases={
         "guesses that are never kept": ([0.0] * 3, 2),
