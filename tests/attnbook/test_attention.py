@@ -197,8 +197,7 @@ def test_fewer_heads_of_keys_are_repeated_gradients_too(n_kv_heads, options):
 
 @BOTH
 @pytest.mark.parametrize(
-    "batches",
-    [[(2, 6), (), (6,)], [(1,), (6,), (6,)], [(2, 1), (6,), (6,)]],
+    "batches", [[(2, 6), (), (6,)], [(1,), (6,), (6,)], [(2, 1), (6,), (6,)]]
 )
 def test_leading_axes_broadcast_in_all_ways(attention, batches):
     q, k, v = (

@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -36,16 +36,8 @@ KINDS = {
 @functools.cache
 def model_of(**changes):
     torch.manual_seed(0)
-    sizes = dict(
-        vocab_size=V,
-        context=32,
-        d_model=16,
-        n_heads=4,
-        n_kv_heads=2,
-        n_layers=2,
-        d_ff=24,
-        positions="rotary",
-    )
+    sizes = dict(d_model=16, n_heads=4, n_kv_heads=2, n_layers=2, d_ff=24)
+    sizes |= dict(vocab_size=V, context=32, positions="rotary")
     model = GPT(GPTConfig(**(sizes | changes))).double()
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.3)
@@ -170,26 +162,6 @@ def some_rows(call, batch):
     return tokens[:batch], real if real is None else real[:batch]
 
 
-@pytest.mark.parametrize("positions", POSITIONS)
-@settings(deadline=None, derandomize=True, max_examples=80)
-@given(
-    some=st.lists(calls(), min_size=1, max_size=6),
-    batch=st.integers(1, 3),
-    n_kv_heads=KINDS["n_kv_heads"],
-    norm=KINDS["norm"],
-    path=st.sampled_from(PATHS),
-    last=st.booleans(),
-)
-def test_any_cut_of_any_rows(
-    positions, some, batch, n_kv_heads, norm, path, last
-):
-    model = model_of(positions=positions, n_kv_heads=n_kv_heads, norm=norm)
-    cache, rows = model.new_cache(batch), [[] for _ in range(batch)]
-    for call in some:
-        tokens, real = some_rows(call, batch)
-        step(model, cache, rows, tokens, real, path=path, last=last)
-
-
 class Requests(RuleBasedStateMachine):
     """Calls, roll-backs, reuse and failures in any order; the truth is a
     list of tokens for each row."""
@@ -270,17 +242,7 @@ class Requests(RuleBasedStateMachine):
 Requests.TestCase.settings = settings(
     deadline=None, derandomize=True, max_examples=100, stateful_step_count=20
 )
-TestRequests = pytest.mark.slow(Requests.TestCase)
-
-
-def test_the_weights_are_seen_without_writing_twice():
-    model, tokens = model_of(), tokens_of(2, 5)
-    cache, whole = model.new_cache(2), attention_weights(model, tokens)
-    attention_weights(model, tokens[:, :3], cache=cache)
-    found = attention_weights(model, tokens[:, 3:], cache=cache)
-    rows = [w[:, :, 3:] for w in whole]
-    agrees(found, rows, name="the whole", within=1e-11)
-    assert cache.lengths == [5, 5]
+TestRequests = Requests.TestCase
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -294,27 +256,37 @@ def test_nothing_but_padding_into_an_empty_cache(positions, path):
     step(model, cache, rows, tokens_of(2, 3), padding_mask([3, 1]), path=path)
 
 
-def test_under_inference_mode():
-    model = model_of()
+@pytest.mark.parametrize("how", ["made", "selected", "grown"])
+def test_under_inference_mode_and_then_outside(how):
+    model, rows = model_of(), [[], []]
+    cache = model.new_cache(2, 5)
     with torch.inference_mode():
-        cache, rows = started(model, [3, 1])
-        step(model, cache, rows, tokens_of(2, 1))
-        cache.trim([2, 2])
-        rows = [row[:2] for row in rows]
-        step(model, cache, rows, tokens_of(2, 1))
-
-
-@pytest.mark.parametrize("what", ["the whole cache", "a selection"])
-def test_made_under_inference_mode_and_emptied_outside(what):
-    model = model_of()
-    cache = model.new_cache(2)
-    with torch.inference_mode():
-        if what == "the whole cache":
-            cache = model.new_cache(2)
-        model(tokens_of(2, 3), cache=cache)
-        cache.select([1, 0])
+        if how == "made":
+            cache = model.new_cache(2, 5)
+        step(model, cache, rows, tokens_of(2, 3))
+        cache.trim([2, 1])
+        rows = [rows[0][:2], rows[1][:1]]
+        if how == "selected":
+            cache.select([1, 0])
+            rows = rows[::-1]
+        if how == "grown":
+            with unchanged(cache):
+                cache.grow(9)
+            assert cache.keys.shape == cache.values.shape == (2, 2, 2, 9, 4)
+        step(model, cache, rows, tokens_of(2, 2))
+    step(model, cache, rows, tokens_of(2, 1))
     cache.reset()
-    assert cache.lengths == [0, 0]
+    step(model, cache, [[], []], tokens_of(2, cache.capacity))
+
+
+def test_the_weights_are_seen_without_writing_twice():
+    model, tokens = model_of(), tokens_of(2, 5)
+    cache, whole = model.new_cache(2), attention_weights(model, tokens)
+    attention_weights(model, tokens[:, :3], cache=cache)
+    found = attention_weights(model, tokens[:, 3:], cache=cache)
+    rows = [w[:, :, 3:] for w in whole]
+    agrees(found, rows, name="the whole", within=1e-11)
+    assert cache.lengths == [5, 5]
 
 
 # The last token alone.
@@ -334,9 +306,6 @@ def test_last_is_the_last_real_token(side, path):
     columns = [max(t for t in range(5) if real[b, t]) for b in range(3)]
     expected = torch.stack([whole[b, [t]] for b, t in enumerate(columns)])
     agrees(found, expected, name="the last real row", within=1e-12)
-    cache, rows = model.new_cache(3), [[], [], []]
-    step(model, cache, rows, tokens, real, path=path, last=True)
-    step(model, cache, rows, tokens_of(3, 2), path=path, last=True)
 
 
 def test_last_spares_the_head_its_other_rows():
@@ -387,37 +356,22 @@ def poisoned():
     return model
 
 
-def ragged_after(model, cache, path):
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("left", [[0, 0], [2, 1], "a failed call"])
+def test_a_nan_that_is_forgotten_does_not_come_back(left, path):
+    model, rows = poisoned(), [[], []]
+    cache, bad = model.new_cache(2, 16), torch.full((2, 6), 7)
+    step(model, cache, rows, torch.tensor([[1, 2], [3, 4]]), path=path)
+    if left == "a failed call":
+        with breaking(model), pytest.raises(InterruptedError):
+            model(bad, cache=cache)
+    else:
+        assert model(bad, cache=cache).isnan().all()
+        cache.trim(left)
+        rows = [row[:n] for row, n in zip(rows, left)]
     tokens = torch.tensor([[1, 2, 3, 4, 5], [6, 8, 0, 0, 0]])
-    rows = [[], []]
     step(model, cache, rows, tokens, padding_mask([5, 2]), path=path)
     step(model, cache, rows, torch.tensor([[9], [10]]), path=path)
-
-
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize(
-    "forget",
-    [lambda cache: cache.reset(), lambda cache: cache.trim([0, 0])],
-)
-def test_a_nan_of_an_earlier_request_does_not_come_back(forget, path):
-    model = poisoned()
-    cache = model.new_cache(2)
-    assert model(torch.full((2, 6), 7), cache=cache).isnan().all()
-    forget(cache)
-    ragged_after(model, cache, path)
-
-
-@pytest.mark.parametrize("path", PATHS)
-def test_a_nan_that_was_rolled_back_does_not_come_back(path):
-    model = poisoned()
-    rows = [[1, 2], [3, 4]]
-    cache = model.new_cache(2)
-    model(torch.tensor(rows), cache=cache)
-    model(torch.full((2, 4), 7), cache=cache)
-    cache.trim([2, 1])
-    rows = [[1, 2], [3]]
-    real = padding_mask([4, 1])
-    step(model, cache, rows, torch.full((2, 4), 5), real, path=path)
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -430,15 +384,6 @@ def test_a_nan_stays_in_its_row(path):
     assert logits[0].isnan().all()
     cache.select([1])
     step(model, cache, [[1, 2]], torch.tensor([[5, 6]]), path=path)
-
-
-@pytest.mark.parametrize("path", PATHS)
-def test_a_nan_of_a_failed_call_does_not_come_back(path):
-    model = poisoned()
-    cache = model.new_cache(2)
-    with breaking(model), pytest.raises(InterruptedError):
-        model(torch.full((2, 6), 7), cache=cache)
-    ragged_after(model, cache, path)
 
 
 def test_padding_is_not_kept():
@@ -538,31 +483,15 @@ def test_what_is_refused_changes_nothing(call, error, named):
     step(model, cache, rows, tokens_of(2, 2), padding_mask([1, 2]))
 
 
-def test_a_cache_that_grows_keeps_what_it_holds():
-    model = model_of()
-    with torch.inference_mode():
-        cache, rows = started(model, [3, 2], capacity=4)
-        with unchanged(cache):
-            cache.grow(9)
-    assert cache.keys.shape == cache.values.shape == (2, 2, 2, 9, 4)
-    step(model, cache, rows, tokens_of(2, 4))
-    cache.reset()  # also outside of inference mode
-    step(model, cache, [[], []], tokens_of(2, 9))
-
-
 SIZES = dict(n_layers=1, batch=2, n_heads=3, capacity=4, d_k=5)
 
 
 @pytest.mark.parametrize("wrong", SIZES)
-@pytest.mark.parametrize(
-    "size, error", [(0, ValueError), (-1, ValueError), (1.5, TypeError)]
-)
-def test_a_size_below_one_is_named(wrong, size, error):
-    with pytest.raises(error, match=f"{wrong} .*; expected .*; got "):
-        KVCache(**(SIZES | {wrong: size}))
-    if wrong == "capacity":  # nothing is not the context
-        with pytest.raises(error, match="capacity"):
-            model_of().new_cache(2, size)
+def test_a_size_below_one_is_named(wrong):
+    with pytest.raises(ValueError, match=f"{wrong} .*; expected .*; got 0"):
+        KVCache(**(SIZES | {wrong: 0}))
+    with pytest.raises(ValueError, match="capacity"):
+        model_of().new_cache(2, 0)  # nothing is not the context
 
 
 def test_learned_positions_end_with_the_context():

@@ -37,10 +37,7 @@ def test_a_file_that_is_not_written_whole_is_not_there(tmp_path, error):
     path = tmp_path / "f"
     path.write_bytes(b"before")
     words = re.escape(str(path)) if error is OSError else None
-    with (
-        pytest.raises(error, match=words),
-        files.replacing(str(path)) as file,
-    ):
+    with pytest.raises(error, match=words), files.replacing(str(path)) as file:
         file.write(b"after")
         raise error
     assert path.read_bytes() == b"before" and os.listdir(tmp_path) == ["f"]

@@ -116,10 +116,7 @@ def test_the_stream_starts_as_a_sum():
 def test_parameters_of_any_model_by_formula(heads, d_k, **sizes):
     n_heads, n_kv_heads = heads
     config = GPTConfig(
-        n_heads=n_heads,
-        n_kv_heads=n_kv_heads,
-        d_model=n_heads * d_k,
-        **sizes,
+        n_heads=n_heads, n_kv_heads=n_kv_heads, d_model=n_heads * d_k, **sizes
     )
     count = sum(p.numel() for p in GPT(config).parameters())
     assert config.parameter_count() == count

@@ -11,13 +11,7 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from attnbook.partial import (
-    Partial,
-    finish,
-    merge,
-    partial,
-    tiled_attention,
-)
+from attnbook.partial import Partial, finish, merge, partial, tiled_attention
 from attnbook.teach.proof import Case, agrees, difference
 from attnbook.teach.seeded import randn
 

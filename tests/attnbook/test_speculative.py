@@ -480,9 +480,7 @@ def test_served_with_guesses_is_alone_without(data):
     size = choose(1, 2, 5, 16)
     most = max(len(prompt) + n - 1 for prompt, n, _ in specs)
     draft = choose(
-        scripted(texts),
-        look_up_draft(7),
-        lambda text: torch.eye(7)[text[-1]],
+        scripted(texts), look_up_draft(7), lambda text: torch.eye(7)[text[-1]]
     )
     server = Server(
         model,

@@ -14,10 +14,7 @@ NAME = repository()[0].rpartition("/")[2]
 
 @pytest.mark.parametrize(
     "prefix, path, theme",
-    [
-        ("/", "mistyped.html", "light"),
-        (f"/{NAME}/", "a/b/c", "dark"),
-    ],
+    [("/", "mistyped.html", "light"), (f"/{NAME}/", "a/b/c", "dark")],
 )
 def test_the_page_finds_its_files_and_the_book(
     chromium: Browser, prefix: str, path: str, theme: str

@@ -37,10 +37,7 @@ def visits(chromium: Browser, address: str) -> Iterator[Visit]:
         # To wait for a condition the tests evaluate a string, which the pages'
         # policy forbids; test_policy.py leaves it in force.
         context = chromium.new_context(
-            viewport=viewport,
-            color_scheme=theme,
-            bypass_csp=True,
-            **options,
+            viewport=viewport, color_scheme=theme, bypass_csp=True, **options
         )
         contexts.append(context)
         context.add_init_script(path=FAULTS)

@@ -13,11 +13,7 @@ from attnbook.attention import merge_heads, scaled_dot_product_attention
 from attnbook.feed_forward import FeedForward
 from attnbook.generate import draw, keep_top_k
 from attnbook.gpt import GPT, GPTConfig
-from attnbook.layers import (
-    MultiHeadAttention,
-    SelfAttention,
-    TransformerBlock,
-)
+from attnbook.layers import MultiHeadAttention, SelfAttention, TransformerBlock
 from attnbook.norms import layer_norm as normed
 from attnbook.pages import Pages
 from attnbook.partial import partial

@@ -78,9 +78,7 @@ def in_another_spelling(wrong):
 
 
 @pytest.mark.parametrize(
-    "mistake",
-    [m for m in MISTAKES.values() if m.hint],
-    ids=in_chapter,
+    "mistake", [m for m in MISTAKES.values() if m.hint], ids=in_chapter
 )
 def test_what_an_exercise_recognises_it_knows_in_another_spelling(mistake):
     other = in_another_spelling(mistake.wrong)
