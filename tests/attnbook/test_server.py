@@ -291,23 +291,6 @@ def test_the_first_comes_first_and_the_last_loses_its_pages():
     assert sum(request.n_preempted for request in asked) >= 1
 
 
-def test_a_step_reads_no_more_than_its_budget(monkeypatch):
-    read, sizes = attnbook.server.read_parts, []
-
-    def counted(model, pages, parts, exact):
-        sizes.append([len(part.tokens) for part in parts])
-        return read(model, pages, parts, exact)
-
-    monkeypatch.setattr(attnbook.server, "read_parts", counted)
-    server = Server(small(), n_pages=40, page_size=4, budget=4)
-    for prompt in ([1, 2], [3] * 7, [5, 6]):
-        server.submit(prompt, 3)
-    server.run()
-    # Two and a chunk; then one that writes, and the next chunk; …
-    assert sizes[:3] == [[2, 2], [1, 3], [1, 2, 1]]
-    assert max(map(sum, sizes)) == 4
-
-
 # ---- what fails, fails alone
 
 
@@ -403,14 +386,30 @@ def test_what_is_accepted_begins_with_the_guesses(new):
     assert "the first few of [" in str(request.error)
 
 
-def test_what_was_guessed_right_is_not_read_again(monkeypatch):
-    read, sizes = attnbook.server.read_parts, []
+@pytest.fixture
+def sizes(monkeypatch):
+    """How many tokens of each part a step reads, step by step."""
+    read, found = attnbook.server.read_parts, []
 
     def counted(model, pages, parts, exact):
-        sizes.append(sum(len(part.tokens) for part in parts))
+        found.append([len(part.tokens) for part in parts])
         return read(model, pages, parts, exact)
 
     monkeypatch.setattr(attnbook.server, "read_parts", counted)
+    return found
+
+
+def test_a_step_reads_no_more_than_its_budget(sizes):
+    server = Server(small(), n_pages=40, page_size=4, budget=4)
+    for prompt in ([1, 2], [3] * 7, [5, 6]):
+        server.submit(prompt, 3)
+    server.run()
+    # Two and a chunk; then one that writes, and the next chunk; …
+    assert sizes[:3] == [[2, 2], [1, 3], [1, 2, 1]]
+    assert max(map(sum, sizes)) == 4
+
+
+def test_what_was_guessed_right_is_not_read_again(sizes):
     rest = alone("rotary", (3, 1, 4), 9)
     server = Server(
         small(),
@@ -421,7 +420,7 @@ def test_what_was_guessed_right_is_not_read_again(monkeypatch):
     )
     # A token, then three guesses and one more, twice; the last is not read.
     assert served(server, [3, 1, 4], 9).written == rest
-    assert sizes == [3, 4, 4]
+    assert sizes == [[3], [4], [4]]
 
 
 def test_a_guess_that_stops_ends_the_text_there():

@@ -3,7 +3,6 @@ program can go; what is read, kept and taken back; the calls it takes."""
 
 import copy
 import functools
-import itertools
 import math
 
 import numpy as np
@@ -24,7 +23,6 @@ from attnbook.speculative import (
     grammar_draft,
     guess_ahead,
     likeliest,
-    look_up,
     look_up_draft,
     picker,
     residual,
@@ -130,23 +128,12 @@ def test_what_is_written_has_the_targets_law(draft, k, holes):
 
 
 def test_a_model_and_a_smaller_one_with_everything_that_bends():
-    mild = Sampling(
-        temperature=1.3, top_k=3, top_p=0.95, repetition_penalty=1.3
-    )
+    mild = Sampling(1.3, top_k=3, top_p=0.95, repetition_penalty=1.3)
     target, plain = Reader(small(), mild), Reader(small(), mild)
     draft = Reader(small(1, d_model=8, n_layers=1), Sampling(0.7, top_k=3))
     found, _ = enumerated(target.read, draft, [3, 1], 3, 2)
     assert_same_law(found, wanted(plain.read, [3, 1], 3))
     assert len(found) > 9
-
-
-def test_the_beginning_of_what_is_written():
-    """Cut at any place, a text that was guessed has the target's law."""
-    target = target_of(5)
-    found, law = enumerated(target, DRAFTS["another"], [0], 3, 2)[0], {}
-    for tokens, share in found.items():
-        law[tokens[:2]] = law.get(tokens[:2], 0.0) + share
-    assert_same_law(law, wanted(target, [0], 2))
 
 
 @tried
@@ -169,18 +156,6 @@ def test_one_token_has_the_targets_law(numbers):
     for token, share in every_path(one):
         law[token] += share
     torch.testing.assert_close(law, p, rtol=0, atol=1e-12)
-
-
-def test_the_residual_by_hand():
-    p, q = torch.tensor([[0.5, 0.3, 0.2], [0.2, 0.6, 0.2]]).double()
-    expected = torch.tensor([1.0, 0.0, 0.0]).double()
-    torch.testing.assert_close(residual(p, q), expected)
-    torch.testing.assert_close(
-        residual(q, p), torch.tensor([0.0, 1.0, 0.0]).double()
-    )
-    assert torch.equal(residual(p, p), p)
-    three = torch.tensor([0.5, 0.4, 0.1]), torch.tensor([0.2, 0.2, 0.6])
-    torch.testing.assert_close(residual(*three), torch.tensor([0.6, 0.4, 0]))
 
 
 @pytest.mark.parametrize(
@@ -216,37 +191,10 @@ def test_the_formula_is_what_is_counted(draft, k):
     assert counted == pytest.approx(formula, abs=1e-12)
 
 
-def test_calls_by_hand():
-    assert expected_calls([], 3) == 0
-    assert expected_calls([0.9] * 5, 0) == 5
-    assert expected_calls([1.0] * 12, 3) == 3  # each call gives four
-    assert expected_calls([1.0] * 13, 3) == 4
-    assert expected_calls([0.0] * 7, 3) == 7
-    # One guess: the second token needs a call unless the first was guessed.
-    assert expected_calls([0.7, 0.1], 1) == pytest.approx(1.3)
-    assert expected_calls([0.7, 0.1, 0.4], 1) == pytest.approx(
-        1 + 0.3 + (0.7 + 0.3 * 0.9)
-    )
-    for bad in (-1, 1.5):
-        with pytest.raises((ValueError, TypeError), match="k is .*expected"):
-            expected_calls([0.5], bad)
-
-
-def test_the_calls_of_every_text():
-    """Over all outcomes of all places, coin by coin."""
-    kept, k = [0.3, 0.8, 0.55, 0.9, 0.2, 0.7], 2
-    total = 0.0
-    for coins in itertools.product([0, 1], repeat=len(kept)):
-        share, place, calls = 1.0, 0, 0
-        for coin, chance in zip(coins, kept):
-            share *= chance if coin else 1 - chance
-        while place < len(kept):
-            calls, guessed = calls + 1, 0
-            while guessed < k and place < len(kept) and coins[place]:
-                guessed, place = guessed + 1, place + 1
-            place += 1  # the target's own
-        total += share * calls
-    assert expected_calls(kept, k) == pytest.approx(total, abs=1e-12)
+@pytest.mark.parametrize("k", [-1, 1.5])
+def test_a_number_of_guesses_that_cannot_be_is_refused(k):
+    with pytest.raises((ValueError, TypeError), match="k is .*expected"):
+        expected_calls([0.5], k)
 
 
 # ---- models
@@ -351,19 +299,6 @@ def test_penalties_look_at_each_beginning():
     )
 
 
-def test_served_guesses_are_penalised_too():
-    model, prompt = small(), [3, 1, 4]
-    sampling = Sampling(repetition_penalty=3.0)
-    text = prompt + complete(model, [prompt], 12, sampling=sampling)[0]
-    good = scripted([text])
-    server = Server(
-        model, n_pages=9, guess=likeliest(good, 5), accept=as_alone
-    )
-    request = server.submit(prompt, 12, sampling=sampling)
-    server.run()
-    assert request.tokens == text
-
-
 def test_a_seed_gives_the_same_and_another_others():
     model, draft = small(), look_up_draft(7)
     texts = [write(model, [1], 15, draft, 3, seed=s) for s in (3, 3, 4)]
@@ -396,24 +331,6 @@ def test_nan_is_refused():
 
 
 # ---- drafts
-
-
-@pytest.mark.parametrize(
-    "text, n, found",
-    [
-        ([5, 6, 7, 5], 1, 6),
-        ([5, 6, 5, 7, 5], 1, 7),  # the latest
-        ([1, 2, 3, 1, 2], 2, 3),
-        ([1, 2, 3, 0, 2], 2, None),
-        ([4, 4], 1, 4),  # overlapping with itself
-        ([4, 4], 2, None),
-        ([1], 1, None),
-        ([1], 3, None),
-        ([0, 0, 0], 2, 0),
-    ],
-)
-def test_look_up(text, n, found):
-    assert look_up(text, n) == found
 
 
 def test_the_longest_is_looked_up_first():
@@ -456,7 +373,7 @@ def scripted(texts):
     return draft
 
 
-@settings(deadline=None, derandomize=True, max_examples=30)
+@settings(deadline=None, derandomize=True, max_examples=40)
 @given(data=st.data())
 def test_served_with_guesses_is_alone_without(data):
     """For any schedule, drafts good and bad, greedy and drawn."""
@@ -467,7 +384,7 @@ def test_served_with_guesses_is_alone_without(data):
     for _ in range(choose(1, 2, 4)):
         prompt = data.draw(st.lists(st.integers(0, 6), min_size=1, max_size=8))
         options = dict(
-            sampling=choose(Sampling(), mild),
+            sampling=choose(Sampling(), Sampling(repetition_penalty=3), mild),
             stop=choose((), (2,)),
             seed=choose(0, 1, 2),
         )
