@@ -3,10 +3,8 @@
 import pytest
 import theirs
 import torch
-from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from attnbook.families import config_of
-from attnbook.positions import rotary_angles
 from attnbook.pretrained import load
 from attnbook.teach.proof import agrees
 
@@ -120,12 +118,3 @@ def test_a_row_of_the_table_is_transformers_model(tmp_path, name, rope):
     ours, tokens = load(tmp_path), theirs.tokens_of(2, 24)
     assert ours.config.parameter_count() == model.num_parameters()
     agrees(ours(tokens), model(tokens).logits, name="theirs", within=1e-4)
-
-
-def test_llama_3s_rotation_is_transformers():
-    rope = LLAMA3 | {"rope_theta": 500.0}
-    config = theirs.their_config("llama", rope_parameters=rope, head_dim=64)
-    expected, _ = ROPE_INIT_FUNCTIONS["llama3"](config)
-    options = {"base": 500.0, "scaling": (3, 1, 4, 30)}
-    found = rotary_angles(torch.tensor([1]), 64, **options)[0]
-    agrees(found, expected, name="theirs", within=1e-6)

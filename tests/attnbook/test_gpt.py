@@ -46,25 +46,16 @@ def test_batched_equals_alone(positions, side):
         agrees(batched[row][real[row]], alone, name="alone", within=1e-11)
 
 
-@pytest.mark.parametrize("positions", POSITIONS)
-@torch.inference_mode()
-def test_with_a_cache_in_pieces_as_all_at_once(positions):
-    model, tokens = small(positions=positions), tokens_of(2, 9)
-    cache, room = model.new_cache(2, 10), model.new_cache(1).capacity
-    assert (cache.capacity, room) == (10, SMALL.context)
-    pieces = [model(part, cache=cache) for part in tokens.split((4, 1, 4), 1)]
-    agrees(torch.cat(pieces, 1), model(tokens), name="whole", within=1e-11)
-
-
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("positions", POSITIONS)
 @torch.inference_mode()
 def test_with_a_cache_and_rows_of_other_lengths_as_alone(positions, side):
     model, tokens = small(positions=positions, n_kv_heads=2), tokens_of(3, 9)
     first = padding_mask([4, 6, 1], side=side)  # (3, 6)
-    cache = model.new_cache(3)
-    parts = model(tokens[:, :6], real=first, cache=cache)
-    parts = [parts, model(tokens[:, 6:], cache=cache)]
+    cache, room = model.new_cache(3, 10), model.new_cache(1).capacity
+    assert (cache.capacity, room) == (10, SMALL.context)
+    parts = [model(tokens[:, :6], real=first, cache=cache)]
+    parts += [model(t, cache=cache) for t in tokens[:, 6:].split((1, 2), 1)]
     real = torch.cat([first, torch.ones(3, 3).bool()], 1)
     for row in range(3):
         alone = model(tokens[row][real[row]][None])[0]
@@ -143,14 +134,6 @@ def test_what_writes_to_the_stream_starts_smaller():
         assert not layer.bias.any()
 
 
-def test_dropout_is_on_in_training_only():
-    model, tokens = small(dropout=0.3), tokens_of(2, 5)
-    agrees(model(tokens), model(tokens), name="itself", within=0)
-    model.train()
-    torch.manual_seed(0)
-    assert not torch.equal(model(tokens), model(tokens))
-
-
 def asked(tokens, **options):
     return small()(tokens, **options)
 
@@ -199,9 +182,16 @@ def test_tokens_may_be_of_any_integers():
     agrees(found, model(tokens), name="int64", within=0)
 
 
-def test_dropout_falls_on_the_embeddings_too():
+def test_dropout_falls_on_embeddings_and_layers_in_training_only():
     model = small(dropout=0.5, initial_std=1.0).train()
+    many, at = torch.ones(1, 500).long(), torch.zeros(500).long()
     torch.manual_seed(0)
-    x = model.embed(torch.zeros(1, 500).long() % 2, torch.zeros(500).long())
-    assert abs((x == 0).double().mean() - 0.5) < 0.05
-    assert not (model.eval().embed(TOKENS, TOKENS[0]) == 0).any()
+    assert abs((model.embed(many, at) == 0).double().mean() - 0.5) < 0.05
+    assert not (model.eval().embed(many, at) == 0).any()
+    x, at = model.embed(TOKENS, torch.arange(4)), torch.arange(4)
+    for block in model.blocks:
+        again = [block(x, causal=True, positions=at) for _ in range(2)]
+        agrees(*again, name="itself", within=0)
+        block.train()
+        again = [block(x, causal=True, positions=at) for _ in range(2)]
+        assert not torch.equal(*again)

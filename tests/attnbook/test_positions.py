@@ -2,9 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
-from transformers import BloomConfig, LlamaConfig
+from transformers import LlamaConfig
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 from transformers.models.gptj import modeling_gptj
 from transformers.models.llama import modeling_llama
@@ -65,26 +63,6 @@ def test_the_interleaved_layout_agrees_with_gptj():
     agrees(ours.transpose(1, 2), expected, name="transformers", within=1e-5)
 
 
-@given(
-    st.integers(0, 10_000),
-    st.integers(0, 10_000),
-    st.integers(0, 10_000),
-    st.sampled_from(["half", "interleaved"]),
-    st.integers(1, 5),
-)
-def test_scores_depend_on_the_distance_alone(a, b, shift, layout, pairs):
-    q, k = randn(2 * pairs, seed=5), randn(2 * pairs, seed=6)
-
-    def score(at_q, at_k):
-        angles = rotary_angles(torch.tensor([at_q, at_k]), 2 * pairs)
-        return rotate(q, angles[0], layout=layout) @ rotate(
-            k, angles[1], layout=layout
-        )
-
-    moved = score(a + shift, b + shift)
-    torch.testing.assert_close(score(a, b), moved, rtol=0, atol=1e-9)
-
-
 def test_half_precision_is_kept_and_the_device():
     far = torch.arange(3, device="meta")
     assert alibi_bias(2, far, far).is_meta
@@ -92,21 +70,14 @@ def test_half_precision_is_kept_and_the_device():
     assert rotate(x, rotary_angles(torch.arange(3), 4)).dtype == x.dtype
 
 
-@pytest.mark.parametrize("n_heads", [1, 2, 3, 6, 8, 12, 16])
+@pytest.mark.parametrize("n_heads", [1, 8, 12])
 def test_alibi_agrees_with_bloom(n_heads):
-    config = BloomConfig(hidden_size=n_heads * 4, n_head=n_heads)
-    assert config.n_head == n_heads
-    mask = torch.ones(1, 5)
-    theirs = build_alibi_tensor(mask, n_heads, torch.float32)  # (H, 1, S)
-    at = torch.arange(5)
+    at, real = torch.arange(5), torch.ones(1, 5)
+    theirs = build_alibi_tensor(real, n_heads, torch.float32)  # (H, 1, S)
     ours = alibi_bias(n_heads, at, at)  # (H, T, S)
-    # A constant for each query apart, which the softmax does not see.
-    agrees(
-        ours - ours[..., :1],
-        theirs.expand(-1, 5, -1),
-        name="transformers",
-        within=1e-6,
-    )
+    ours = ours - ours[..., :1]  # a constant that the softmax does not see
+    theirs = theirs.expand(-1, 5, -1)
+    agrees(ours, theirs, name="transformers", within=1e-6)
 
 
 @pytest.mark.parametrize("width, factor", [(16, 8.0), (64, 3.0)])
