@@ -36,13 +36,6 @@ def site(tmp_path, monkeypatch):
     return site
 
 
-def test_the_policy_stands_before_all_that_it_governs(site):
-    for page in site.glob("*.html"):
-        head = page.read_text("utf-8").partition("<head>")[2]
-        assert head.startswith('<meta http-equiv="Content-Security-Policy"')
-    assert "://" not in finish.POLICY and "eval" not in finish.POLICY
-
-
 @pytest.mark.parametrize("made", [[], ["pdf"], ["epub"], ["epub", "pdf"]])
 def test_a_page_offers_the_files_that_are_there_and_no_other(site, made):
     def offered():
@@ -140,10 +133,3 @@ def test_a_twin_says_what_the_page_says(site):
         "Done.\n"
     )
     assert "[b](b.txt)" in (site / "a.txt").read_text("utf-8")
-
-
-def test_the_list_of_twins_has_the_order_of_the_book(site):
-    assert (site / "llms.txt").read_text("utf-8") == (
-        "# A book & more\n\n- [A book](index.txt)\n\n## First part\n\n"
-        "- [1. Bees](b.txt)\n\n## Appendix\n\n- [Ants](a.txt)\n"
-    )

@@ -15,8 +15,6 @@ from mutations import Mutant, mutations
 
 from attnbook.teach.tasks import task
 
-f64 = torch.float64
-
 
 def changes(source, **options):
     tree = ast.parse(source)
@@ -70,46 +68,21 @@ def test_a_change_is_named_by_its_line_and_leaves_the_tree():
     assert ast.dump(tree) == before
 
 
-def test_a_change_in_a_long_line_shows_what_is_different():
-    long = "a" * 50
-    (told,) = [c for c in changes(f"{long} + g(x) * {long}") if "/" in c]
-    assert "* a" in told.split("→")[0] and "/ a" in told.split("→")[1]
-    assert len(told) < 130
+@pytest.mark.parametrize("numbers", [[[1, 2], [4, 3]], [0]])
+def test_a_check_made_weak_lets_mutants_pass(numbers):
+    x = torch.tensor(numbers, dtype=torch.float64) / 3
 
-
-CASES = {
-    "one": (torch.tensor([2.0], dtype=f64),),
-    "rows": (torch.tensor([[1.0, 2.0], [4.0, 3.0]], dtype=f64) / 3,),
-}
-
-
-@task(against="a toy", cases=CASES, gradients=True)
-def doubled(x):
-    """twice the numbers"""
-    return x * 2.5
-
-
-def survivors(toy, solution=""):
-    every = mutants_of_task(toy, solution)
-    answers = judged(lambda m: passes(m, toy), every, batch=20)
-    return len(every), {m.name for m, passed in answers if passed is True}
-
-
-def test_every_mutant_of_a_toy_is_refused():
-    solution = "def my_doubled(x):\n    y = x\n    return y * 2.5"
-    made, alive = survivors(doubled, solution)
-    # Two of each number, ÷ for ×, either factor; eight wrong results.
-    assert (made, alive) == (2 * (3 + 2 + 8), set())
-
-
-def test_a_check_made_weak_lets_mutants_pass():
-    @task(against="a toy", cases={"a zero": (torch.zeros(1, dtype=f64),)})
-    def weak(x):
-        """twice the numbers"""
+    @task(against="a toy", cases={"a case": (x,)}, gradients=x.ndim == 2)
+    def toy(x):
+        """two and a half times the numbers"""
         return x * 2.5
 
-    _, alive = survivors(weak)
-    assert {"x * 2.5 → x / 2.5 in return x * 2.5", "half the digits"} <= alive
+    solution = "def my_toy(x):\n    y = x\n    return y * 2.5"
+    every = mutants_of_task(toy, solution)
+    answers = judged(lambda m: passes(m, toy), every, batch=20)
+    alive = {m.name for m, passed in answers if passed is True}
+    assert ("half the digits" in alive) == (numbers == [0])
+    assert numbers == [0] or not alive
     assert "x * 2.5 → 2.5 in return x * 2.5" not in alive
 
 

@@ -137,21 +137,3 @@ def test_texts_are_utf_8_on_every_system():
     assert len(SHIPPED) > 80
     for path in SHIPPED:
         assert not [*without_encoding(path.read_text("utf-8"))], path
-
-
-@pytest.mark.parametrize(
-    "line, found",
-    [
-        ("path.read_text()", True),
-        ("path.write_text('a')", True),
-        ("open(path, 'w')", True),
-        ("run(x, text=True)", True),
-        ("path.read_text('utf-8')", False),
-        ("path.write_text('a', 'utf-8')", False),
-        ("write_text(path, 'a')", False),
-        ("open(path, 'rb')", False),
-        ("open(path, encoding='utf-8')", False),
-    ],
-)
-def test_a_text_without_encoding_is_found(line, found):
-    assert bool([*without_encoding(line)]) is found

@@ -133,46 +133,38 @@ def graded(tmp_path_factory):
     return folder, found, done.stdout
 
 
+VERDICTS = {
+    ("right", ""): ["right", "class-1/right too", "as a lambda"],
+    ("not tried", ""): ["stub"],
+    ("not right", ""): ["wrong", "prints", "its own check", "'=1+1"],
+    ("not right", "keeps_its_own_value"): ["known"],
+    ("error", "ZeroDivisionError"): ["breaks"],
+    ("error", "SyntaxError"): ["misspelt"],
+    ("limit", "no result after"): [
+        *("hangs", "hangs at once", "hides from clocks", "talks")
+    ],
+    ("limit", "memory"): ["grows", "grows in torch"],
+    ("error", "ended early"): ["exits", "dies"],
+    ("error", "File too large"): ["fills the disk"],
+    ("error", "not allowed"): [
+        *("calls out", "starts a program", "kills its parent")
+    ],
+    ("error", "not its to change"): [
+        *("writes beside it", "removes the table"),
+        *("rewrites the judge", "rewrites the proof"),
+    ],
+    ("error", "set back"): ["writes past Python"],
+    ("error", ""): ["raises its words"],
+    ("error", "SystemExit"): ["exits by word"],
+    ("error", "no notebook"): ["no json", "deep", "a link", "a pipe"],
+    ("error", "no exercise"): ["another"],
+}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name, verdict, words",
-    [
-        ("right", "right", ""),
-        ("class-1/right too", "right", ""),
-        ("as a lambda", "right", ""),
-        ("stub", "not tried", ""),
-        ("wrong", "not right", ""),
-        ("known", "not right", "keeps_its_own_value"),
-        ("breaks", "error", "ZeroDivisionError"),
-        ("misspelt", "error", "SyntaxError"),
-        ("prints", "not right", ""),
-        ("its own check", "not right", ""),
-        ("'=1+1", "not right", ""),
-        ("hangs", "limit", "no result after"),
-        ("hangs at once", "limit", "no result after"),
-        ("hides from clocks", "limit", "no result after"),
-        ("exits", "error", "ended early"),
-        ("dies", "error", "ended early"),
-        ("talks", "limit", "no result after"),
-        ("grows", "limit", "memory"),
-        ("grows in torch", "limit", "memory"),
-        ("fills the disk", "error", "File too large"),
-        ("calls out", "error", "not allowed"),
-        ("starts a program", "error", "not allowed"),
-        ("kills its parent", "error", "not allowed"),
-        ("writes beside it", "error", "not its to change"),
-        ("writes past Python", "error", "set back"),
-        ("removes the table", "error", "not its to change"),
-        ("rewrites the judge", "error", "not its to change"),
-        ("rewrites the proof", "error", "not its to change"),
-        ("raises its words", "error", ""),
-        ("exits by word", "error", "SystemExit"),
-        ("no json", "error", "no notebook"),
-        ("deep", "error", "no notebook"),
-        ("a link", "error", "no notebook"),
-        ("a pipe", "error", "no notebook"),
-        ("another", "error", "no exercise"),
-    ],
+    [(name, *said) for said, names in VERDICTS.items() for name in names],
 )
 def test_each_gets_its_own_verdict(graded, name, verdict, words):
     _, found, _ = graded
