@@ -15,10 +15,10 @@ from hypothesis.stateful import (
     invariant,
     rule,
 )
-from torch import nn
+from models import random_model, random_tokens
 
 from attnbook.cache import KVCache, LayerCache
-from attnbook.gpt import GPT, POSITIONS, GPTConfig
+from attnbook.gpt import POSITIONS, GPTConfig
 from attnbook.layers import MultiHeadAttention, attention_weights
 from attnbook.masks import padding_mask
 from attnbook.teach.proof import agrees, difference
@@ -35,18 +35,12 @@ KINDS = {
 
 @functools.cache
 def model_of(**changes):
-    torch.manual_seed(0)
     sizes = dict(d_model=16, n_heads=4, n_kv_heads=2, n_layers=2, d_ff=24)
     sizes |= dict(vocab_size=V, context=32, positions="rotary")
-    model = GPT(GPTConfig(**(sizes | changes))).double()
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, std=0.3)
-    return model.eval().requires_grad_(False)
+    return random_model(GPTConfig(**(sizes | changes))).requires_grad_(False)
 
 
-def tokens_of(*size, seed=1):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randint(V, size, generator=generator)
+tokens_of = functools.partial(random_tokens, V)
 
 
 def plainly():

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import nn
+from models import random_model
 from transformers.generation.logits_process import (
     LogitsProcessorList,
     MinPLogitsWarper,
@@ -33,7 +33,7 @@ from attnbook.generate import (
     pad_left,
     penalise,
 )
-from attnbook.gpt import GPT, POSITIONS, GPTConfig
+from attnbook.gpt import POSITIONS, GPTConfig
 from attnbook.teach.seeded import randn
 
 SMALL = GPTConfig(vocab_size=12, context=24, d_model=16, n_heads=4, n_layers=2)
@@ -46,11 +46,7 @@ ALL = Sampling(
 
 
 def small(**changes):
-    torch.manual_seed(0)
-    model = GPT(dataclasses.replace(SMALL, **changes)).double()
-    for parameter in model.parameters():  # so that nothing is 0 or 1
-        nn.init.normal_(parameter, std=0.3)
-    return model.eval()
+    return random_model(dataclasses.replace(SMALL, **changes))
 
 
 def passes_of(model):

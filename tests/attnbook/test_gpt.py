@@ -4,12 +4,13 @@ Against transformers' models it stands in test_pretrained.py.
 """
 
 import dataclasses
+import functools
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import nn
+from models import random_model, random_tokens
 
 from attnbook.gpt import GPT, POSITIONS, GPTConfig, last_real
 from attnbook.masks import padding_mask
@@ -21,16 +22,10 @@ SMALL = GPTConfig(vocab_size=30, context=12, d_model=16, n_heads=4, n_layers=3)
 
 
 def small(**changes):
-    torch.manual_seed(0)
-    model = GPT(dataclasses.replace(SMALL, **changes)).double()
-    for parameter in model.parameters():  # so that nothing is 0 or 1
-        nn.init.normal_(parameter, std=0.3)
-    return model.eval()
+    return random_model(dataclasses.replace(SMALL, **changes))
 
 
-def tokens_of(*size, seed=1):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randint(SMALL.vocab_size, size, generator=generator)
+tokens_of = functools.partial(random_tokens, SMALL.vocab_size)
 
 
 @pytest.mark.parametrize("side", ["left", "right"])

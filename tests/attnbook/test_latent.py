@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 import torch
+from models import random_tokens
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -164,9 +165,7 @@ def model_of(latent=False, **changes):
     return model.double().eval().requires_grad_(False)
 
 
-def tokens_of(*size, seed=1):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randint(11, size, generator=generator)
+tokens_of = functools.partial(random_tokens, 11)
 
 
 def test_a_latent_model_with_a_cache_is_one_without():

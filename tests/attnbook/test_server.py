@@ -11,6 +11,7 @@ from collections import Counter
 
 import pytest
 import torch
+from models import random_model
 from torch import nn
 
 import attnbook.server
@@ -28,13 +29,9 @@ DRAWN = Sampling(temperature=1.3, top_k=9, repetition_penalty=1.2)
 
 
 @functools.cache
-def small(positions="rotary", dtype=torch.float64, n_kv_heads=1):
-    torch.manual_seed(0)
-    changes = dict(positions=positions, n_kv_heads=n_kv_heads)
-    model = GPT(dataclasses.replace(SMALL, **changes)).to(dtype)
-    for parameter in model.parameters():  # so that nothing is 0 or 1
-        nn.init.normal_(parameter, std=0.3)
-    return model.eval()
+def small(positions="rotary", dtype=torch.float64):
+    changes = dict(positions=positions, n_kv_heads=1)
+    return random_model(dataclasses.replace(SMALL, **changes), dtype=dtype)
 
 
 @functools.cache

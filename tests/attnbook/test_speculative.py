@@ -2,6 +2,7 @@
 program can go; what is read, kept and taken back; the calls it takes."""
 
 import copy
+import dataclasses
 import functools
 import math
 
@@ -10,10 +11,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import nn
+from models import random_model
 
 from attnbook.generate import Sampling, complete
-from attnbook.gpt import GPT, POSITIONS, GPTConfig
+from attnbook.gpt import POSITIONS, GPTConfig
 from attnbook.server import Server
 from attnbook.speculative import (
     Reader,
@@ -38,11 +39,7 @@ tried = settings(deadline=None, derandomize=True, max_examples=60)
 
 @functools.cache
 def small(seed=0, **changes):
-    torch.manual_seed(seed)
-    model = GPT(GPTConfig(**{**vars(SMALL), **changes})).double()
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, std=0.3)
-    return model.eval()
+    return random_model(dataclasses.replace(SMALL, **changes), seed)
 
 
 def table(text, seed, holes=0.0):

@@ -1,6 +1,5 @@
 """The benchmark of the server runs, in its smallest form."""
 
-import json
 import sys
 
 import pytest
@@ -32,11 +31,3 @@ def test_exact_has_no_other_bits(bench):
     model = GPT(TINY).eval()
     asked = bench.drawn(3, TINY, least=2, most=4)
     assert bench.bits(model, asked, exact=True) == 0
-
-
-def test_what_is_stored_has_the_form_that_the_page_shows():
-    text = (CHAPTERS / "attnbook" / "data" / "server.json").read_text()
-    stored = json.loads(text)
-    assert list(stored["equal"]) == ["1", "8", "32"]
-    assert list(stored["unequal"]) == ["32"]
-    assert stored["other_bits"]["exact"] == 0

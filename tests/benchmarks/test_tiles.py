@@ -1,12 +1,11 @@
 """The measurement of the tiles counts what is there."""
 
-import json
 import sys
 from runpy import run_path
 
 import pytest
 import torch
-from notebooks import CHAPTERS, ROOT
+from notebooks import ROOT
 
 sys.path.append(str(ROOT / "benchmarks"))
 tiles = run_path(ROOT / "benchmarks" / "tiles.py")
@@ -42,12 +41,3 @@ def test_the_smallest_run():
     least = 256 * 256 * 4
     assert found["explicit"]["forward bytes"][0] > 2 * least
     assert found["fused"]["forward bytes"][0] < least
-
-
-def test_what_is_stored_is_whole():
-    path = CHAPTERS / "attnbook" / "data" / "tiles.json"
-    stored = json.loads(path.read_text("utf-8"))
-    assert stored["lengths"][-1] == tiles["LONGEST"]
-    for kind in tiles["KINDS"]:
-        rows = stored[kind].values()
-        assert all(len(row) == len(stored["lengths"]) for row in rows)

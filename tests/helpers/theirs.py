@@ -1,6 +1,9 @@
 """Small random models of transformers, which ours are compared with."""
 
+from functools import partial
+
 import torch
+from models import random_tokens
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -39,9 +42,7 @@ def their_model(family, *, std=0.3, **changes):
     return theirs.eval()
 
 
-def tokens_of(*size, seed=1):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randint(VOCABULARY, size, generator=generator)
+tokens_of = partial(random_tokens, VOCABULARY)
 
 
 def exact(theirs):

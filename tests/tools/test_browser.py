@@ -2,32 +2,11 @@
 
 import gzip
 import re
-from types import SimpleNamespace
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
-from browser import NAMES, find_chromium, serve
-
-
-def install(path):
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("#!/bin/sh\n")
-    path.chmod(0o755)
-
-
-def test_the_systems_browser_comes_before_playwrights_own(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    own = tmp_path / "own" / "chrome"
-    chromium = SimpleNamespace(executable_path=str(own))
-    playwright = SimpleNamespace(chromium=chromium)
-    with pytest.raises(RuntimeError, match="install"):
-        find_chromium(playwright)
-    for path in (own, *(tmp_path / "bin" / n for n in reversed(NAMES))):
-        install(path)
-        assert find_chromium(playwright) == str(path)
+from browser import serve
 
 
 @pytest.fixture

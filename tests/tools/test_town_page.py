@@ -131,17 +131,6 @@ def test_the_weights_are_the_models_to_half_a_step_or_together(data, model):
         assert off <= (0.5 + 1e-6 if alone else 16), name
 
 
-def test_javascript_unpacks_what_was_packed(node, data):
-    sizes = node(
-        "return Object.fromEntries(Object.entries(town.model.weights)"
-        ".map(([name, w]) => [name, [w.length, Math.max(...w.map(Math.abs))]]"
-        "));"
-    )
-    for name, (size, bits, step) in data["weights"]["tensors"].items():
-        assert sizes[name][0] == size
-        assert sizes[name][1] <= 2 ** (bits - 1) * step * (1 + 1e-12)
-
-
 SWITCHES = {
     "nothing": {},
     "a head": {"heads": ["0.0"]},
@@ -252,15 +241,6 @@ def test_guessing_ahead_has_the_models_distribution(node):
     off = ((np.array(written) - expected) ** 2 / expected)[often].sum()
     assert often.sum() == 8 and off < 26.1  # 7 or 8 degrees: p > 0.001
     assert np.array(written)[~often].sum() < rest + 5 * math.sqrt(rest + 1)
-
-
-def test_a_temperature_divides_the_logits(node):
-    logits = [2.0, 0.0, -1.0]
-    for temperature in (0.5, 1.0, 2.0):
-        found = node("return bend(given[0], given[1]);", [logits, temperature])
-        ours = (torch.tensor(logits).double() / temperature).softmax(-1)
-        assert found == pytest.approx(ours.tolist())
-    assert node("return bend(given, 0);", logits) == [1, 0, 0]
 
 
 def test_a_draw_takes_the_first_word_above_the_chance(node):
