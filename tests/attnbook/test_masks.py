@@ -101,31 +101,20 @@ def test_each_convention_means_what_its_library_does(seed):
     q, k, v = (randn(1, n, d, seed=seed + i) for i, n in enumerate((t, s, s)))
     mask = randn(t, s, seed=seed + 7) > 0
     mask[:, 0] = True  # nn.MultiheadAttention gives NaN for a lost row
-    boolean = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    attend = F.scaled_dot_product_attention
     additive = convert(mask, "sdpa", "additive", dtype=torch.float64)
-    agrees(
-        F.scaled_dot_product_attention(q, k, v, attn_mask=additive),
-        boolean,
-        name="SDPA, additive",
-    )
-    multihead = nn.MultiheadAttention(d, 1, bias=False, batch_first=True)
-    multihead = multihead.double()
+    expected, row = attend(q, k, v, mask), attend(q, k, v, mask[:1])
+    agrees(attend(q, k, v, additive), expected, name="SDPA, additive")
+    layer = nn.MultiheadAttention(d, 1, bias=False, batch_first=True).double()
     with torch.no_grad():
-        multihead.in_proj_weight.copy_(torch.eye(d).repeat(3, 1))
-        multihead.out_proj.weight.copy_(torch.eye(d))
-    theirs, _ = multihead(
-        q, k, v, attn_mask=convert(mask, "sdpa", "multihead")
-    )
-    agrees(theirs, boolean, name="nn.MultiheadAttention")
+        layer.in_proj_weight.copy_(torch.eye(d).repeat(3, 1))
+        layer.out_proj.weight.copy_(torch.eye(d))
+    theirs, _ = layer(q, k, v, attn_mask=convert(mask, "sdpa", "multihead"))
+    agrees(theirs, expected, name="nn.MultiheadAttention")
     real = convert(mask[:1], "sdpa", "transformers")
-    theirs, _ = multihead(
-        q, k, v, key_padding_mask=convert(real, "transformers", "multihead")
-    )
-    agrees(
-        theirs,
-        F.scaled_dot_product_attention(q, k, v, attn_mask=mask[:1]),
-        name="nn.MultiheadAttention, padding",
-    )
+    padding = convert(real, "transformers", "multihead")
+    theirs, _ = layer(q, k, v, key_padding_mask=padding)
+    agrees(theirs, row, name="nn.MultiheadAttention, padding")
 
 
 SQUARE = causal_mask(2)

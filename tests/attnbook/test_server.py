@@ -186,6 +186,11 @@ def test_served_is_alone(part):
 # ---- what a hit, a copy and a preemption are, one by one
 
 
+def server_of(model=None, **options):
+    options = {"n_pages": 9, "page_size": 2} | options
+    return Server(model or small(), **options)
+
+
 def served(server, prompt, n=3, **options):
     request = server.submit(prompt, n, **options)
     server.run()
@@ -197,7 +202,7 @@ def served(server, prompt, n=3, **options):
 def test_a_whole_prompt_that_is_kept_is_read_from_its_last_page(size):
     """The last token is read in any case, so its page is not shared."""
     prompt = [3, 1, 4, 1, 5, 9, 2, 6]
-    server = Server(small(), n_pages=20, page_size=size)
+    server = server_of(n_pages=20, page_size=size)
     first, again = served(server, prompt), served(server, prompt)
     assert (first.n_found, again.n_found) == (0, 8 - size)
     longer = served(server, [*prompt, 7])
@@ -208,7 +213,7 @@ def test_a_whole_prompt_that_is_kept_is_read_from_its_last_page(size):
 
 
 def test_the_same_tokens_behind_another_beginning_are_not_found():
-    server = Server(small(), n_pages=9, page_size=2)
+    server = server_of()
     served(server, [1, 2, 3, 4, 5])
     other = served(server, [9, 9, 3, 4, 5])
     assert other.n_found == 0
@@ -242,7 +247,7 @@ def test_the_oldest_page_is_taken_first_and_an_end_before_its_beginning():
 
 
 def test_a_shared_page_is_copied_before_it_is_written():
-    server = Server(small(), n_pages=9, page_size=4)
+    server = server_of(n_pages=9, page_size=4)
     first = server.submit([3, 1, 4, 1, 5, 9], 6)
     server.step()
     other = server.fork(first, seed=3)
@@ -276,7 +281,7 @@ def test_a_page_that_can_be_found_is_forgotten_before_it_changes():
 
 
 def test_the_first_comes_first_and_the_last_loses_its_pages():
-    server = Server(small(), n_pages=6, page_size=1)
+    server = server_of(n_pages=6, page_size=1)
     asked = [server.submit([n, n + 1], 5) for n in range(3)]
     while server.open:
         server.step()
@@ -321,7 +326,7 @@ def test_what_cannot_be_served_is_refused_and_the_others_go_on(
 def test_a_server_needs_room_and_a_model_without_dropout():
     for wrong in ({"n_pages": 0}, {"page_size": 0}, {"budget": 0}):
         with pytest.raises(ValueError, match=f"{[*wrong][0]} .*got 0"):
-            Server(small(), **{"n_pages": 3, **wrong})
+            server_of(**{"n_pages": 3, **wrong})
     noisy = GPT(dataclasses.replace(SMALL, dropout=0.1))
     with pytest.raises(ValueError, match=r"model.eval\(\)"):
         Server(noisy, n_pages=3).submit([1], 1)
@@ -348,7 +353,7 @@ def test_nan_is_one_requests_own_also_on_the_pages_it_leaves():
 
 
 def test_after_a_step_that_failed_all_go_on(monkeypatch):
-    server = Server(small(), n_pages=9, page_size=2, budget=4)
+    server = server_of(budget=4)
     asked = [server.submit(p, 5, sampling=DRAWN) for p in ([1, 2, 3], [4, 5])]
     server.step()
     forward = nn.Linear.forward
@@ -374,9 +379,7 @@ def test_what_is_accepted_begins_with_the_guesses(new):
     def accept(request, guesses, logits):
         return new
 
-    server = Server(
-        small(), n_pages=9, guess=lambda request: [7, 8], accept=accept
-    )
+    server = server_of(guess=lambda request: [7, 8], accept=accept)
     request = server.submit([1], 9)
     server.run()
     assert request.state == "failed"
@@ -397,7 +400,7 @@ def sizes(monkeypatch):
 
 
 def test_a_step_reads_no_more_than_its_budget(sizes):
-    server = Server(small(), n_pages=40, page_size=4, budget=4)
+    server = server_of(n_pages=40, page_size=4, budget=4)
     for prompt in ([1, 2], [3] * 7, [5, 6]):
         server.submit(prompt, 3)
     server.run()
@@ -408,10 +411,7 @@ def test_a_step_reads_no_more_than_its_budget(sizes):
 
 def test_what_was_guessed_right_is_not_read_again(sizes):
     rest = alone("rotary", (3, 1, 4), 9)
-    server = Server(
-        small(),
-        n_pages=9,
-        page_size=2,
+    server = server_of(
         guess=lambda request: rest[len(request.written) :][:3],
         accept=lambda request, guesses, logits: logits.argmax(-1).tolist(),
     )
@@ -421,10 +421,7 @@ def test_what_was_guessed_right_is_not_read_again(sizes):
 
 
 def test_a_guess_that_stops_ends_the_text_there():
-    server = Server(
-        small(),
-        n_pages=9,
-        page_size=2,
+    server = server_of(
         guess=lambda request: [7, 8, 9],
         accept=lambda request, guesses, logits: [*guesses, 5],
     )
@@ -439,7 +436,7 @@ def test_a_guess_that_stops_ends_the_text_there():
 
 
 def test_cancelled_a_request_gives_its_pages_back():
-    server = Server(small(), n_pages=4, page_size=2)
+    server = server_of(n_pages=4, page_size=2)
     a, b = server.submit([1, 2, 3], 5), server.submit([4] * 6, 2)
     server.step()
     assert (a.state, b.state) == ("running", "waiting")
@@ -504,7 +501,7 @@ def test_exact_is_the_same_to_the_bit_in_any_company(positions):
 
 def test_streams_give_what_each_would_write_alone():
     prompts = [(3, 1, 4), (1, 5), (9, 2, 6, 5)]
-    server = Server(small(), n_pages=6, page_size=2)
+    server = server_of(n_pages=6, page_size=2)
 
     async def reader(prompt):
         return [token async for token in server.stream(prompt, 5)]
@@ -522,7 +519,7 @@ def test_a_reader_who_leaves_cancels_and_an_error_reaches_its_reader():
             raise RuntimeError("no luck")
         return sample(request, guesses, logits)
 
-    server = Server(small(), n_pages=9, page_size=2, accept=accept)
+    server = server_of(accept=accept)
 
     async def story():
         stream = server.stream([3, 1, 4], 9)

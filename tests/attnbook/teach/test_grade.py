@@ -86,7 +86,7 @@ HOSTILE = {
     ),
     "exits by word": begins("raise SystemExit(0)"),
 }
-SECONDS = 3  # of computing; a right one needs a tenth of one
+SECONDS = 2  # of computing; a right one needs a tenth of one
 
 
 def submission(code):

@@ -91,7 +91,7 @@ def without_its_line(answer):
     [
         (lambda a, b: (a * 2, b * -3), 'on "one": part 1 is of the wrong si'),
         (lambda a, b: (a.detach() * 2, b * 3), "the values are right, the gr"),
-        (lambda a, b: (a * 2, b * 2), "it gives the right"),
+        (lambda a, b: (a * 2, b * 0), "for b = 0, whatever"),
         (lambda a, b: (b * 2, a * 3), "for a and b exchanged"),
         (lambda a, b: (a * 0 + 2, b * 3), "for a = 1, whatever a is"),
         (lambda a, b: (a.mul_(2), b * 3), "argument a was changed in place."),
@@ -100,8 +100,6 @@ def without_its_line(answer):
     ],
 )
 def test_the_verdict_comes_first(answer, words):
-    if "it gives" in words:
-        answer, words = (lambda a, b: (a * 2, b * 0)), "for b = 0, whatever"
     assert words in without_its_line(answer)
 
 
