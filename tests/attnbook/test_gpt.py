@@ -59,15 +59,6 @@ def test_with_a_cache_and_rows_of_other_lengths_as_alone(positions, side):
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
-def test_no_token_sees_a_later_one(positions):
-    model, tokens = small(positions=positions), tokens_of(1, 8)
-    whole = model(tokens)
-    for n in range(1, 8):
-        part = model(tokens[:, :n])
-        agrees(part, whole[:, :n], name="whole", within=1e-11)
-
-
-@pytest.mark.parametrize("positions", POSITIONS)
 def test_positions_matter_unless_there_are_none(positions):
     model = small(positions=positions, n_layers=1)
     first = model(torch.tensor([[1, 2, 3, 4]]))[0, -1]

@@ -392,16 +392,11 @@ def test_a_layer_with_a_cache_in_pieces_as_all_at_once(rotary, told):
     agrees(torch.cat(found, 1), whole, name="whole", within=1e-12)
 
 
-def test_every_layer_has_biases_unless_told():
-    for new in (
-        lambda **options: SelfAttention(4, 2, **options),
-        lambda **options: MultiHeadAttention(4, 2, **options),
-        lambda **options: TransformerBlock(4, 2, **options),
-        lambda **options: FeedForward(4, **options),
-        lambda **options: SwiGLU(4, **options),
-        lambda **options: LayerNorm(4, **options),
-    ):
-        linear = [m for m in new().modules() if hasattr(m, "bias")]
-        assert linear and all(m.bias is not None for m in linear)
-        without = new(bias=False).modules()
-        assert all(getattr(m, "bias", None) is None for m in without)
+@pytest.mark.parametrize(
+    "kind", [SelfAttention, MultiHeadAttention, TransformerBlock]
+)
+def test_every_layer_has_biases_unless_told(kind):
+    linear = [m for m in kind(4, 2).modules() if hasattr(m, "bias")]
+    assert linear and all(m.bias is not None for m in linear)
+    without = kind(4, 2, bias=False).modules()
+    assert all(getattr(m, "bias", None) is None for m in without)

