@@ -86,13 +86,14 @@ def listed(words: Iterable[str], most: int = 3, room: float = math.inf) -> str:
 
     Args:
         most: how many are said, where not one more is all of them.
-        room: the characters for them; two are said in any case.
+        room: the characters for them; two are said in any case, and a last
+            one rather than "1 more".
     """
     words = list(words)
     said = most if len(words) > most + 1 else len(words)
     while len(row := _row(words, said)) > room and said > 2:
         said -= 1
-    return row
+    return _row(words, len(words)) if said == len(words) - 1 else row
 
 
 def _row(words: list[str], said: int) -> str:

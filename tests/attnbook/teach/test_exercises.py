@@ -254,7 +254,7 @@ def test_at_least_two_cases_are_named():
     four = ["a, b", "c", "d", "e"]
     assert listed(four) == "a, b; c; d and e"
     assert listed(four, room=14) == "a, b; c and 2 more"
-    assert listed(["c", "d", "a, b"], room=0) == "c, d and 1 more"
+    assert listed(["c", "d", "a, b"], room=0) == "c; d and a, b"
     assert listed(["long", "longer"], room=0) == "long and longer"
     assert listed(["alone"], room=0) == "alone"
 
