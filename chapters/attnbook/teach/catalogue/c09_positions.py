@@ -117,8 +117,8 @@ _FAR = (randn(2, 8, seed=6), ints(9, 301))  # bfloat16 would have 302
     within=1e-6,  # float32 will do for near places
     gradients=True,
     cases={
-        "one pair at place 1": (f64([1, 2]), ints(1)),
-        "two pairs at place 2": (_FOUR, ints(2)),
+        "one pair at position 1": (f64([1, 2]), ints(1)),
+        "two pairs at position 2": (_FOUR, ints(2)),
         "several heads": (randn(3, 5, 6, seed=1), ints(*range(5))),
         "other positions a sequence": _PLACES,
         "far out, another base": call(*_FAR, base=500.0),
@@ -135,7 +135,7 @@ def rotate(x, positions, base=10_000.0):
 
 @rotate.mistake("NeuraLegion/shainet #111, rasbt/LLMs-from-scratch #838")
 def takes_neighbours_for_pairs(x, positions, base=10_000.0):
-    """A model that was trained so works. Weights from elsewhere give a
+    """A model trained with this code works. Weights from elsewhere give a
     sensible word or two, then garbage.
     cause: Neighbours are turned as pairs, but the weights were made for pairs
     (i, i + d/2). At position 0 nothing is turned, and near it little, so the
