@@ -360,8 +360,7 @@ def add_dropped(x, branch, keep, p):
 )
 def drops_the_stream(x, branch, keep, p):
     """In training, components of the stream itself are set to zero, again in
-    each sub-layer, and those that survive are blown up: after n of them by (1
-    − p) to the power −n.
+    each sub-layer, and those that survive are divided by 1 − p each time.
     cause: Dropout stands after the addition, so it hits the stream as well as
     the branch.
     fix: Drop the branch, then add: x + dropout(f(x))."""
