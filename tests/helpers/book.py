@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import contextlib
 import importlib
 import inspect
@@ -132,9 +133,10 @@ class Page:
                     tree.body[n:n] = rebound
         place = f"{self.path.name}, code cell {number}"
         before = dict(self.names) if is_stub(cell) else {}
-        code = compile(tree, place, "exec")
+        code = compile(tree, place, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
         try:
-            exec(code, self.names)
+            if awaited := eval(code, self.names):  # as Jupyter does it
+                asyncio.run(awaited)
         except Exception as error:
             return None if "raises-exception" in tags(cell) else error
         finally:
