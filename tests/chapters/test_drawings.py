@@ -93,8 +93,13 @@ def feed_forward():
 def layer_norm():
     x, gain, bias = torch.randn(5, 12), torch.ones(12), torch.zeros(12)
     variance, mean = torch.var_mean(x, -1, correction=0, keepdim=True)
-    normal, column_mean, y = normed(x), x.mean(0), normed(x, gain, bias)
+    normal, y = normed(x), normed(x, gain, bias)
     return {"T": 5, "d": 12}, locals()
+
+
+def batch_norm():
+    x = torch.randn(5, 12)
+    return {"T": 5, "d": 12}, {"x": x, "mean": x.mean(0)}
 
 
 def positions():
@@ -252,7 +257,9 @@ def test_a_drawing_holds_no_words_but_those_that_are_seen(monkeypatch):
         soup = BeautifulSoup(one["text/html"], "html.parser")
         assert not soup.select("title, desc, style, [class=flow]")
         assert one["text/plain"] in soup.svg["aria-label"]
-    with pytest.raises(ValueError, match="expected one of block,.*'knot'"):
+    with pytest.raises(
+        ValueError, match="expected one of batch_norm,.*'knot'"
+    ):
         drawings.drawing("knot")
 
 
