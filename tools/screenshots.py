@@ -25,7 +25,8 @@ IS_SHOWN = """
 document.fonts.status === "loaded" && !document.getAnimations().length
 && [...document.images].every((image) => {
   const { top, bottom } = image.getBoundingClientRect();
-  return image.complete || bottom <= 0 || top >= innerHeight;
+  const hidden = !image.checkVisibility();  // in what is folded
+  return image.complete || hidden || bottom <= 0 || top >= innerHeight;
 })
 """
 
@@ -98,6 +99,7 @@ def take(browser: Browser, address: str, shot: Shot, folder: Path) -> Path:
         viewport={"width": width, "height": height},
         color_scheme=shot.theme,
         reduced_motion="reduce",
+        bypass_csp=True,  # Playwright asks a second time by eval
     )
     page = context.new_page()
     read_whole(page, f"{address}{shot.page}.html")
