@@ -287,4 +287,5 @@ class TransformerBlock(nn.Module):
 def _check_scores(mask, q, k):
     """Refuse a mask that does not fit the heads."""
     if mask is not None:
-        check_mask(mask, (*q.shape[:-1], k.shape[-2]))
+        batch = expect(q=(q, "... H T d_k"), k=(k, "... H_kv S d_k"))
+        check_mask(mask, (*batch, *q.shape[-3:-1], k.shape[-2]))

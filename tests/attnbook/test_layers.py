@@ -122,6 +122,14 @@ def test_many_heads_agree_with_torch(path):
     agrees(by_us, by_torch, name="torch", cases=[case], gradients=True)
 
 
+def test_texts_that_are_asked_alike_have_masks_of_their_own():
+    ours = MultiHeadAttention(12, 3).double()
+    x, memory = randn(4, 12, seed=1), randn(2, 5, 12, seed=2)
+    mask = padding_mask([5, 3])[:, None, None, :]  # (B, 1, 1, S)
+    expected = ours(x.expand(2, -1, -1), memory, mask=mask)
+    agrees(ours(x, memory, mask=mask), expected, name="each alone")
+
+
 LEFT = padding_mask([7, 4], side="left")[:, None, None, :]
 
 
