@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import re
+import sys
 import textwrap
 import warnings
 from typing import Any
@@ -46,34 +46,32 @@ def show(decimals: int = 4, **named: Any) -> None:
     """Print values under their names: shape first, then rounded numbers.
 
     A single row stands beside its name where it fits, and the numbers of
-    those of one shape below each other. Unlike the print-out of a tensor
-    this shows no device, no gradient function and no −0.0000.
+    those of one shape and type below each other. Unlike the print-out of a
+    tensor this shows no device, no gradient function and no −0.0000.
 
     >>> show(by_hand=torch.tensor([105.0, 1 / 3]), other=torch.ones(2))
     by_hand (2,)  [105.       0.3333]
     other   (2,)  [  1.       1.    ]
     """
     values = {name: _rounded(value, decimals) for name, value in named.items()}
-    texts = {
-        name: np.array2string(
-            value, precision=decimals, suppress_small=True, max_line_width=75
-        )
-        for name, value in values.items()
-    }
-    rows = {n for n, v in values.items() if v.size == (1, *v.shape)[-1]}
+    rows = {n: v for n, v in values.items() if v.size == (1, *v.shape)[-1] > 0}
     longest = max(map(len, rows), default=0)
     for name, value in values.items():
         if value.ndim == 0:
             print(f"{name:{longest}} = {value.item()}")
             continue
-        if name in rows and value.dtype.kind in "biuf":
-            alike = [texts[n] for n in rows if values[n].shape == value.shape]
-            row = _in_columns(texts[name], alike)
+        kind = value.shape, value.dtype.kind
+        alike = [n for n, v in rows.items() if (v.shape, v.dtype.kind) == kind]
+        if name in alike and value.dtype.kind in "biuf":
+            table = np.stack([rows[n].ravel() for n in alike])
+            lines = _written(table, decimals, sys.maxsize).splitlines()
+            row = lines[alike.index(name)]
+            row = "[" * value.ndim + row[2:].rstrip("]") + "]" * value.ndim
             line = f"{name:{longest}} {value.shape}  {row}"
             if len(line) <= WIDTH:
                 print(line)
                 continue
-        print(f"{name} {value.shape}\n{texts[name]}")
+        print(f"{name} {value.shape}\n{_written(value, decimals)}")
 
 
 def _rounded(value: Any, decimals: int) -> np.ndarray:
@@ -83,19 +81,14 @@ def _rounded(value: Any, decimals: int) -> np.ndarray:
     return value
 
 
-def _in_columns(row: str, rows: list[str]) -> str:
-    """A row of numbers, its points and its ends where all `rows` have them."""
-    cells = " ".join(r.strip("[]") for r in rows).split()
-    after = max((len(c) - c.find(".") for c in cells if "." in c), default=0)
-
-    def filled(cell: str) -> str:
-        whole = re.match(r"-?\d+(?=\.|$)", cell)
-        return cell.ljust(whole.end() + after) if whole else cell
-
-    width = max((len(filled(cell)) for cell in cells), default=0)
-    own = " ".join(filled(c).rjust(width) for c in row.strip("[]").split())
-    opened = len(row) - len(row.lstrip("["))
-    return "[" * opened + own + "]" * opened
+def _written(value: np.ndarray, decimals: int, width: int = 75) -> str:
+    return np.array2string(
+        value,
+        precision=decimals,
+        suppress_small=True,
+        max_line_width=width,
+        threshold=max(width, 1000),  # a wide one is written whole
+    )
 
 
 def show_source(*objects: Any) -> None:

@@ -27,7 +27,7 @@ def ax():
         (torch.tensor(105.0), "x = 105.0\n"),
         (torch.tensor([True, False]), "x (2,)  [ True False]\n"),
         (3, "x = 3\n"),
-        (torch.arange(0), "x (0,)  []\n"),
+        (torch.arange(0), "x (0,)\n[]\n"),
         (["a b", "c"], "x (2,)\n['a b' 'c']\n"),
         (torch.tensor([0.5], dtype=torch.bfloat16), "x (1,)  [0.5]\n"),
     ],
@@ -67,7 +67,7 @@ column (2, 1)
 [[1.]
  [1.]]
 row    (1, 1, 2)  [[[1. 1.]]]
-counts (3,)  [  1       12        3     ]
+counts (3,)  [ 1 12  3]
 """
     )
 
@@ -78,10 +78,17 @@ def test_a_row_stands_beside_its_name_within_70_columns(capsys):
     assert capsys.readouterr().out == f"x (20,)  [{numbers}]\n"
     notebook.show(xx=torch.arange(20))
     assert capsys.readouterr().out == f"xx (20,)\n[{numbers}]\n"
-    notebook.show(x=torch.arange(20), y=-torch.ones(20))
+    notebook.show(x=torch.arange(20), y=-torch.arange(20))
     assert capsys.readouterr().out.startswith(
-        f"x (20,)\n[{numbers}]\ny (20,)\n[-1"
+        f"x (20,)\n[{numbers}]\ny (20,)\n[  0  -1"
     )
+
+
+def test_long_rows_shown_together_are_each_its_own(capsys):
+    rows = {name: torch.arange(200.0) + n for n, name in enumerate("abcdefg")}
+    notebook.show(**rows)
+    found = capsys.readouterr().out.split(" (200,)\n[")[1:]
+    assert [row.split(".")[0].strip() for row in found] == list("0123456")
 
 
 def test_randn_is_seeded_and_drawn_on_the_cpu_by_its_own_generator():
