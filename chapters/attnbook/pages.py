@@ -133,48 +133,52 @@ def read_parts(
 
     The products with the model's matrices are common to all; attention is
     each part's own, over its pages, which must be reserved. With `exact`,
-    each token has a pass of its own, and no bit depends on its company.
+    each token is multiplied by itself: no bit depends on its company.
     """
-    sizes = [len(part.tokens) for part in parts]
-    if exact:
-        ones = [
-            Part(part.table, part.start + n, [token])
-            for part in parts
-            for n, token in enumerate(part.tokens)
-        ]
-        found = torch.cat([read_parts(model, pages, [p])[0] for p in ones])
-        each = zip(found.split(sizes), parts)
-        return [logits[-part.n_logits :] for logits, part in each]
     device, s, views = pages.memory.device, pages.size, []
     for table, start, tokens, _ in parts:
-        keys = torch.arange(start + len(tokens), device=device)  # (S,)
-        slots = keys.new_tensor(table)[keys // s] * s + keys % s
-        own, mask = keys[start:], None
-        if model.config.positions == "alibi":
-            bias = alibi_bias(model.config.n_heads, own, keys)
-            mask = bias.masked_fill(bias > 0, -torch.inf)  # (H, T, S)
-        views.append((own, slots[start:], slots, mask))
+        size = 1 if exact else len(tokens)
+        for first in range(start, start + len(tokens), size):
+            keys = torch.arange(first + size, device=device)  # (S,)
+            slots = keys.new_tensor(table)[keys // s] * s + keys % s
+            own, mask = keys[first:], None
+            if model.config.positions == "alibi":
+                bias = alibi_bias(model.config.n_heads, own, keys)
+                mask = bias.masked_fill(bias > 0, -torch.inf)  # (H, T, S)
+            views.append((own, slots[first:], slots, mask))
     positions = torch.cat([own for own, *_ in views])  # (N,)
     new = positions.new_tensor([t for part in parts for t in part.tokens])
+    n = 1 if exact else len(new)  # rows that are multiplied at a time
     x = model.embed(new, positions)  # (N, d_model)
     blocks: Any = model.blocks
     for block, memory in zip(blocks, pages.memory.flatten(2, 3)):
-        attention = partial(_attention, block.attention, memory, views)
+        attention = partial(_attention, block.attention, memory, n, views)
         x = block.add(x, attention, block.attention_norm)
-        x = block.add(x, block.feed_forward, block.feed_forward_norm)
-    each = zip(x.split(sizes), parts)
-    x = torch.cat([rows[-part.n_logits :] for rows, part in each])
-    return list(model.unembed(x).split([part.n_logits for part in parts]))
+        feed_forward = partial(_in_pieces, block.feed_forward, n)
+        x = block.add(x, feed_forward, block.feed_forward_norm)
+    ends = zip(x.split([len(part.tokens) for part in parts]), parts)
+    x = torch.cat([rows[-part.n_logits :] for rows, part in ends])
+    logits = _in_pieces(model.unembed, n, x)
+    return list(logits.split([part.n_logits for part in parts]))
 
 
-def _attention(layer, memory, views, x):
+def _in_pieces(layer, n, x):
+    """A layer's results, n rows at a time: copies, so that all begin alike."""
+    return torch.cat([layer(piece.clone()) for piece in x.split(n)])
+
+
+def _attention(layer, memory, n, views, x):
     """`MultiHeadAttention` over pages: (N, d_model) → (N, d_model)."""
-    positions, written, seen, masks = zip(*views)
-    q, k, v = layer.project(x, positions=torch.cat(positions))  # (H, N, d_k)
+    positions, written, readable, masks = zip(*views)
+    pieces = zip(x.split(n), torch.cat(positions).split(n))
+    made = [layer.project(x.clone(), positions=at) for x, at in pieces]
+    q, k, v = (torch.cat(parts, -2) for parts in zip(*made))  # (H, N, d_k)
     memory[:, torch.cat(written)] = torch.stack([k, v]).transpose(1, 2)
     asks, contexts = q.split([*map(len, written)], 1), []
-    for q, slots, mask in zip(asks, seen, masks):
-        k, v = memory[:, None, slots].transpose(2, 3)  # (1, H_kv, S, d_k)
-        contexts.append(attend(q[None], k, v, mask=mask, causal=mask is None))
+    for q, slots, mask in zip(asks, readable, masks):
+        seen = memory.index_select(1, slots)  # (2, S, H_kv, d_k)
+        k, v = seen[:, None].transpose(2, 3)  # (1, H_kv, S, d_k)
+        q = q[None].contiguous()  # (1, H, T, d_k), a copy, too
+        contexts.append(attend(q, k, v, mask=mask, causal=mask is None))
     context = merge_heads(torch.cat(contexts, -2))  # (1, N, d_model)
-    return layer.out(context.squeeze(0))
+    return _in_pieces(layer.out, n, context[0])

@@ -50,10 +50,6 @@ class Request:
         return self.ended or ("running" if self.table else "waiting")
 
 
-Guess = Callable[[Request], list[int]]
-Accept = Callable[[Request, list[int], Tensor], list[int]]
-
-
 def sample(request: Request, guesses: list[int], logits: Tensor) -> list[int]:
     """One token, drawn from the first of the logits (1 + guesses, V)."""
     texts, chances = [request.tokens], [request.chances]
@@ -71,11 +67,11 @@ class Server:
     budget: int = 256  # new tokens that a step reads at most
     exact: bool = False  # see `read_parts`
     #: Tokens that may follow a request's own; a step reads them too.
-    guess: Guess = lambda request: []
+    guess: Callable[[Request], list[int]] = lambda request: []
     #: From a request, g guesses and the logits (1 + g, V) after its last
     #: token and after each guess, the tokens to write: the first few of the
     #: guesses, or none, and then one more.
-    accept: Accept = sample
+    accept: Callable[[Request, list[int], Tensor], list[int]] = sample
 
     def __post_init__(self) -> None:
         whole("budget", self.budget, at_least=1)

@@ -24,7 +24,7 @@ from torch import Tensor
 from attnbook.config import whole, wrong
 from attnbook.generate import Sampling, draw
 from attnbook.gpt import GPT
-from attnbook.server import Guess, Request, sample
+from attnbook.server import Request, sample
 from attnbook.shapes import expect
 from attnbook.town import WORDS, Town, vocabulary
 
@@ -188,7 +188,7 @@ def grammar_draft(town: Town) -> Draft:
     return draft
 
 
-def likeliest(draft: Draft, k: int) -> Guess:
+def likeliest(draft: Draft, k: int) -> Callable[[Request], list[int]]:
     """For a `Server`: up to k guesses, each time the draft's likeliest."""
 
     def guess(request: Request) -> list[int]:
