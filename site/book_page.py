@@ -125,9 +125,9 @@ def box_exercises(app, doctree):
 
 
 def fold_side_roads(app, doctree, docname):
-    """Fold each section called "Side road …", once the contents are made."""
+    """Fold each section called "Side road: …", once the contents are made."""
     for section in doctree.findall(nodes.section):
-        if section[0].astext().startswith("Side road"):
+        if section[0].astext().startswith("Side road:"):
             for place, tag in (0, "<details><summary>"), (2, "</summary>"):
                 section.insert(place, nodes.raw("", tag, format="html"))
             section.append(nodes.raw("", "</details>", format="html"))

@@ -3,7 +3,7 @@
 usage: python tools/measures.py [--write] [CHAPTER ...]     e.g. 04
 
 A reader takes a minute for 200 words and one for 12 visible lines of code. A
-heading that begins with "Side road" begins a part that is folded on the page;
+heading that begins with "Side road:" begins a part that is folded on the page;
 the rest, but for the exercises, is the core. With --write the minutes are
 written where the chapter says them, and into the course for teachers.
 """
@@ -107,7 +107,7 @@ def measure(notebook: NotebookNode) -> Measures:
                 marks, title = heading.groups()
                 if part is core or len(marks) <= level:
                     part, level = core, len(marks)
-                    if title.startswith("Side road"):
+                    if title.startswith("Side road:"):
                         part = Part("side road", title)
                     elif title == "Exercises":
                         part = Part("exercises", title)
