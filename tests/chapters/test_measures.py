@@ -45,10 +45,22 @@ def test_its_side_roads_are_folded_and_nothing_else_is(path):
     titles = [fold.find(["h2", "h3"]).get_text() for fold in folds]
     roads = [p for p in measure(read(path)).parts if p.kind == "side road"]
     assert len(titles) == len(roads)
-    assert all(title.startswith("Side road") for title in titles)
+    assert all(title.startswith("Side road: ") for title in titles)
     for fold in folds:
         assert not fold.select("h2 ~ section > h2"), "a section too many"
         assert fold.parent.name == "section" and fold.parent["id"]
+
+
+@by_notebook(AGAIN)
+def test_gathered_side_roads_stand_before_the_exercises(path):
+    cells = read(path).cells
+    text = "\n".join(c.source for c in cells if c.cell_type == "markdown")
+    before, _, _ = text.partition("\n## Exercises\n")
+    way, gathered, roads = before.partition("\n## Side roads\n")
+    if gathered:
+        assert "# Side road: " not in way
+        titles = re.findall(r"(?m)^#+ .+", roads)
+        assert titles and all(t.startswith("### Side road: ") for t in titles)
 
 
 def test_six_chapters_take_an_evening():
@@ -68,7 +80,10 @@ def test_minutes_are_words_and_lines():
             new_markdown_cell("word " * 595),
             new_code_cell("x = 1\n" * 24),
             new_code_cell("y = 1\n" * 99, metadata={"tags": ["hide-input"]}),
-            new_markdown_cell("## Side road: more (1 minute)\n" + "w " * 400),
+            new_markdown_cell(
+                "## Side roads\n### Side road: more (1 minute)\n" + "w " * 400
+            ),
+            new_markdown_cell("### Side road: less (2 minutes)\n"),
             new_code_cell("check(f)\n\nassert x\n"),
             new_markdown_cell(
                 "## Exercises\n### Exercise 1.1: a (easy, 5 minutes)"
@@ -77,13 +92,14 @@ def test_minutes_are_words_and_lines():
         ]
     )
     found = measure(notebook)
-    assert (found.core, found.side_roads, found.exercises) == (5, 2, 5)
+    assert (found.core, found.side_roads, found.exercises) == (5, 3, 5)
     assert (found.lines, found.lesson, found.checks) == (27, 26, 2)
     cells = stamped(notebook).cells
     assert cells[0].source.endswith(
-        "5 minutes, side roads 2 more, exercises 5."
+        "5 minutes, side roads 3 more, exercises 5."
     )
     assert "more (2 minutes)" in cells[4].source
+    assert "less (1 minute)" in cells[5].source
 
 
 def test_code_that_is_shown_counts_unless_it_is_folded():

@@ -142,4 +142,4 @@ def test_a_chapter_has_the_skeleton(path):
 def test_a_chapter_checks_and_shows_mistakes(path):
     source = "\n".join(c.source for c in code_cells(path))
     assert len(re.findall(r"^ *check(\.equal)?\(", source, re.M)) >= 5
-    assert source.count("mistakes.run(") >= 2
+    assert source.count("mistakes.run(") >= 1
