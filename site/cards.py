@@ -1,8 +1,8 @@
 """What a page says of itself: to search engines, and where it is linked to.
 
 Its address, a description from its first words, and a card: the picture that
-messengers and networks show beside a link, drawn here with the page's title;
-templates/layout.html says all this. The addresses follow from the
+messengers and networks show beside a link, with the page's title drawn on
+card.png; templates/layout.html says all this. The addresses follow from the
 repository's, which `_config.yml` names.
 """
 
@@ -16,18 +16,9 @@ import matplotlib
 from docutils import nodes
 from PIL import Image, ImageDraw, ImageFont
 
-# What networks ask for, in pixels.
-WIDTH, HEIGHT = 1200, 630
-MARGIN = 80
-
-# The colours of the logo.
-INK, GREY, BLUE = "#1b1f24", "#57606a", "#1f5fa8"
-
-# images/logo-light.svg on white, 180 pixels wide: also the icon of the book
-# on the screen of a telephone, and in browsers that read no svg icons.
-LOGO = Path(__file__).parent / "static" / "touch-icon.png"
+# The logo, the book's name and its motto, in the size that networks ask for.
+CARD = Path(__file__).with_name("card.png")
 FONTS = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
-MOTTO = "A weighted average whose weights are computed"
 
 
 def site_address(repository):
@@ -46,42 +37,13 @@ def find_address(app, config):
     config.html_baseurl = config.html_baseurl or site_address(repository)
 
 
-# The card
-
-
-def wrap(text, font, width):
-    """A text in lines that are no wider than so many pixels."""
-    lines = [""]
-    for word in text.split():
-        longer = f"{lines[-1]} {word}".strip()
-        if font.getlength(longer) > width and lines[-1]:
-            lines.append(word)
-        else:
-            lines[-1] = longer
-    return lines
-
-
-def draw_card(title, book):
+def draw_card(title):
     """The card of a page: its title, large, under the name of the book."""
-    card = Image.new("RGB", (WIDTH, HEIGHT), "white")
-    pen = ImageDraw.Draw(card)
-    small = ImageFont.truetype(FONTS / "DejaVuSans.ttf", 34)
-    with Image.open(LOGO) as logo:
-        card.paste(logo.resize((136, 136)), (MARGIN - 12, 50))
-    pen.text((MARGIN + 140, 122), book, GREY, small, anchor="lm")
-    for size in (76, 68, 60, 52):  # the largest that leaves three lines
-        bold = ImageFont.truetype(FONTS / "DejaVuSans-Bold.ttf", size)
-        lines = wrap(title, bold, WIDTH - 2 * MARGIN)
-        if len(lines) <= 3:
-            break
-    for row, line in enumerate(lines):
-        pen.text((MARGIN, 236 + 1.25 * size * row), line, INK, bold)
-    pen.text((MARGIN, HEIGHT - 84), MOTTO, GREY, small, anchor="lm")
-    pen.rectangle((0, HEIGHT - 20, WIDTH, HEIGHT), BLUE)
+    card = Image.open(CARD).convert("RGB")
+    text = textwrap.fill(title, 28)
+    font = ImageFont.truetype(FONTS / "DejaVuSans-Bold.ttf", 60)
+    ImageDraw.Draw(card).text((80, 236), text, "#1b1f24", font, spacing=16)
     return card
-
-
-# The head of a page
 
 
 def first_words(doctree):
@@ -110,7 +72,7 @@ def describe(app, pagename, templatename, context, doctree):
     title = html.unescape(re.sub("<.*?>", "", context["title"]))
     file = Path(app.outdir, "_images", "cards", f"{pagename}.png")
     file.parent.mkdir(parents=True, exist_ok=True)
-    draw_card(title, app.config.html_title).save(file)
+    draw_card(title).save(file)
     context.update(
         plain_title=title,
         description=first_words(doctree),

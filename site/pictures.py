@@ -7,7 +7,6 @@ nothing jumps. One below the first view is fetched when a reader comes near.
 
 import re
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from urllib.parse import unquote
 
 from PIL import Image
@@ -61,14 +60,3 @@ def settle(site):
         [*threads.map(to_webp, (site / "_images").glob("*.png"))]
     for path in pages_of(site):
         path.write_text(settled(path.read_text("utf-8"), site), "utf-8")
-
-
-def after_build(app, exception):
-    if exception is None and app.builder.name == "html":
-        settle(Path(app.outdir))
-
-
-def setup(app):
-    # After the theme, at the usual priority, has copied its logos.
-    app.connect("build-finished", after_build, priority=900)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,19 +1,16 @@
-// Renders formulas for book_page.py: each line of the input is a JSON list of
-// a formula and whether it stands on a line of its own; each line of the
-// output is a JSON object with its HTML or its error.
+// Renders formulas for book_page.py. The input is a JSON list of formulas, each
+// with whether it stands on a line of its own; the output a list of what each
+// becomes in HTML, with its error or null.
 
 const katex = require(process.argv[2]);
-const lines = require("readline").createInterface({ input: process.stdin });
+const formulas = JSON.parse(require("fs").readFileSync(0, "utf-8"));
 
-lines.on("line", (line) => {
-  const [latex, displayMode] = JSON.parse(line);
-  let answer;
+console.log(JSON.stringify(formulas.map(([latex, displayMode]) => {
   try {
     // Strict, for what KaTeX alone is lenient about fails in a notebook.
     const options = { displayMode, throwOnError: true, strict: "error" };
-    answer = { html: katex.renderToString(latex, options) };
+    return [katex.renderToString(latex, options), null];
   } catch (error) {
-    answer = { error: error.message };
+    return ["", error.message];
   }
-  console.log(JSON.stringify(answer));
-});
+})));

@@ -219,14 +219,3 @@ def lighten(site):
     name, fonts = write(static, "book.css", css.encode()), EARLY.findall(css)
     for page, text in pages.items():
         page.write_text(relinked(text, name, fonts), "utf-8")
-
-
-def after_build(app, exception):
-    if exception is None and app.builder.name == "html":
-        lighten(Path(app.outdir))
-
-
-def setup(app):
-    # After the other extensions, at the usual priority, have copied theirs.
-    app.connect("build-finished", after_build, priority=900)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

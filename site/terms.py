@@ -23,7 +23,7 @@ What is explained and never used fails the build.
 """
 
 import re
-from itertools import accumulate
+from itertools import groupby
 from typing import NamedTuple
 
 from docutils import nodes
@@ -37,20 +37,6 @@ GLOSSARY = "glossary"
 
 #: Pages that have no such links: itself, and what leads elsewhere.
 UNLINKED = {GLOSSARY, "notation", "bibliography", "index"}
-
-#: What is no running text, or leads elsewhere. What is strong is the head of
-#: a paragraph.
-NO_TEXT = (
-    nodes.title,
-    nodes.caption,
-    nodes.table,
-    nodes.strong,
-    nodes.reference,
-    addnodes.pending_xref,
-)
-
-#: Stands for what is no word in a paragraph's text: a formula, code, a link.
-OBJECT = "\N{OBJECT REPLACEMENT CHARACTER}"
 
 
 class Form(NamedTuple):
@@ -147,89 +133,62 @@ def read_terms(doctree):
 
 
 def is_running(node, section):
-    """Whether a part of a section is running text."""
+    """Whether a paragraph of a section is running text."""
     while node is not section:
-        if isinstance(node, NO_TEXT) or "nb_element" in node:
+        if isinstance(node, nodes.table) or "nb_element" in node:
             return False
         node = node.parent
     return True
 
 
-def words_of(node):
-    """The text of a part of a paragraph, if words in it may become links."""
-    if isinstance(node, nodes.Text):
-        return str(node)
-    plain_inside = all(isinstance(child, nodes.Text) for child in node)
-    if isinstance(node, nodes.emphasis) and plain_inside:
-        return node.astext()
-    return OBJECT
-
-
-def cut(parts, place):
-    """The parts of a paragraph before a place in its text, those behind."""
-    before, behind = [], list(parts)
-    while behind and place > 0:
-        part = behind.pop(0)
-        words = words_of(part)
-        if place < len(words):  # so it is no object and not stressed
-            behind.insert(0, nodes.Text(words[place:]))
-            part = nodes.Text(words[:place])
-        before.append(part)
-        place -= len(words)
-    return before, behind
-
-
 def find_terms(text, stressed, terms):
     """Where a text uses terms: starts, ends, terms; none overlaps another.
 
-    The longer wins: a causal mask is no mask. What is stressed, given by
-    starts and ends, is looked at as a whole.
+    The longer wins: a causal mask is no mask. What is stressed is looked at
+    as a whole.
     """
-    lower, found = text.lower(), []
+    lower, found, chosen = text.lower(), [], []
     for term in terms:
         for form in term.forms:
-            if form.stem in lower:
+            if form.stem in lower and stressed >= form.stressed:
                 found += [
                     (*match.span("link"), term if form.means else None)
                     for match in form.pattern.finditer(text)
-                    if match.span("link") in stressed or not form.stressed
+                    if not stressed or match["link"] == text
                 ]
-    chosen = []
     for start, end, term in sorted(found, key=lambda f: (f[0] - f[1], f[0])):
-        within = any(a < start < b or a < end < b for a, b in stressed)
-        if not within and all(end <= a or b <= start for a, b, _ in chosen):
+        if all(end <= a or b <= start for a, b, _ in chosen):
             chosen.append((start, end, term))
     return sorted((f for f in chosen if f[2]), key=lambda f: f[0])
 
 
-def link_terms(section, terms, address, used):
-    """Link the first use of each term in a section; add those to `used`."""
-    for paragraph in section.findall(nodes.paragraph):
-        if not is_running(paragraph, section):
-            continue
-        parts = paragraph.children
-        words = [words_of(part) for part in parts]
-        ends = list(accumulate(map(len, words)))
-        stressed = {
-            (end - len(text), end)
-            for part, text, end in zip(parts, words, ends)
-            if isinstance(part, nodes.emphasis)
-        }
-        new = []
-        for start, end, term in find_terms("".join(words), stressed, terms):
-            if term not in used:
-                used.add(term)
-                new.append((start, end, term))
-        for start, end, term in reversed(new):  # so that places stay
-            parts, behind = cut(parts, end)
-            parts, inside = cut(parts, start)
+def is_text(node):
+    return isinstance(node, nodes.Text)
+
+
+def joined(paragraph):
+    """The parts of a paragraph, its lines as one text."""
+    for is_words, group in groupby(paragraph, is_text):
+        parts = [*group]
+        yield from [nodes.Text("".join(parts))] if is_words else parts
+
+
+def cut(part, terms, address, used):
+    """A part of a paragraph in pieces: links, and what is between them."""
+    stressed = isinstance(part, nodes.emphasis)
+    if not all(map(is_text, part.children if stressed else [part])):
+        return [part]
+    text, pieces, done = part.astext(), [], 0
+    for start, end, term in find_terms(text, stressed, terms):
+        if term not in used:
+            used.add(term)
+            words = part if stressed else nodes.Text(text[start:end])
             to = dict(refuri=f"{address}#{term.anchor}", reftitle=term.tooltip)
-            link = nodes.reference("", "", *inside, internal=True, **to)
+            link = nodes.reference("", "", words, internal=True, **to)
             link["classes"].append("term")
-            parts = [*parts, link, *behind]
-        if new:
-            paragraph.children = []
-            paragraph.extend(parts)
+            pieces += [nodes.Text(text[done:start]), link]
+            done = end
+    return [*pieces, nodes.Text(text[done:])] if pieces else [part]
 
 
 def link_page(doctree, terms, address):
@@ -237,32 +196,39 @@ def link_page(doctree, terms, address):
 
     Its head says what is to come.
     """
-    top = next(doctree.findall(nodes.section), nodes.section())
-    used = set()
+    top, used = next(doctree.findall(nodes.section), nodes.section()), set()
     for section in top.children:
         if isinstance(section, nodes.section):
-            link_terms(section, terms, address, used)
+            for paragraph in section.findall(nodes.paragraph):
+                if is_running(paragraph, section):
+                    parts = [*joined(paragraph)]
+                    paragraph.children = []
+                    for part in parts:
+                        paragraph.extend(cut(part, terms, address, used))
     return used
 
 
 # While the book is built
 
 
-def linked_pages(env):
-    return sorted(env.found_docs - UNLINKED)
-
-
 def read_glossary(app, env):
-    env.book_terms = read_terms(env.get_doctree(GLOSSARY))
+    env.book_terms, env.terms_used = read_terms(env.get_doctree(GLOSSARY)), {}
 
 
-def find_unused(app, env):
+def link_resolved(app, doctree, docname):
+    """Link a page that is about to be written."""
+    if docname not in UNLINKED:
+        address = app.builder.get_relative_uri(docname, GLOSSARY)
+        used = link_page(doctree, app.env.book_terms, address)
+        app.env.terms_used[docname] = used
+
+
+def find_unused(app, exception):
     """Warn of terms that are explained and not used."""
-    used = {
-        page: link_page(env.get_doctree(page), env.book_terms, "")
-        for page in linked_pages(env)
-    }
-    for term in env.book_terms:
+    if exception is not None:
+        return
+    used = app.env.terms_used
+    for term in app.env.book_terms:
         having = {page for page in used if term in used[page]}
         missing = sorted(term.pages - having)
         if not having or missing:
@@ -271,16 +237,9 @@ def find_unused(app, env):
             logger.warning(words, term.name, where, location=GLOSSARY)
 
 
-def link_resolved(app, doctree, docname):
-    """Link a page that is about to be written."""
-    if docname in linked_pages(app.env):
-        address = app.builder.get_relative_uri(docname, GLOSSARY)
-        link_page(doctree, app.env.book_terms, address)
-
-
 def setup(app):
     app.connect("env-updated", read_glossary)
-    app.connect("env-check-consistency", find_unused)
     # Last: what other extensions add is text, too.
     app.connect("doctree-resolved", link_resolved, priority=900)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+    app.connect("build-finished", find_unused)
+    return {"parallel_read_safe": True, "parallel_write_safe": False}

@@ -86,7 +86,7 @@ def test_a_page_names_its_address_and_its_card(cards, name):
 def test_each_title_fits_on_its_card(cards):
     """Nothing is drawn in the margins, or between title and motto."""
     for name in NAMES:
-        card = cards.draw_card(said(name)["og:title"], "A book")
+        card = cards.draw_card(said(name)["og:title"])
         for box in ((1200 - 80, 0, 1200, 600), (0, 516, 1200, 526)):
             colours = [c for _, c in card.crop(box).getcolors()]
             assert colours == [(255, 255, 255)], name

@@ -7,6 +7,7 @@ import pytest
 import tinycss2
 from book import extension
 from bs4 import BeautifulSoup
+from docutils import nodes
 from fontTools.ttLib import TTFont
 from notebooks import ROOT
 from PIL import Image
@@ -23,7 +24,9 @@ def warnings(monkeypatch):
     said = []
     for name in ("book_page", "styles"):
         log = extension(name).logger
-        monkeypatch.setattr(log, "warning", lambda *text: said.append(text))
+        monkeypatch.setattr(
+            log, "warning", lambda *text, **place: said.append((*text, place))
+        )
     return said
 
 
@@ -129,12 +132,21 @@ def test_another_script_of_the_theme_fails_the_build(
         "||e.scrollHeight>e.clientHeight?0:-1})"
     )
     script.write_text(f"all(){measures * known};go()")
-    html = SimpleNamespace(name="html")
-    page.mend_theme_script(
-        SimpleNamespace(outdir=tmp_path, builder=html), None
-    )
+    page.mend_theme_script(tmp_path)
     assert script.read_text() == "all();go()"
     assert len(warnings) == (not known)
+
+
+def test_a_wrong_formula_is_a_warning_at_its_place(warnings, monkeypatch):
+    page = extension("book_page")
+    monkeypatch.setattr(page.katex, "render_latex", None)
+    right, wrong = nodes.math("", "x^2"), nodes.math_block("", r"\frac")
+    env = SimpleNamespace(found_docs={"a"})
+    env.get_doctree = lambda name: nodes.section("", right, wrong)
+    page.render_formulas(None, env)
+    assert "</math>" in page.katex.render_latex("x^2")
+    ((_, error, place),) = warnings
+    assert "end of input" in error and place == {"location": wrong}
 
 
 def test_a_sentence_of_an_output_breaks_where_it_must_and_a_table_does_not():
