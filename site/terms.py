@@ -73,15 +73,6 @@ def plain(node):
     return " ".join("".join(parts).split())
 
 
-def pages_linked(node):
-    """The pages that a part of a page links to."""
-    return frozenset(
-        link["reftarget"]
-        for link in node.findall(addnodes.pending_xref)
-        if link["refdomain"] == "doc"
-    )
-
-
 def read_form(text, means=True):
     """The form that a glossary's comment describes; see above."""
     inner = text.strip("*")
@@ -124,8 +115,10 @@ def read_terms(doctree):
             for kind in marks
             for form in marks[kind].split(",")
         ]
-        anchor, pages = item[0]["ids"][0], pages_linked(definition)
-        terms.append(Term(name, anchor, first, tuple(forms), pages))
+        links = definition.findall(addnodes.pending_xref)
+        pages = {x["reftarget"] for x in links if x["refdomain"] == "doc"}
+        found = item[0]["ids"][0], first, tuple(forms), frozenset(pages)
+        terms.append(Term(name, *found))
     return tuple(terms)
 
 
