@@ -16,11 +16,10 @@ from attnbook.partial import Finished, ready
 
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # read by the import
+MISSING = ""
 try:
     import triton
     import triton.language as tl
-
-    MISSING = ""
 except ImportError as error:
     MISSING = f"the kernel needs Triton, which is not here ({error})"
     tl = SimpleNamespace(constexpr=int)
@@ -72,7 +71,7 @@ def kernel_attention(
     """
     if MISSING:
         raise RuntimeError(MISSING)
-    q, k, v = (x.contiguous() for x in ready(torch.float32, q, k, v)[:3])
+    q, k, v = (x.float().contiguous() for x in ready(q, k, v)[:3])
     (*batch, T, d_k), (S, d_v) = q.shape, v.shape[-2:]
     out, lse = q.new_empty(*batch, T, d_v), q.new_empty(*batch, T, 1)
     width = max(16, triton.next_power_of_2(max(d_k, d_v)))

@@ -1,14 +1,12 @@
 """Softmax in parts that merge: attention without the matrix of weights.
 
 Parts merge in any order and any grouping, so keys may be read in tiles, split
-among workers, or shared by many texts. Axis names: T queries, S keys, d_k
-width of a query or key, d_v width of a value; leading axes (`...`) may be any
-that broadcast. The scores are q kᵀ/√d_k; a mask is boolean, True = may attend,
-and broadcasts to (..., T, S).
+among workers, or shared by many texts. Shapes and types are those that
+`attention.scaled_dot_product_attention` takes, but that a mask is boolean.
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -33,10 +31,8 @@ class Partial(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """The `context` (..., T, d_v), and log Σ exp(s) as `lse` (..., T, 1).
-
-    A query without keys has the context 0, and −∞ for its log.
-    """
+    """The `context` (..., T, d_v), and log Σ exp(s) as `lse` (..., T, 1); 0
+    and −∞ for a query without keys."""
 
     context: Tensor
     lse: Tensor
@@ -45,16 +41,8 @@ class Finished(NamedTuple):
 def partial(
     q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None = None
 ) -> Partial:
-    """What these keys contribute to each query; all their scores at once.
-
-    Shapes: q (..., T, d_k), k (..., S, d_k), v (..., S, d_v).
-
-    Raises:
-        TypeError: inputs that are not floating-point tensors of one type, a
-            mask that is not boolean.
-        ValueError: shapes that do not fit.
-    """
-    q, k, v, hidden = ready("float", q, k, v, mask)
+    """What these keys contribute to each query; all their scores at once."""
+    q, k, v, hidden = ready(q, k, v, mask)
     return _weighed((q @ k.mT).masked_fill(hidden, -torch.inf), v)
 
 
@@ -63,10 +51,6 @@ def merge(a: Partial, b: Partial) -> Partial:
 
     It is commutative and associative, and a part without keys changes nothing.
 
-    Raises:
-        TypeError: parts that are not floating-point tensors of one type.
-        ValueError: shapes that do not fit.
-
     Source: Milakov and Gimelshein (2018), arXiv:1805.02867, section 3.1.
     """
     axes = dict(peak="... T 1", total="... T 1", context="... T d_v")
@@ -74,8 +58,7 @@ def merge(a: Partial, b: Partial) -> Partial:
     named |= {f"{n} of b": (getattr(b, n), axes[n]) for n in axes}
     expect("float", **named)
     peak = torch.maximum(a.peak.detach(), b.peak.detach())
-    at = _finite(peak)  # −∞ − (−∞) would be NaN
-    keep_a, keep_b = (a.peak - at).exp(), (b.peak - at).exp()  # at most 1
+    keep_a, keep_b = ((x.peak - _finite(peak)).exp() for x in (a, b))
     total = keep_a * a.total + keep_b * b.total
     return Partial(peak, total, keep_a * a.context + keep_b * b.context)
 
@@ -102,12 +85,12 @@ def tiled_attention(
     which computes each tile again: memory grows with T + S, not with T·S.
     Gradients flow from the context and from `lse`, once, not twice. `causal`:
     the queries are the last T of S positions, and see no later key; with more
-    queries than keys the first ones see none. Shapes, errors: see `partial`.
+    queries than keys the first ones see none.
 
     Source: Dao (2023), arXiv:2307.08691, algorithms 1 and 2.
     """
     check_sizes(rows=rows, columns=columns)
-    inputs = ready("float", q, k, v, mask)
+    inputs = ready(q, k, v, mask)
     return Finished(*_Tiled.apply(*inputs, causal, rows, columns))
 
 
@@ -167,21 +150,20 @@ def _weighed(scores, v):
     return Partial(peak, exp.sum(-1, keepdim=True), exp @ v)
 
 
-def _finite(peak):
+def _finite(peak):  # −∞ − (−∞) would be NaN
     return peak.masked_fill(peak == -torch.inf, 0)
 
 
 def ready(
-    kind: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Inputs of a `kind`, as `expect` has it, and True at hidden pairs: views
-    with all leading axes. q is scaled by 1/√d_k."""
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None
+) -> tuple[Tensor, ...]:
+    """q scaled by 1/√d_k, k and v, and True at hidden pairs: views with all
+    leading axes."""
     axes = dict(q=(q, "... T d_k"), k=(k, "... S d_k"), v=(v, "... S d_v"))
-    batch = expect(kind, **axes)
-    size = *batch, q.shape[-2], k.shape[-2]
+    size = *expect("float", **axes), q.shape[-2], k.shape[-2]
     mask = q.new_ones((), dtype=torch.bool) if mask is None else mask
     expect("bool", mask=(mask, "..."))
     check_mask(mask, size)
     q = q / math.sqrt(q.shape[-1])
-    q, k, v = (x.expand(*batch, *x.shape[-2:]) for x in (q, k, v))
+    q, k, v = (x.expand(*size[:-2], *x.shape[-2:]) for x in (q, k, v))
     return q, k, v, (~mask).expand(size)
