@@ -22,10 +22,9 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import time
 
 import torch
-from results import CHAPTERS, store
+from results import CHAPTERS, here, now, store
 from torch import Tensor, nn
 
 from attnbook.gpt import GPT
@@ -116,7 +115,7 @@ def steps_of(span: int) -> dict:
     H, d, generator = QUERIES, WIDTH, torch.Generator().manual_seed(0)
 
     def randn(*size: int) -> Tensor:
-        return torch.randn(size, generator=generator)
+        return here(torch.randn(size, generator=generator, device="cpu"))
 
     def grouped(heads: int, span: int):
         q = randn(heads, H // heads, d)  # the queries of a group as its rows
@@ -154,10 +153,10 @@ def clock(span: int, rounds: int) -> dict[str, float]:
     for _ in range(rounds):
         for name, step in steps.items():
             step()
-            start = time.perf_counter()
+            start = now()
             for _ in range(repeats):
                 step()
-            took = (time.perf_counter() - start) / repeats
+            took = (now() - start) / repeats
             best[name] = min(best[name], took)
     return {n: round(took / best["16 heads"], 3) for n, took in best.items()}
 

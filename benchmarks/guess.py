@@ -16,15 +16,15 @@ import os
 import platform
 import random
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 
-os.environ["CUDA_VISIBLE_DEVICES"] = ""  # it is timed on a CPU
+if __name__ == "__main__":
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # it is timed on a CPU
 os.environ["ATTNBOOK_QUIET"] = "1"
 
 import torch
-from results import CHAPTERS, n_rounds, quartiles, store
+from results import CHAPTERS, here, n_rounds, now, quartiles, store
 
 from attnbook.gpt import GPT, GPTConfig
 from attnbook.pretrained import load_model
@@ -90,7 +90,9 @@ def calls(model: GPT, context: int) -> Steps:
         model.config.vocab_size,
         (1, context + 1 + GUESSES[-1]),
         generator=generator,
+        device="cpu",
     )
+    tokens = here(tokens)
     cache = model.new_cache(1, tokens.shape[1])
     with torch.inference_mode():
         model(tokens[:, :context], cache=cache)
@@ -147,16 +149,16 @@ def measure(timed: Steps, against: str, rounds: int) -> dict[str, list[float]]:
 
 
 def _repeats(step):
-    start = time.process_time()
+    start = now()
     step()
-    return max(1, round(LEAST_SECONDS / (time.process_time() - start)))
+    return max(1, round(LEAST_SECONDS / (now() - start)))
 
 
 def _time(step, repeats):
     step()  # what the step before has left in the processor's caches
-    start = time.process_time()
+    start = now()
     done = sum(step() or 1 for _ in range(repeats))
-    return (time.process_time() - start) / done
+    return (now() - start) / done
 
 
 def results(rounds: int, models: dict[str, GPT], n: int, steps: int) -> dict:

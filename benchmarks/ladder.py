@@ -14,14 +14,14 @@ import math
 import os
 import platform
 import sys
-import time
 from collections.abc import Callable
 
-os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the ladder is timed on a CPU
+if __name__ == "__main__":
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # it is timed on a CPU
 
 import torch
 import torch.nn.functional as F
-from results import n_rounds, quartiles, store
+from results import here, n_rounds, now, quartiles, store
 from torch import nn
 from transformers import GPT2Config
 from transformers.models.gpt2.modeling_gpt2 import GPT2Attention
@@ -210,10 +210,22 @@ def _repeats(rung, x):
 
 
 def _time(rung, x, repeats):
-    start = time.process_time()
+    start = now()
     for _ in range(repeats):
         rung(x)
-    return (time.process_time() - start) / repeats
+    return (now() - start) / repeats
+
+
+def ratios(size: str, rounds: int) -> dict[str, list[float]]:
+    """For each rung of one size the quartiles of its time over SDPA's."""
+    B, T, d_model, n_heads = SIZES[size]
+    weights = draw_heads(n_heads, d_model, d_model, d_model, seed=58)
+    rungs = ladder([here(w.float()) for w in weights])
+    for name in TOO_SLOW.get(size, []):
+        del rungs[name]
+    with torch.no_grad():
+        x = here(randn(B, T, d_model, seed=57).float())
+        return measure(rungs, x, rounds)
 
 
 def main(arguments: list[str]) -> int:
@@ -230,13 +242,7 @@ def main(arguments: list[str]) -> int:
         "rounds": rounds,
     }
     for size, (B, T, d_model, n_heads) in SIZES.items():
-        weights = draw_heads(n_heads, d_model, d_model, d_model, seed=58)
-        rungs = ladder([w.float() for w in weights])
-        for name in TOO_SLOW.get(size, []):
-            del rungs[name]
-        x = randn(B, T, d_model, seed=57).float()
-        with torch.no_grad():
-            ratio = measure(rungs, x, rounds)
+        ratio = ratios(size, rounds)
         results[size] = {
             "shape": {"B": B, "T": T, "d_model": d_model, "heads": n_heads},
             "ratio": ratio,

@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 import statistics
 import sys
+import time
 from pathlib import Path
+
+import torch
+from torch import Tensor
 
 ROOT = Path(__file__).resolve().parents[1]
 CHAPTERS = ROOT / "chapters"
@@ -25,6 +29,20 @@ def n_rounds(arguments: list[str], default: int) -> int:
         print("a median needs at least 2 rounds", file=sys.stderr)
         raise SystemExit(2)
     return rounds
+
+
+def now() -> float:
+    """The processor's seconds, which others' work does not lengthen; the
+    clock's where tensors are made on a card, once the card is done."""
+    if torch.get_default_device().type == "cpu":
+        return time.process_time()
+    torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def here(x: Tensor) -> Tensor:
+    """What was drawn on the CPU, where tensors are made."""
+    return x.to(torch.get_default_device())
 
 
 def quartiles(numbers: list[float]) -> list[float]:

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import random
 import sys
-import time
 from collections.abc import Callable
 
 import torch
-from results import quartiles, store
+from results import now, quartiles, store
 from speed import machine
 
 from attnbook.generate import complete
@@ -118,10 +117,9 @@ def measure(
 
 
 def seconds(way: Callable, model: GPT, asked: Ask) -> float:
-    """Of the processor, on one thread: others' work does not count."""
-    start = time.process_time()
+    start = now()
     way(model, asked)
-    return time.process_time() - start
+    return now() - start
 
 
 def main() -> None:

@@ -1,10 +1,11 @@
-"""Run the notebooks and some measurements on the graphics card that is here.
+"""Run the notebooks and benchmarks on the graphics card that is here.
 
 What came of it is one page, `_build/gpu.md`: the card, its driver, torch's
 version; for each notebook whether its cells and its checks run there, and how
 many of its outputs differ from the stored ones; how the ways to compute
-attention compare; and how fast GPT-2's sizes decode beside transformers, by
-benchmarks/speed.py. Nothing of the book changes. Without a card it says so.
+attention compare; and what those of benchmarks/ find that a card can change:
+what trains, or counts bytes, finds there what it finds on a CPU. Nothing of
+the book changes. Without a card it says so.
 
 usage: .venv/bin/python tools/gpu.py [CHAPTER ...]     or: make gpu
 """
@@ -16,7 +17,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -118,25 +119,94 @@ def measured(lengths: Sequence[int], device: torch.device) -> list[str]:
     return lines
 
 
-def decoded(device: torch.device) -> list[str]:
-    """Lines of a table: `generate` beside that of transformers."""
+def benchmarks() -> dict[str, Callable[[], dict]]:
+    """What each measures, in words, and a run of it where tensors are made;
+    a number that it finds is a ratio, or its three quartiles."""
     sys.path.append(str(ROOT / "benchmarks"))
+    import decoding
+    import fewer_keys
+    import guess
+    import ladder
+    import server
     import speed
+    import tiles
 
-    lines = ["| prompts | tokens a second, times theirs |", "|---|---|"]
+    from attnbook.gpt import GPT, GPTConfig
+
     drawn = [speed.draw_prompts(*lengths) for lengths in PROMPTS]
-    with device:
+
+    def beside_transformers() -> dict:
         model, peer = speed.pair()
+        found = {}
         for prompts in drawn:
             runs = {
                 "ours": speed.ours(model, prompts),
                 "theirs": speed.theirs(peer, prompts),
             }
-            found = speed.rounds_of(runs, ROUNDS)
-            ratio = speed.against(found, "theirs", "ours")[1]
+            taken = speed.rounds_of(runs, ROUNDS)
             size = f"{len(prompts)} × {len(prompts[0])}"
-            lines.append(f"| {size} | {ratio:.2f} |")
-    return lines
+            found[size] = speed.against(taken, "theirs", "ours")
+        return found
+
+    @torch.inference_mode()
+    def next_token() -> dict:
+        steps = decoding.steps(GPT(GPTConfig()).eval())
+        return {
+            f"{kind} the cache": dict(zip(decoding.CONTEXTS, rows))
+            for kind, rows in decoding.measure(steps, ROUNDS).items()
+        }
+
+    def longer_calls() -> dict:
+        model = GPT(GPTConfig()).eval()
+        steps = guess.calls(model, guess.CONTEXT["GPT-2 small"])
+        return guess.measure(steps, "0", ROUNDS)
+
+    return {
+        "Decoding: tokens a second, times those of transformers": (
+            beside_transformers
+        ),
+        "Chapter 6: time over SDPA's": lambda: {
+            size: ladder.ratios(size, ROUNDS) for size in ladder.SIZES
+        },
+        "Chapter 14: time of the next token": next_token,
+        "Chapter 17: the kernel beside the loop": lambda: (
+            tiles.held_against_the_loop() or {"without Triton, runs of it": 0}
+        ),
+        "Chapter 18: time of a step over that with 16 heads of keys": (
+            lambda: {
+                span: fewer_keys.clock(span, ROUNDS)
+                for span in fewer_keys.SPANS
+            }
+        ),
+        "Chapter 19: tokens a second, times one request after another": (
+            lambda: server.measure(ROUNDS, server.CONFIG, server.SIZES)
+        ),
+        "Chapter 20: time of a call that reads so many guesses more": (
+            longer_calls
+        ),
+    }
+
+
+def rows(found: dict, name: str = "") -> Iterator[str]:
+    """Lines of a table: the median, or the number, of what was found."""
+    for key, value in found.items():
+        if isinstance(value, dict):
+            yield from rows(value, f"{name}{key}, ")
+        elif key != "sizes":
+            number = value[1] if isinstance(value, list) else value
+            yield f"| {name}{key} | {number:.3g} |"
+
+
+def benchmarked(device: torch.device) -> Iterator[str]:
+    """A table for each; or why there is none, which costs that one alone."""
+    for what, run in benchmarks().items():
+        yield from ("", f"{what}:", "", "| | |", "|---|---|")
+        try:
+            with device:
+                yield from rows(run())
+        except Exception as error:  # a card's own, too
+            said = " ".join(str(error).split())[:100]
+            yield f"| fails | {type(error).__name__}: {said} |"
 
 
 def main(arguments: list[str]) -> int:
@@ -162,8 +232,10 @@ def main(arguments: list[str]) -> int:
             print(lines[-1], flush=True)
     lines += ["", "Causal attention in float32, forwards:", ""]
     lines += measured(LENGTHS, CARD)
-    lines += ["", "Decoding, beside transformers:", ""]
-    lines += decoded(CARD)
+    for line in benchmarked(CARD):
+        failed += line.startswith("| fails |")
+        lines.append(line)
+        print(line, flush=True)
     PAGE.parent.mkdir(exist_ok=True)
     write_text(PAGE, "\n".join(lines) + "\n")
     print(f"wrote {PAGE}")

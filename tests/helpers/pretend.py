@@ -71,6 +71,9 @@ class Pretended(TorchFunctionMode):
         if func == Tensor.device.__get__:
             return CARD if on_card(args[0]) else func(*args)
         self._object(name, tensors)
+        drawn = kwargs.get("generator"), kwargs.get("device")
+        if drawn[0] and drawn[0].device != CARD == drawn[1]:
+            raise RuntimeError(f"{name}: a generator of the CPU for a card")
         result = func(*args, **kwargs)
         if name in ("cpu", "to") and result is args[0]:
             result = result.view_as(result)  # a copy, as between devices

@@ -1,5 +1,6 @@
 """`make gpu`: without a card it says so; with one it writes a page."""
 
+import re
 from functools import partial
 
 import gpu
@@ -7,7 +8,9 @@ import pytest
 import torch
 from nbformat.v4 import new_code_cell, new_notebook
 from notebooks import write
+from pretend import CARD, Pretended
 
+from attnbook import kernel
 from attnbook.gpt import GPTConfig
 
 
@@ -21,9 +24,53 @@ def test_without_a_card_it_says_so_and_that_is_no_failure(
     assert not gpu.PAGE.exists()
 
 
+TINY = partial(GPTConfig, d_model=24, n_layers=1, n_heads=2)
+SMALL = {
+    "speed.GPTConfig": TINY,
+    "attnbook.gpt.GPTConfig": TINY,
+    "ladder.SIZES": {"small": (1, 4, 8, 2)},
+    "ladder.LEAST_SECONDS": 0,
+    "decoding.CONTEXTS": [3, 5],
+    "decoding.LEAST_SECONDS": 0,
+    "guess.CONTEXT": {"GPT-2 small": 8},
+    "guess.LEAST_SECONDS": 0,
+    "fewer_keys.SPANS": (8,),
+    "server.CONFIG": TINY(vocab_size=20, context=64),
+    "server.SIZES": (2,),
+}
+#: A row of each benchmark; some are the unit of their table.
+ROWS = {
+    "1 × 5": 0,
+    "2 × 4": 0,
+    "small, SDPA": 1,
+    "small, GPT2Attention": 0,
+    "with the cache, 3": 1,
+    "without the cache, 5": 0,
+    "largest error": 0,
+    "8, 16 heads": 1,
+    "2, served": 0,
+    "0": 1,
+    "8": 0,
+}
+
+
+class Elsewhere(Pretended):
+    """Remembers what is multiplied beside the card."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = set()
+
+    def _goes_to_card(self, name, tensors, devices):
+        goes = super()._goes_to_card(name, tensors, devices)
+        if not goes and name in ("matmul", "linear", "bmm", "einsum"):
+            self.found.add((name, *(tuple(t.shape) for t in tensors)))
+        return goes
+
+
 @pytest.fixture
 def card(monkeypatch, tmp_path):
-    """A card that is the CPU by another name, and two notebooks."""
+    """A card that is pretended, two notebooks, and benchmarks for moments."""
     cells = {
         "01_passes": ["print(1)", "print('0.5 ± 0.1')"],
         "02_fails": ["1 / 0"],
@@ -38,17 +85,19 @@ def card(monkeypatch, tmp_path):
     monkeypatch.setattr(gpu, "ROUNDS", 2)
     monkeypatch.setattr(gpu, "PROMPTS", ((5,), (4, 4)))
     monkeypatch.syspath_prepend(gpu.ROOT / "benchmarks")
-    small = partial(GPTConfig, d_model=24, n_layers=1, n_heads=2)
-    monkeypatch.setattr("speed.GPTConfig", small)
+    for name, value in SMALL.items():
+        monkeypatch.setattr(name, value)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "A Card")
-    monkeypatch.setattr(gpu, "CARD", torch.device("cpu"))
+    monkeypatch.setattr(gpu, "CARD", CARD)
     for name in ("ATTNBOOK_OFFLINE", "ATTNBOOK_QUIET"):
         monkeypatch.setenv(name, "1")
+    with Elsewhere() as elsewhere:
+        yield elsewhere
 
 
 @pytest.mark.slow
-def test_with_a_card_it_writes_one_page(card, tmp_path, capsys):
+def test_with_a_card_it_writes_one_page(card, tmp_path, monkeypatch):
     before = {p: p.read_bytes() for p in tmp_path.glob("*.ipynb")}
     assert gpu.main([]) == 1  # a notebook fails
     page = gpu.PAGE.read_text("utf-8")
@@ -58,11 +107,26 @@ def test_with_a_card_it_writes_one_page(card, tmp_path, capsys):
     rows = [r.split(" | ") for r in page.splitlines() if r[:4] == "| 32"]
     assert {"the whole matrix", "tiles, in Python"} <= {r[1] for r in rows}
     assert all(float(r[3].rstrip(" |")) < 1e-5 for r in rows)
-    lines = page.splitlines()
-    for prompts in "1 × 5", "2 × 4":
-        (row,) = [
-            r.split(" | ") for r in lines if r.startswith(f"| {prompts}")
-        ]
-        assert all(float(ratio.rstrip(" |")) > 0 for ratio in row[1:])
-    assert gpu.main(["01"]) == 0
+    found = dict(re.findall(r"(?m)^\| (.+) \| (\S+) \|$", page))
+    for name, unit in ROWS.items():
+        if name != "largest error" or not kernel.MISSING:
+            assert float(found[name]) > 0 and not unit or found[name] == "1"
+    monkeypatch.delattr("guess.calls")
+    assert gpu.main(["01"]) == 1
+    page = gpu.PAGE.read_text("utf-8")
+    assert "| fails | AttributeError: " in page and "| 2, served |" in page
+    assert not card.found
     assert before == {p: p.read_bytes() for p in tmp_path.glob("*.ipynb")}
+
+
+def test_a_card_is_waited_for_before_its_time_is_taken(monkeypatch):
+    monkeypatch.syspath_prepend(gpu.ROOT / "benchmarks")
+    import results
+
+    waited = []
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: waited.append(1))
+    results.now()
+    assert not waited
+    with torch.device("meta"):
+        results.now()
+    assert waited
