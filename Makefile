@@ -11,7 +11,8 @@ SOURCES := $(wildcard chapters/*.ipynb chapters/*.md images/*) \
 	$(shell find site -type f -not -path '*/__pycache__/*') \
 	_config.yml _toc.yml references.bib CHANGELOG.md \
 	chapters/attnbook/town.py chapters/attnbook/data/town.safetensors \
-	$(patsubst %,tools/%.py,articles build changes finish plain town_page)
+	$(patsubst %,tools/%.py,articles build changes finish plain town_model \
+		town_page)
 
 # Outputs must not depend on what the network gives, and progress bars are
 # for people.

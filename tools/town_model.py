@@ -1,5 +1,8 @@
 """Train the book's language model, that of the town, and store it.
 
+Its weights are rounded, so that all fit into the script of the page *The
+town*, which then computes with the very numbers that the notebooks have.
+
 usage: python tools/town_model.py FILE
 """
 
@@ -15,11 +18,22 @@ from attnbook.pretrained import save_model
 from attnbook.town import TOWN_CONFIG, TOWN_RECIPE, Town, vocabulary
 from attnbook.training import train
 
+#: Each weight is a whole number of these. One bit fewer moves the logits twice
+#: as far from what was trained; one more, and the page has no room for them.
+STEP = 2.0**-21
+
+
+@torch.no_grad()
+def round_weights(model: GPT) -> None:
+    for weight in model.parameters():
+        weight.copy_((weight / STEP).round() * STEP)
+
 
 def main(path: str) -> None:
     torch.manual_seed(TOWN_RECIPE.seed)
     model = GPT(TOWN_CONFIG)
     train(model, Town().batches, TOWN_RECIPE)
+    round_weights(model)
     about = {"recipe": asdict(TOWN_RECIPE), "data": "the town's stories"}
     save_model(path, model, vocabulary(), about=about)
     print(f"wrote {path}")

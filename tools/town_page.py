@@ -2,10 +2,9 @@
 
 usage: python tools/town_page.py FILE
 
-The script may weigh 300 kB as a web host sends it, so the weights are rounded:
-each is a whole number of some bits times a step of its tensor. What rounding a
-weight loses, those beside it make good. Before the script shows anything, it
-holds its logits on `checks` against those of the model as it is.
+The script may weigh 300 kB as a web host sends it. It has the model's weights
+to the bit: tools/town_model.py makes them whole numbers of a step. Before the
+script shows anything, it holds its logits on `checks` against the model's.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import base64
 import itertools
 import json
 import math
-import random
 import re
 import sys
 from collections import Counter
@@ -24,6 +22,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from notebooks import CHAPTERS, ROOT, write_text
+from town_model import STEP
 
 from attnbook import town
 from attnbook.gpt import GPT
@@ -33,18 +32,7 @@ from attnbook.pretrained import load_model
 SCRIPTS = ROOT / "site" / "town"
 #: The files of the script, in the order in which they need each other.
 PARTS = ("grammar", "model", "reading", "view")
-#: Bits of a weight, by how a tensor's name begins. Found by trying: one less
-#: doubles what a tensor's rounding does to the logits. A part of a bit is less
-#: of the range, which gzip finds.
-BITS = {
-    "token": 23,
-    "blocks.0.attention.key_value.": 23,
-    "blocks.0.attention.": 22,
-    "blocks.0.feed_forward.": 21.5,
-    "blocks.1.": 20.8,
-}
-BITS_OF_VECTORS = 24
-#: Of these the first come apart: they are alike often, and gzip finds it.
+#: Bits that come apart: they are alike often, and gzip finds it.
 HIGH = 6
 #: Nats a word, of the whole language; chapter 11 computes it.
 ENTROPY = 0.7374
@@ -106,93 +94,35 @@ def logits(
     return model.unembed(x)[0]
 
 
-def bits_of(name: str, tensor: np.ndarray) -> float:
-    if tensor.ndim == 1:
-        return BITS_OF_VECTORS
-    return next(n for start, n in BITS.items() if name.startswith(start))
-
-
-def inputs(model: GPT) -> dict[str, np.ndarray]:
-    """What each linear layer reads, as the sum of x xᵀ: (in, in); in stories,
-    in words in any order, and with a head or a block out."""
-    sums: dict[str, np.ndarray] = {}
-    rng = random.Random(0)
-
-    def watch(name):
-        def add(layer, args):
-            x = args[0].detach().flatten(0, -2).numpy()  # (T, in)
-            sums[name] = sums.get(name, 0) + x.T @ x
-
-        return add
-
-    hooks = [
-        layer.register_forward_pre_hook(watch(name))
-        for name, layer in model.named_modules()
-        if isinstance(layer, torch.nn.Linear)
-    ]
-    for n, story in enumerate(town.Town().stories(150, seed=7)):
-        logits(model, story)
-        if n < 15:
-            logits(model, rng.choices(town.WORDS, k=50))
-        if n < 30:
-            head = f"{rng.randrange(2)}.{rng.randrange(4)}"
-            logits(model, story, heads=[head])
-            logits(model, story, blocks=[rng.randrange(2)])
-    for hook in hooks:
-        hook.remove()
-    return sums
-
-
-def rounded_together(
-    weight: np.ndarray, step: float, seen: np.ndarray
-) -> np.ndarray:
-    """The weights (out, in) as whole numbers of steps: column by column, and
-    what is lost in one is made good in the later ones, as far as the inputs
-    go together, whose products are `seen` (in, in).
-
-    Source: Frantar et al. (2023), arXiv:2210.17323, GPTQ.
-    """
-    order = np.argsort(-np.diag(seen))  # the largest inputs first
-    seen = seen[np.ix_(order, order)] * len(seen) / np.trace(seen)
-    seen = seen + 1e-5 * np.eye(len(seen))  # it may be singular
-    upper = np.linalg.cholesky(np.linalg.inv(seen)).T
-    left, wholes = weight[:, order], np.empty(weight.shape, int)
-    for n, column in enumerate(order):
-        wholes[:, column] = np.rint(left[:, n] / step)
-        lost = left[:, n] - wholes[:, column] * step  # (out,)
-        left[:, n:] -= np.outer(lost / upper[n, n], upper[n, n:])
-    return wholes
-
-
 def pack(model: GPT) -> dict:
-    """The weights; `unpack` of model.js is the other way.
+    """The weights, all of them; `unpack` of model.js is the other way.
 
-    A tensor is [its size, bits, step]. The first `HIGH` bits of all weights
-    stand side by side in one text, the others in a second, in base64.
+    A tensor is [its size, bits]: whole numbers of `STEP`. The first `HIGH`
+    bits of all weights stand side by side in one text, the others in a
+    second, in base64.
     """
-    seen, about = inputs(model), {}
-    streams: tuple[list, list] = [], []
+    about, streams = {}, ([], [])  # type: tuple[dict, tuple[list, list]]
     for name, values in model.state_dict().items():
-        tensor, layer = values.numpy(), name.removesuffix(".weight")
-        share = bits_of(name, tensor)
-        step = float(np.abs(tensor).max()) / (2 ** (share - 1) - 1)
-        bits = math.ceil(share)
-        if tensor.ndim == 2 and layer in seen:
-            wholes = rounded_together(tensor, step, seen[layer])
-        else:
-            wholes = np.rint(tensor / step).astype(int)
-        wholes = (wholes + 2 ** (bits - 1)).clip(0, 2**bits - 1).ravel()
+        steps = values.numpy().ravel() / STEP
+        wholes = steps.astype(int)
+        if (wholes != steps).any():
+            raise ValueError(
+                f"{name} cannot be packed; expected whole numbers of {STEP}; "
+                f"got {steps[wholes != steps][0]}"
+            )
+        bits = max(HIGH, int(np.abs(wholes).max()).bit_length() + 1)
+        wholes += 2 ** (bits - 1)
         each = wholes[:, None] >> np.arange(bits)[::-1] & 1  # (size, bits)
         streams[0].append(each[:, :HIGH].ravel())
         streams[1].append(each[:, HIGH:].ravel())
-        about[name] = [tensor.size, bits, step]
+        about[name] = [len(wholes), bits]
     high, low = (
         base64.b64encode(
             np.packbits(np.concatenate(stream)).tobytes()
         ).decode()
         for stream in streams
     )
-    return {"tensors": about, "high": high, "low": low}
+    return {"tensors": about, "step": STEP, "high": high, "low": low}
 
 
 def check(model: GPT, words: Sequence[str], **switches) -> dict:

@@ -24,11 +24,11 @@ function bitReader(text) {
   };
 }
 
-// A tensor is `size` whole numbers of some bits, times a step. The first six
-// bits of all of them stand in `high`, the others in `low`.
-async function unpack({ tensors, high, low }) {
+// A tensor is `size` whole numbers of some bits, each times a step. The first
+// six bits of all of them stand in `high`, the others in `low`.
+async function unpack({ tensors, step, high, low }) {
   const first = bitReader(high), others = bitReader(low), weights = {};
-  for (const [name, [size, bits, step]] of Object.entries(tensors)) {
+  for (const [name, [size, bits]] of Object.entries(tensors)) {
     const tensor = weights[name] = new Float64Array(size);
     for (let i = 0; i < size; i++) {
       const whole = first(6) << bits - 6 | others(bits - 6);

@@ -35,6 +35,7 @@ def folder(tmp_path, monkeypatch):
         *("_config.yml", "_toc.yml", "references.bib", "CHANGELOG.md"),
         *("tools/build.py", "tools/changes.py", "tools/articles.py"),
         *("tools/finish.py", "tools/plain.py", "tools/town_page.py"),
+        "tools/town_model.py",
         "chapters/attnbook/data/town.safetensors",
         "chapters/attnbook/town.py",
         *("site/page.py", "images/a.svg", "chapters/index.md"),

