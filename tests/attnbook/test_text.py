@@ -157,7 +157,8 @@ def test_tiny_shakespeare_is_fetched_once_and_kept(host, monkeypatch, spoilt):
     else:
         monkeypatch.delenv("XDG_CACHE_HOME")
         home = host.kept.parents[1]
-        monkeypatch.setenv("HOME", str(home))
+        for name in "HOME", "USERPROFILE":  # of POSIX, of Windows
+            monkeypatch.setenv(name, str(home))
         host.kept = home / ".cache" / "attnbook" / host.kept.name
     for _ in range(2):  # there is one answer alone
         assert tiny_shakespeare() == TEXT.decode()

@@ -216,19 +216,17 @@ def _run_and_branch(path: Path, wrongs: list[Wrong]):
     return dict.fromkeys(waiting) | found
 
 
-FORK = multiprocessing.get_context("fork")
-
-
 def _kept(work: Callable) -> Callable:
     """This process as it is now, kept by a copy that waits to be asked: what
     comes back calls `work` there."""
-    mine, theirs = FORK.Pipe()
+    forked = multiprocessing.get_context("fork")  # not on Windows
+    mine, theirs = forked.Pipe()
 
     def wait():
         mine.close()  # so that the end of the other process is seen
         theirs.send(work(*theirs.recv()))
 
-    process = FORK.Process(target=wait)
+    process = forked.Process(target=wait)
     process.start()
     theirs.close()
 

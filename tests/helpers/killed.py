@@ -27,8 +27,10 @@ SMALL = GPTConfig(vocab_size=11, context=8, d_model=8, n_heads=2, n_layers=1)
 RECIPE = Recipe(steps=7, batch_size=4, peak=0.01, warmup=2, clip=1.0, seed=3)
 LETTERS = Vocabulary("abcdefghijk")
 
-PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["killed", "torch._dynamo"])
+PROCESSES = multiprocessing
+if "forkserver" in multiprocessing.get_all_start_methods():  # on POSIX
+    PROCESSES = multiprocessing.get_context("forkserver")
+    PROCESSES.set_forkserver_preload(["killed", "torch._dynamo"])
 
 
 def small(*, dtype=torch.float32, **changes):

@@ -5,7 +5,7 @@ import hashlib
 import os
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -94,6 +94,8 @@ def _kind(value: Any) -> dict[str, Any]:
 
 def main(arguments: list[str] | None = None) -> int:
     """The command; its exit code: 0, or 2 for what the user must mend."""
+    with suppress(AttributeError):  # a notebook's stream shows all
+        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore
     options = _parser().parse_args(arguments)
     name = options.out.stem + ".checkpoint.safetensors"
     checkpoint, code = options.out.parent / name, 2
@@ -185,9 +187,10 @@ def _check_memory(config: GPTConfig, recipe: Recipe, device: torch.device):
     A parameter takes four numbers of four bytes: itself, its gradient, and
     two averages. A token takes its logits and ten vectors in each block.
     """
+    there = float("inf")  # as far as Windows tells
     if device.type == "cuda":
         there = torch.cuda.get_device_properties(device).total_memory
-    else:
+    elif hasattr(os, "sysconf"):
         there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     a_token = config.vocab_size + 10 * config.n_layers * config.d_model
     tokens = recipe.batch_size * config.context // processes_here()[1]

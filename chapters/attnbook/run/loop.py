@@ -28,10 +28,8 @@ def go_on(
 
     It can be killed at any moment and resumed; on a CPU (with as many
     threads) it ends with the same weights to the bit as one that was never
-    stopped. Several processes draw the same batch, and share it.
-
-    Args:
-        report: called after each checkpoint.
+    stopped. Several processes draw the same batch, and share it. After each
+    checkpoint `report` is called.
 
     Raises:
         ValueError: a batch that the processes cannot share.

@@ -48,9 +48,8 @@ def reserved(path: Path) -> Iterator[None]:
         f"another run writes {path}; expected a file for each run; "
         f"got the lock {beside.name}"
     )
-    alone = os.O_EXCL | getattr(os, "O_TEMPORARY", 0)
-    if fcntl:
-        alone = os.O_NOFOLLOW
+    windows = os.O_EXCL | getattr(os, "O_TEMPORARY", 0)
+    alone = os.O_NOFOLLOW if fcntl else windows
     try:
         handle = os.open(beside, os.O_RDWR | os.O_CREAT | alone, 0o644)
     except FileExistsError:

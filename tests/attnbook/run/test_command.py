@@ -1,9 +1,11 @@
 """The command: what it writes, what it refuses, and that it says why."""
 
 import dataclasses
+import io
 import os
 import re
 import signal
+import sys
 from multiprocessing import forkserver
 from unittest import mock
 
@@ -138,6 +140,24 @@ def test_a_wrong_command_is_one_line(arguments, names, here, capsys):
     assert re.fullmatch(f"python -m attnbook: .*{names}.*\n", captured.err)
     assert captured.out == ""
     assert files(here) == before
+
+
+def test_it_trains_where_the_system_tells_nothing_of_its_memory(
+    here, monkeypatch
+):
+    """As on Windows."""
+    monkeypatch.delattr(os, "sysconf")
+    assert command("text.txt") == 0
+
+
+def test_letters_that_a_screen_cannot_show_end_no_run(here, monkeypatch):
+    """Where print writes to a file, Windows takes one of its own encodings."""
+    (here / "text.txt").write_text("река и лодка. " * 50, "utf-8")
+    shown = io.TextIOWrapper(io.BytesIO(), "cp1252")
+    monkeypatch.setattr(sys, "stdout", shown)
+    assert command("text.txt") == 0
+    shown.flush()
+    assert rb"\u0" in shown.buffer.getvalue()
 
 
 def test_each_process_has_its_own_card(here, capsys, monkeypatch):
