@@ -55,6 +55,21 @@ function observeBoxes() {
 addEventListener("load", observeBoxes);
 document.fonts.addEventListener("loadingdone", observeBoxes);
 
+// An address may name what is folded, or lies in a fold: that is opened, also
+// for a link that is followed again.
+function openNamed() {
+  const named = document.querySelector(":target");
+  let fold = named?.querySelector(":scope > details") ?? named;
+  while ((fold = fold?.closest("details:not([open])"))) {
+    fold.open = true;
+    named.scrollIntoView();
+  }
+}
+
+for (const move of ["load", "hashchange", "popstate"]) {
+  addEventListener(move, openNamed);
+}
+
 // The theme takes the focus from a button that was pressed, so that its
 // tooltip goes. Who came by keyboard would have to start from the top again.
 for (const button of document.querySelectorAll("[data-bs-toggle=tooltip]")) {

@@ -59,6 +59,25 @@ def test_all_is_reached_and_seen(visit):
     assert set(STOPS) - reached == set()
 
 
+def test_a_link_to_a_side_road_opens_it(visit):
+    page = visit(CHAPTER, reduced_motion="reduce")
+    link = page.locator("#pst-page-toc-nav a[href^='#side-road']").nth(1)
+    place = link.get_attribute("href")
+    is_open = f"() => document.querySelector('{place} > details').open"
+    for way in "a link", "the same again", "another page":
+        assert not page.evaluate(is_open), way
+        if way == "another page":
+            address = page.url
+            page.goto("about:blank")
+            page.goto(address)
+        else:
+            link.press("Enter")
+        page.wait_for_function(is_open)
+        press(page, "Tab")
+        assert focused(page, f"{place} > details > summary"), way
+        press(page, "Enter")
+
+
 def test_code_is_copied(visit):
     page = visit(CHAPTER, permissions=["clipboard-read", "clipboard-write"])
     cell = page.locator(".cell:not(.tag_hide-input) .cell_input").nth(1)
