@@ -59,6 +59,8 @@ thead .truth, thead .model, thead .bigram { padding-inline-start: 0.3rem;
   border-bottom: 1px solid currentColor; }
 .heads :is(th, td):last-child { padding: 0; text-align: end; }
 .group th { padding-top: 0.5rem; font-weight: 600; }
+[data-panel=heads], [data-panel=parts] { content-visibility: auto;
+  contain-intrinsic-size: auto 30rem; }
 .panels { display: grid; gap: 0 1.5rem;
   grid-template-columns: repeat(auto-fit, minmax(min(100%, 17rem), 1fr)); }
 .note, .proof { font-size: 0.875rem; }
@@ -121,7 +123,7 @@ const num = (x, decimals = 2) => {
   const text = Math.abs(x).toFixed(decimals);
   return (x < 0 && Number(text) ? "−" : "") + text;
 };
-const many = (n) => Math.round(n).toLocaleString("en");
+const many = (n) => String(Math.round(n)).replace(/\B(?=(\d{3})+$)/g, ",");
 const sum = (list) => list.reduce((a, b) => a + b, 0);
 const first = (list) => list.indexOf(Math.max(...list));
 const best = (list, n) => [...list.keys()].sort(
@@ -207,9 +209,9 @@ function panels(state, reading) {
         return row(toggle(`head ${head}`, head === state.head, `head ${h}`,
           `show ${name}`), [
           `<svg viewBox="0 0 ${reading.words.length} 1" role="img"
-            preserveAspectRatio="none" aria-label="${esc(told || "none")}">${
-            [...weights].map((w, i) => `<rect x="${i + 0.1}" width="0.8"
-              y="${1 - w}" height="${w}"/>`).join("")}</svg>`,
+            preserveAspectRatio="none" aria-label="${esc(told || "none")}">
+            <path d="${[...weights].map((w, i) => (
+              `M${i + 0.1} ${1 - w}h0.8V1h-0.8z`)).join("")}"/></svg>`,
           top.length ? `${esc(reading.words[top[0]])} ${
             num(weights[top[0]])}` : "–",
           toggle(`out ${head}`, switches.heads.has(head), "out",
@@ -297,6 +299,29 @@ and the first 4</option></select></label>
 <div data-panel="heads"></div><div data-panel="parts"></div>
 <p class="proof"></p></section><slot></slot>`;
 
+// Give a node the children that another has, where they differ. What stays is
+// neither laid out nor painted again, and keeps the focus.
+function adapt(node, wanted) {
+  const there = [...node.childNodes], all = [...wanted.childNodes];
+  all.forEach((child, i) => {
+    const old = there[i];
+    if (!old) node.append(child);
+    else if (old.nodeName !== child.nodeName) old.replaceWith(child);
+    else if (child.nodeType === Node.TEXT_NODE) {
+      if (old.data !== child.data) old.data = child.data;
+    } else if (!old.isEqualNode(child)) {
+      for (const { name, value } of child.attributes) {
+        if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+      }
+      for (const { name } of [...old.attributes]) {
+        if (!child.hasAttribute(name)) old.removeAttribute(name);
+      }
+      adapt(old, child);
+    }
+  });
+  for (const old of there.slice(all.length)) old.remove();
+}
+
 // The town's model in a place of a page.
 function mount(host, town, proof) {
   const root = host.attachShadow({ mode: "open" });
@@ -321,16 +346,13 @@ function mount(host, town, proof) {
   }
 
   function show() {
-    const held = root.activeElement, panel = held?.closest("[data-panel]");
-    const found = panels(state, reading);
+    const held = root.activeElement, found = panels(state, reading);
     for (const place of root.querySelectorAll("[data-panel]")) {
-      place.innerHTML = found[place.dataset.panel]();
+      const wanted = document.createElement("template");
+      wanted.innerHTML = found[place.dataset.panel]();
+      adapt(place, wanted.content);
     }
-    if (panel) {  // what was pressed is another button now, or is gone
-      const again = [...panel.querySelectorAll("button")];
-      (again.find((b) => b.dataset.do === held.dataset.do) ?? again[0]
-        ?? get("[data-do=undo]")).focus();
-    }
+    if (held?.isConnected === false) get("[data-do=undo]").focus();
     for (const button of root.querySelectorAll("[data-do^=try]")) {
       button.setAttribute(
         "aria-pressed", button.dataset.do === `try ${state.tried}`);
@@ -339,24 +361,15 @@ function mount(host, town, proof) {
     get("[data-do=on]").disabled = reading.ended();
     get("[data-do=undo]").disabled = !before.length;
     get(".say").textContent = say(state, reading);
+    if (!asked.has("switches")) return;
     const { window: last, sinks, hidden } = reading.switches;
-    const set = (name, change) => {
-      const input = get(`[data-set=${name}]`);
-      if (input) change(input);
-    };
-    set("temperature", (input) => {
-      input.value = reading.temperature;
-      input.nextElementSibling.textContent = num(reading.temperature, 1);
-    });
-    set("cached", (input) => { input.checked = reading.cached; });
-    set("window", (input) => {
-      input.value = last === Infinity ? "0" : `${last} ${sinks}`;
-    });
-    const hide = get("[data-do=hide]");
-    if (hide) {
-      hide.textContent = `${hidden.has(state.at) ? "Show" : "Hide"} “${
-        reading.words[state.at]}”`;
-    }
+    const [heat, cached, seen] = root.querySelectorAll("[data-set]");
+    heat.value = reading.temperature;
+    heat.nextElementSibling.textContent = num(reading.temperature, 1);
+    cached.checked = reading.cached;
+    seen.value = last === Infinity ? "0" : `${last} ${sinks}`;
+    get("[data-do=hide]").textContent = `${
+      hidden.has(state.at) ? "Show" : "Hide"} “${reading.words[state.at]}”`;
   }
 
   // Change the text; `change` may write into the reading, or give new words.

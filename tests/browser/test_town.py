@@ -176,7 +176,8 @@ def test_the_heads_and_the_parts_are_torchs(visit):
     assert rows.count() == len(maps) == 8
     for n, found in enumerate(maps[:, -1]):
         heights = rows.nth(n).evaluate(
-            "svg => [...svg.children].map((bar) => bar.height.baseVal.value)"
+            "svg => [...svg.innerHTML.matchAll(/M\\S+ (\\S+?)h/g)]"
+            ".map(([, top]) => 1 - Number(top))"
         )
         assert heights == pytest.approx(found.tolist(), abs=1e-5)
     parts = town.table(".parts")
@@ -202,6 +203,7 @@ SAID = {
     "Which bank?": "0.36 to “marched”",
     "Is or are?": "0.99 to “are”",
     "No cache": "0.99 to “library”",
+    "Temperature 2": "0.26 to “early”",
     "A window of 8": "0.89 to “station”",
 }
 
@@ -219,8 +221,9 @@ def test_what_there_is_to_try(visit):
         notes.add(note.inner_text())
         href = note.locator("a").get_attribute("href")
         assert (SITE / href).is_file()
-        town.assert_next(**SET.get(name, {}))
-        assert SAID.get(name, "After") in town.said
+        if name != "Guess ahead":  # after which the story may have ended
+            town.assert_next(**SET.get(name, {}))
+            assert SAID[name] in town.said
     assert len(notes) == 9
 
 
