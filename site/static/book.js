@@ -46,10 +46,8 @@ const boxes = new ResizeObserver((entries) => {
 });
 
 function observeBoxes() {
-  for (const box of document.querySelectorAll(BOXES)) {
-    boxes.unobserve(box);
-    boxes.observe(box);
-  }
+  boxes.disconnect();
+  for (const box of document.querySelectorAll(BOXES)) boxes.observe(box);
 }
 
 addEventListener("load", observeBoxes);
@@ -118,12 +116,10 @@ if (location.protocol === "file:") {
 // Paper is light, whatever the screen is.
 let screenTheme;
 addEventListener("beforeprint", () => {
-  screenTheme = document.documentElement.dataset.theme;
-  document.documentElement.dataset.theme = "light";
+  screenTheme = page.theme;
+  page.theme = "light";
 });
-addEventListener("afterprint", () => {
-  document.documentElement.dataset.theme = screenTheme;
-});
+addEventListener("afterprint", () => { page.theme = screenTheme; });
 
 // The town's model, 290 kB, comes when a reader comes near a place where it
 // answers, and not before the page itself is there.
@@ -131,12 +127,11 @@ const towns = new IntersectionObserver((places) => {
   if (!places.some((place) => place.isIntersecting)) return;
   towns.disconnect();
   document.head.append(Object.assign(document.createElement("script"), {
-    src: `${document.documentElement.dataset.content_root}_static/town.js`,
+    src: `${page.content_root}_static/town.js`,
   }));
 }, { rootMargin: "50%" });
 
 addEventListener("load", () => {
-  for (const place of document.querySelectorAll("[data-town]")) {
-    towns.observe(place);
-  }
+  const places = document.querySelectorAll("[data-town]");
+  for (const place of places) towns.observe(place);
 });

@@ -2,8 +2,10 @@
 
 import ast
 import json
+import multiprocessing
 import re
 import tomllib
+from runpy import run_path
 
 import pytest
 import yaml
@@ -123,6 +125,14 @@ def is_text(node):
 
 def value(keyword):
     return getattr(keyword.value, "value", None)
+
+
+@pytest.mark.parametrize("name", ["book", "killed"])
+def test_helpers_are_imported_where_nothing_forks(name, monkeypatch):
+    """As on Windows, where the tests that CI runs import them."""
+    for part, value in ("all_start_methods", list), ("context", None):
+        monkeypatch.setattr(multiprocessing, f"get_{part}", value)
+    run_path(str(ROOT / "tests" / "helpers" / f"{name}.py"))
 
 
 SHIPPED = sorted(

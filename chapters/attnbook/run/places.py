@@ -59,7 +59,7 @@ def reserved(path: Path) -> Iterator[None]:
             f"{path} cannot be written; expected leave to write in its "
             f"folder; got {error.strerror}"
         ) from None
-    with os.fdopen(handle):
+    with os.fdopen(handle, "rb"):
         try:
             if fcntl:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
