@@ -1,8 +1,8 @@
 """A stranger's code in a process of its own, with limits.
 
-It holds accidents and pranks, and is no sandbox. Memory is limited where
-Python has `resource`, so not on Windows. On Linux the process is cut off the
-network by the system, where the system lets it. Everywhere, Python's own
+It holds accidents and pranks, and is no sandbox. Memory is limited on
+Linux alone, where a process can tell what it has. There it is cut off the
+network, too, where the system lets it. Everywhere, Python's own
 functions refuse to connect, to start a program, and to write outside of an
 empty folder. Code that goes past Python (ctypes, a compiled module) is not
 held by that; and what you may read, it may read.
