@@ -6,6 +6,8 @@ import json
 import re
 from typing import Any
 
+import pytest
+from build import HTML as SITE
 from playwright.sync_api import Locator, Page
 
 NUMBER = re.compile(r"[-−]?\d+(?:\.\d+)?")
@@ -20,6 +22,23 @@ def unfold(page: Page, inside: Locator) -> None:
     """Open the side road in which something stands, by the keyboard."""
     for fold in page.locator("details:not([open])", has=inside).all():
         fold.locator("> summary").press("Enter")
+
+
+def figures() -> list[tuple[str, str, int]]:
+    """Page, kind and number of each figure of the built book."""
+    found = []
+    for page in sorted(SITE.glob("*.html")):
+        kinds = re.findall(r'<div data-explore="(\w+)"', page.read_text())
+        found += [
+            (page.stem, kind, kinds[:n].count(kind))
+            for n, kind in enumerate(kinds)
+        ]
+    return found
+
+
+by_figure = pytest.mark.parametrize(
+    "place", figures(), ids=lambda place: "-".join(map(str, place))
+)
 
 
 class Figure:
@@ -41,6 +60,25 @@ class Figure:
     def said(self) -> str:
         """The sentence of the state, which screen readers are told."""
         return self.host.get_by_role("status").inner_text()
+
+    @property
+    def checks(self) -> list[tuple[dict, dict]]:
+        """States of the figure, and the numbers that the cell found there."""
+        return [(c["state"], c["values"]) for c in self.data["checks"]]
+
+    def go(self, state: dict, labels: dict[str, str]) -> None:
+        """To a state by the controls, named by what their labels stand for."""
+        for name, label in labels.items():
+            control, value = self.control(label), state[name]
+            if not control.count():  # a single block needs no choice
+                continue
+            kind = control.evaluate("c => c.type")
+            if kind == "checkbox":
+                control.set_checked(value)
+            elif kind == "range":
+                control.fill(str(value))
+            else:
+                control.select_option(index=value)
 
     def control(self, label: str) -> Locator:
         return self.host.get_by_label(label, exact=True)
@@ -104,3 +142,21 @@ class Figure:
         session.send(
             "Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []}
         )
+
+
+def unit(figure: Figure, plane: int = 0) -> float:
+    """How many pixels of a query's plane make up one."""
+    size = figure.host.locator("svg").nth(plane).bounding_box()["width"]
+    ends = figure.data["planes"][plane]
+    return (size - 40) / (ends["high"] - ends["low"])
+
+
+def tip(figure: Figure, name: str) -> complex:
+    """An arrow's, from the middle of the dial, as a + bi upwards."""
+    dial = figure.host.locator("svg").first
+    x, y = (
+        complex(b["x"] + b["width"] / 2, -b["y"] - b["height"] / 2)
+        for shape in (dial.locator(f'[data-mark="{name}"]'), dial)
+        for b in [shape.bounding_box()]
+    )
+    return x - y

@@ -1,29 +1,8 @@
 """What every interactive figure does, whatever it shows."""
 
-import re
-
-import pytest
-from build import HTML as SITE
-from figure import Figure, unfold
+from figure import Figure, by_figure, figures, unfold
 from notebooks import ROOT
 from views import PHONE
-
-
-def figures():
-    """Page, kind and number of each figure of the built book."""
-    found = []
-    for page in sorted(SITE.glob("*.html")):
-        kinds = re.findall(r'<div data-explore="(\w+)"', page.read_text())
-        found += [
-            (page.stem, kind, kinds[:n].count(kind))
-            for n, kind in enumerate(kinds)
-        ]
-    return found
-
-
-by_figure = pytest.mark.parametrize(
-    "place", figures(), ids=lambda place: "-".join(map(str, place))
-)
 
 
 def test_every_kind_of_figure_is_in_the_book():
