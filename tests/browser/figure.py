@@ -66,13 +66,14 @@ class Figure:
         """States of the figure, and the numbers that the cell found there."""
         return [(c["state"], c["values"]) for c in self.data["checks"]]
 
-    def go(self, state: dict, labels: dict[str, str]) -> None:
-        """To a state by the controls, named by what their labels stand for."""
-        for name, label in labels.items():
-            control, value = self.control(label), state[name]
-            if not control.count():  # a single block needs no choice
-                continue
-            kind = control.evaluate("c => c.type")
+    def go(self, state: dict) -> None:
+        """To a state of the cell by the controls, which stand in the order
+        of its parts; a part that never differs has none."""
+        states = [each for each, _ in self.checks]
+        parts = [n for n in state if any(s[n] != state[n] for s in states)]
+        controls = self.host.locator("input, select").all()
+        for name, control in zip(parts, controls, strict=True):
+            kind, value = control.get_attribute("type"), state[name]
             if kind == "checkbox":
                 control.set_checked(value)
             elif kind == "range":

@@ -11,39 +11,6 @@ import numpy as np
 import pytest
 from figure import Figure, by_figure, numbers, tip, unit
 
-#: Of each kind, the label of the control for each part of a state.
-LABELS = {
-    "average": {f"load{n}": f"Load on day {n + 1}" for n in range(3)},
-    "kernel": {"width": "Bandwidth", "day": "Query: day"},
-    "query": {},  # named by the axes, which differ
-    "scale": {"octave": "scale × √d_k"},
-    "masks": {
-        "causal": "Causal",
-        "left": "Padding left",
-        "right": "Padding right",
-        "window": "Window",
-        "row": "Query",
-    },
-    "heads": {"word": "Word", "block": "Block", "head": "Head"},
-    "rotary": {
-        "m": "query’s position m",
-        "n": "key’s position n",
-        "shift": "tokens put in front",
-        "pair": "Pair",
-    },
-    "residual": {"block": "After block"},
-    "cache": {"call": "Call"},
-    "merge": {"order": "Order", "size": "Keys a block", "read": "Blocks read"},
-    "bytes": {
-        "heads": "Heads of queries",
-        "groups": "Heads of keys",
-        "latent": "Latent width",
-        "context": "Tokens of a text",
-        "memory": "Memory for caches",
-    },
-    "pages": {"step": "Step"},
-}
-
 
 def near(expected, decimals=2):
     """As it is shown: rounded to so many decimals."""
@@ -334,11 +301,7 @@ SHOWS = dict(
 @by_figure
 def test_a_figure_shows_the_numbers_of_its_cell(visit, place):
     figure = Figure(visit(place[0]), *place[1:])
-    labels = LABELS[place[1]]
-    if place[1] == "query":
-        axes = figure.data["planes"][0]["axes"]
-        labels = {n: f"query: {axis}" for n, axis in zip("xy", axes)}
     assert len(figure.checks) > 3
     for state, found in figure.checks:
-        figure.go(state, labels)
+        figure.go(state)
         SHOWS[place[1]](figure, state, found)
