@@ -82,12 +82,6 @@ def test_what_is_kept_does_not_change(twins):
     assert torch.equal(found[":output"], found["last"] * 3)
 
 
-def test_no_gradients_are_recorded_on_the_way():
-    recorded = Gives(lambda x: x * float(torch.is_grad_enabled()))
-    assert record(recorded, [""], torch.ones(2))[""].sum() == 0
-    assert torch.is_grad_enabled()
-
-
 @pytest.mark.parametrize(
     "name", ["twise", "first:weight", "never", "never:input", "nothing"]
 )
@@ -152,12 +146,6 @@ def test_the_bound():
     assert rows_of((ONE, ONE), bound=0).first is None
 
 
-@pytest.mark.parametrize("a", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("b", [math.nan, math.inf, 1.0])
-def test_what_is_no_number(a, b):
-    assert rows_of((ONE * a, ONE * b)).rows[0].agrees == (a == b)
-
-
 def test_nothing_is_broadcast_and_types_may_differ():
     """Compared in float64: 1 + 2⁻³⁰ is not 1."""
     assert rows_of((ONE, torch.ones(3))).first
@@ -166,6 +154,7 @@ def test_nothing_is_broadcast_and_types_may_differ():
     assert rows_of((ONE, more), bound=1e-9).first is None
     assert rows_of((ONE, more), bound=1e-10).first
     assert rows_of((ONE.half(), ONE.bfloat16())).first is None
+    assert rows_of((ONE / 0, ONE / 0)).first is None
     assert rows_of((ONE + 0j, ONE + 0j)).first is None
     assert rows_of((ONE + 0j, ONE + 1j)).first
 

@@ -13,7 +13,7 @@ from attnbook.teach.catalogue import all_mistakes, all_tasks
 from attnbook.teach.exercises import check
 from attnbook.teach.proof import Disagreement
 from attnbook.teach.tasks import judge, task
-from attnbook.teach.words import brief, listed
+from attnbook.teach.words import brief
 
 X = torch.arange(3, dtype=torch.float64)
 
@@ -217,46 +217,12 @@ def test_what_cannot_be_checked_is_refused():
     assert "weighted_average" in dir(check)
 
 
-def test_one_sentence_says_what_was_tried(capsys):
-    check(softmax)
-    out = capsys.readouterr().out
-    labels = [c.label for c in all_tasks()["softmax"].cases()]
-    wanted = (
-        f"softmax agrees with torch.softmax on {', '.join(labels[:2])} "
-        f"and {len(labels) - 2} more; gradients too"
-    )
-    assert " ".join(out.split()) == wanted
-    assert max(map(len, out.splitlines())) <= 79
-
-
 def test_the_sentence_names_what_was_given(capsys):
     def in_one_row(scores, dim=-1):
         return softmax(scores, dim)
 
     check(in_one_row, "softmax")
     assert capsys.readouterr().out.startswith("in_one_row agrees with torch")
-
-
-@pytest.mark.parametrize(
-    "room, row",
-    [
-        (99, "one, two, three and 2 more"),
-        (26, "one, two, three and 2 more"),
-        (25, "one, two and 3 more"),
-        (0, "one, two and 3 more"),
-    ],
-)
-def test_as_many_cases_are_named_as_there_is_room_for(room, row):
-    assert listed(["one", "two", "three", "four", "five"], room=room) == row
-
-
-def test_at_least_two_cases_are_named():
-    four = ["a, b", "c", "d", "e"]
-    assert listed(four) == "a, b; c; d and e"
-    assert listed(four, room=14) == "a, b; c and 2 more"
-    assert listed(["c", "d", "a, b"], room=0) == "c; d and a, b"
-    assert listed(["long", "longer"], room=0) == "long and longer"
-    assert listed(["alone"], room=0) == "alone"
 
 
 def test_a_function_of_the_page_that_is_not_right_stops_it():

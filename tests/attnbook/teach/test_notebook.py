@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from attnbook.attention import softmax, split_heads
 from attnbook.teach import figures, notebook
 
 matplotlib.use("Agg")
@@ -42,36 +41,6 @@ def test_show_rounds_as_told(capsys):
     assert capsys.readouterr().out == "x (1,)  [0.67]\ny = 0.12\n"
 
 
-def test_rows_shown_together_stand_below_each_other(capsys):
-    notebook.show(
-        kernel=torch.tensor([0.5, -2 / 3, 100]),
-        gap=torch.tensor([np.nan, 0, -np.inf]),
-        total=7,
-        places=torch.arange(2),
-        table=torch.eye(2),
-        column=torch.ones(2, 1),
-        row=torch.ones(1, 1, 2),
-        counts=torch.tensor([1, 12, 3]),
-    )
-    assert (
-        capsys.readouterr().out
-        == """\
-kernel (3,)  [  0.5     -0.6667 100.    ]
-gap    (3,)  [     nan   0.         -inf]
-total  = 7
-places (2,)  [0 1]
-table (2, 2)
-[[1. 0.]
- [0. 1.]]
-column (2, 1)
-[[1.]
- [1.]]
-row    (1, 1, 2)  [[[1. 1.]]]
-counts (3,)  [ 1 12  3]
-"""
-    )
-
-
 def test_a_row_stands_beside_its_name_within_70_columns(capsys):
     numbers = " ".join(f"{n:2}" for n in range(20))
     notebook.show(x=torch.arange(20))
@@ -99,15 +68,6 @@ def test_randn_is_seeded_and_drawn_on_the_cpu_by_its_own_generator():
     assert torch.equal(drawn.cpu(), wanted)
     assert drawn.device.type == notebook.DEVICE.type
     assert torch.equal(torch.get_rng_state(), state)
-
-
-def test_show_source_shows_the_code_that_runs(monkeypatch):
-    shown = []
-    monkeypatch.setattr(notebook, "display", shown.append)
-    notebook.show_source(softmax, split_heads)
-    text = shown[0].data
-    assert text.startswith("```python\ndef softmax(")
-    assert "return exp / total" in text and "def split_heads(" in text
 
 
 def test_setup_gives_the_device_and_the_style():

@@ -20,22 +20,6 @@ SPOILT[1, 0] = torch.nan
 BIG = torch.tensor([2**53])
 
 
-@pytest.mark.parametrize(
-    "value, words",
-    [
-        (X, "2×3 numbers, |Δ| ≤ 1e-12"),
-        (X[0, 1], "one number, |Δ| ≤ 1e-12"),
-        (X > 1, "2×3 booleans"),
-        (X.long(), "2×3 numbers"),
-        ((X, X[0]), "2×3, 3 numbers, |Δ| ≤ 1e-12"),
-        ("left", "one value"),
-    ],
-)
-def test_the_sentence_says_what_was_compared(value, words, capsys):
-    agrees(value, value, name="it")
-    assert capsys.readouterr().out == f"equal to it: {words}\n"
-
-
 def test_the_sentence_says_what_was_tried(capsys):
     cases = {n: (X,) for n in "abcdef"} | {"g": call(X)}
     agrees(torch.sin, torch.sin, cases=cases, gradients=True)
