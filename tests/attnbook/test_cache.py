@@ -286,22 +286,6 @@ def test_the_weights_are_seen_without_writing_twice():
 # The last token alone.
 
 
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_last_is_the_last_real_token(side, path):
-    model, tokens = model_of(), tokens_of(3, 5)
-    real = padding_mask([2, 5, 1], side=side)
-    real[1, 2] = False  # padding in between
-    with path():
-        whole = model(tokens)
-        agrees(model(tokens, last=True), whole[:, -1:], name="the last row")
-        whole = model(tokens, real=real)
-        found = model(tokens, real=real, last=True)
-    columns = [max(t for t in range(5) if real[b, t]) for b in range(3)]
-    expected = torch.stack([whole[b, [t]] for b, t in enumerate(columns)])
-    agrees(found, expected, name="the last real row", within=1e-12)
-
-
 def test_last_spares_the_head_its_other_rows():
     model, seen = model_of(tied=False), []
     hook = model.head.register_forward_pre_hook(
