@@ -75,11 +75,3 @@ def test_a_window_is_felt_while_it_is_trained(study):
     assert kinds["1 head"].blocks[0].attention.n_kv_heads == 1
     layer = kinds["latent 16 + 8"].blocks[1].attention
     assert (layer.d_latent, layer.d_rotary) == (16, 8)
-
-
-def test_every_kind_has_three_seeds():
-    assert STORED["steps"] == 400
-    for name, seeds in STORED["quality"].items():
-        assert list(seeds) == ["0", "1", "2"], name
-    for times in STORED["time"].values():
-        assert times["16 heads"] == 1 and all(t > 0 for t in times.values())

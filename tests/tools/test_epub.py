@@ -67,13 +67,3 @@ def test_it_is_written_the_same_each_time(site, tmp_path):
     with ZipFile(tmp_path / "one") as book:
         first = book.infolist()[0]
         assert (first.filename, first.compress_type) == ("mimetype", 0)
-
-
-def test_it_says_what_it_lacks(site, monkeypatch, capsys):
-    monkeypatch.setattr(epub, "HTML", site)
-    monkeypatch.setattr(epub, "EPUB", site / "book.epub")
-    monkeypatch.setattr(epub, "settings", lambda: (CONFIG, TOC))
-    (site / "b.html").unlink()
-    assert epub.main() == 1
-    assert "b.html" in capsys.readouterr().err
-    assert not (site / "book.epub").exists()

@@ -112,12 +112,6 @@ def test_what_has_failed_is_taken_up_again(folder, failed):
     assert steps(folder, "book") == (True, rest)
 
 
-def test_the_newest_versions_can_be_tried(folder):
-    for setting, wanted in (["CONSTRAINTS="], False), ([], True):
-        _, calls = make(folder, "clean", "install", *setting)
-        assert any("constraints.txt" in call for call in calls) == wanted
-
-
 #: What each command runs; that it fails when one of them does.
 RUNS = [
     ("check", "ruff format"),
