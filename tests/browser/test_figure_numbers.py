@@ -25,7 +25,7 @@ def cells(figure):
     )
 
 
-def average(figure, state, found):
+def of_average(figure, state, found):
     *rows, total = figure.table("Weight × value").values()
     if found["average"] is None:
         assert total == [] and "no average" in figure.said
@@ -38,7 +38,7 @@ def average(figure, state, found):
     assert said == near([*found["weights"], found["average"]])
 
 
-def kernel(figure, state, found):
+def of_kernel(figure, state, found):
     data, weights = figure.data, np.array(found["weights"])
     order = np.argsort(-weights, kind="stable")
     shares = [*weights[order[:4]], weights[order[4:]].sum()]
@@ -75,7 +75,7 @@ def kernel(figure, state, found):
     assert np.interp(x, *np.transpose(fit)) == pytest.approx(y, abs=0.3)
 
 
-def query(figure, state, found):
+def of_query(figure, state, found):
     data, point = figure.data, [state["x"], state["y"]]
     score = "Score" if data["scale"] == 1 else "Scaled score"
     caption = f"{score} {data['formula']} and weight"
@@ -101,7 +101,7 @@ def drawn(figure, selector, plane):
     return [low + pixels / unit(figure, plane) for pixels in (right, up)]
 
 
-def scale(figure, state, found):
+def of_scale(figure, state, found):
     shown = np.concatenate(list(figure.table("Weights").values()))
     assert shown == near(found["weights"])
     assert figure.bars("Weights") == near(found["weights"], 1.5)
@@ -114,7 +114,7 @@ def scale(figure, state, found):
     assert gradient == near(found["gradient"], 3)
 
 
-def masks(figure, state, found):
+def of_masks(figure, state, found):
     drawn = figure.host.locator("svg").evaluate(
         """svg => [...svg.querySelectorAll("rect")]
           .filter((r) => r.getBBox().width === r.getBBox().height)
@@ -140,7 +140,7 @@ def masks(figure, state, found):
     assert ("would be 0/0" in figure.said) == (0 in found["keys"])
 
 
-def heads(figure, state, found):
+def of_heads(figure, state, found):
     words, word = figure.data["words"], state["word"]
     later = len(words) - word - 1
     row = np.pad(np.round(found["weights"], 4), (0, later))  # as the data
@@ -178,7 +178,7 @@ def heads(figure, state, found):
     assert f" {on}" in told.split("of its weight on")[1]
 
 
-def rotary(figure, state, found):
+def of_rotary(figure, state, found):
     at = np.array([state["m"], state["n"]]) + state["shift"]
     *rows, total = figure.table("Distance").values()
     angles = np.outer(figure.data["omegas"], at)
@@ -196,7 +196,7 @@ def rotary(figure, state, found):
     assert np.array(tips) / pixels == pytest.approx(turned, abs=0.02)
 
 
-def residual(figure, state, found):
+def of_residual(figure, state, found):
     n = state["block"]
     rows = [
         [it["size"], it["added"], it["cosine"], it["shares"][n]] * (n > 0)
@@ -225,7 +225,7 @@ def residual(figure, state, found):
         assert y[: n + 1] == pytest.approx(top, abs=0.1)
 
 
-def cache(figure, state, found):
+def of_cache(figure, state, found):
     names = "rows reused scores flops all_rows all_flops bytes".split()
     shown = [[*map(int, row[1:])] for row in cells(figure)]
     assert shown == [found[name] for name in names]
@@ -241,7 +241,7 @@ def cache(figure, state, found):
     assert dots == pytest.approx(120 - 96 * totals / top, abs=0.06)
 
 
-def merge(figure, state, found):
+def of_merge(figure, state, found):
     shown = figure.table("The part so far")
     assert shown["peak"][-1] == near(found["peak"])
     assert shown["total"][-1] == near(found["total"])
@@ -258,7 +258,7 @@ def merge(figure, state, found):
     assert numbers(figure.said)[-2:] == near(found["average"])
 
 
-def bytes_(figure, state, found):
+def of_bytes(figure, state, found):
     shown = [[*map(int, row[1:])] for row in cells(figure)]
     assert shown == np.transpose([found["token"], found["fit"]]).tolist()
     tokens, fit = 2 ** state["context"], found["fit"]
@@ -267,7 +267,7 @@ def bytes_(figure, state, found):
     assert f"{fit[2]} with latents of {state['latent']}" in figure.said
 
 
-def pages(figure, state, found):
+def of_pages(figure, state, found):
     data, step = figure.data, state["step"]
     told = [step, found["held"], data["pages"], found["shared"]]
     assert numbers(figure.said) == [*told, found["found"], found["empty"]]
@@ -291,17 +291,10 @@ def pages(figure, state, found):
         assert rows[letter] == [*r["table"], r["kept"], r["tokens"]]
 
 
-SHOWS = dict(
-    **{f.__name__: f for f in (average, kernel, query, scale, masks, heads)},
-    **{f.__name__: f for f in (rotary, residual, cache, merge, pages)},
-    bytes=bytes_,
-)
-
-
 @by_figure
 def test_a_figure_shows_the_numbers_of_its_cell(visit, place):
     figure = Figure(visit(place[0]), *place[1:])
     assert len(figure.checks) > 3
     for state, found in figure.checks:
         figure.go(state)
-        SHOWS[place[1]](figure, state, found)
+        globals()[f"of_{place[1]}"](figure, state, found)
