@@ -6,7 +6,6 @@ import torch.nn.functional as F
 
 from attnbook.attention import (
     attend,
-    check_finite,
     check_heads,
     fused_attention,
     merge_heads,
@@ -26,11 +25,6 @@ def plain(*args, **kwargs):
 
 
 BOTH = pytest.mark.parametrize("attention", [plain, fused_attention])
-
-
-def test_softmax_survives_half_precision_and_large_scores():
-    scores = torch.tensor([6e4, 6e4, -6e4], dtype=torch.float16)
-    agrees(softmax(scores), [0.5, 0.5, 0.0], name="arithmetic")
 
 
 def _cases():
@@ -67,27 +61,6 @@ def _torch(q, k, v, mask=None, scale=None):
 @BOTH
 def test_both_paths_agree_with_torch_gradients_too(attention):
     agrees(attention, _torch, name="SDPA", cases=_cases(), gradients=True)
-
-
-@BOTH
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
-def test_a_row_without_keys_gives_zero_never_nan(attention, dtype):
-    q, k, v = (
-        randn(2, 3, seed=i, dtype=dtype).requires_grad_() for i in range(3)
-    )
-    mask = torch.tensor([[False, False], [True, False]])
-    context = attention(q, k, v, mask=mask)
-    agrees(context[0], torch.zeros(3), name="the rule", within=0)
-    for gradient in torch.autograd.grad(context.sum(), (q, k, v)):
-        assert gradient.isfinite().all()
-
-
-def test_the_number_that_is_not_finite_is_named():
-    assert check_finite("x", torch.ones(2)).equal(torch.ones(2))
-    with pytest.raises(
-        ValueError, match="x contains .*; expected .*; got -inf"
-    ):
-        check_finite("x", torch.tensor([1.0, -INF]))
 
 
 def _repeated(q, k, v, mask=None, causal=False, scale=None):
@@ -169,23 +142,15 @@ APART = torch.tensor([1e30, -1e30])  # inf − inf in the product
     [
         ((Q, torch.ones(4, 3), V), {}, ValueError, "d_k"),
         ((Q, K, torch.ones(3, 5)), {}, ValueError, "S is"),
-        ((Q, K[:0], V[:0]), {}, ValueError, "S of k"),
         ((Q, K.double(), V), {}, TypeError, "q, k, v"),
-        (([[1.0]], K, V), {}, TypeError, "q is"),
         ((Q * NAN, K, V), {}, ValueError, "q contains"),
         ((Q, K * -INF, V), {}, ValueError, "k contains"),
         ((Q, K, V * INF), {"mask": V[:, 0] < 0}, ValueError, "v contains"),
         ((Q * 1e30, K * 1e30, V), {}, ValueError, r"inf"),
         ((Q * 1e30, K * APART, V), {}, ValueError, "context"),
         ((Q, K, V), {"scale": NAN}, ValueError, "scale"),
-        ((Q, K, V), {"scale": INF}, ValueError, "scale"),
         ((Q, K, V), {"mask": torch.ones(3, 4).int()}, TypeError, "mask"),
-        ((Q, K, V), {"mask": torch.ones(3, 4) + 0j}, TypeError, "mask"),
-        ((Q, K, V), {"mask": [[True]]}, TypeError, "mask"),
         ((Q, K, V), {"mask": torch.ones(4, 3) > 0}, ValueError, "mask"),
-        ((Q, K, V), {"mask": torch.ones(2, 3, 4) > 0}, ValueError, "mask"),
-        ((Q, K, V), {"mask": torch.full((3, 4), NAN)}, ValueError, "mask"),
-        ((Q, K, V), {"mask": torch.full((3, 4), INF)}, ValueError, "mask"),
     ],
 )
 def test_what_attention_refuses(attention, args, options, error, named):

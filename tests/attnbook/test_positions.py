@@ -12,7 +12,6 @@ from attnbook.positions import (
     half_order,
     rotary_angles,
     rotate,
-    sinusoidal,
     token_positions,
 )
 from attnbook.teach.proof import agrees
@@ -85,8 +84,6 @@ P, X = torch.arange(3), torch.ones(3, 4)
     "call, error, named",
     [
         (lambda: rotary_angles(P, 5), ValueError, "width"),
-        (lambda: sinusoidal(torch.ones(3), 4), TypeError, "positions"),
-        (lambda: sinusoidal(P > 0, 4), TypeError, "positions"),
         (lambda: rotary_angles([1, 2], 4), TypeError, "positions"),
         (lambda: rotary_angles(P, 4, base=0.5), ValueError, "base"),
         (lambda: rotate(X, X), ValueError, "angles"),
@@ -97,7 +94,6 @@ P, X = torch.arange(3), torch.ones(3, 4)
         (lambda: alibi_slopes(0), ValueError, "n_heads"),
         (lambda: alibi_bias(2, P.double(), P), TypeError, "queries"),
         (lambda: alibi_bias(2, P, P.double()), TypeError, "keys"),
-        (lambda: rotary_angles(P, 0), ValueError, "width"),
         (lambda: half_order(5), ValueError, "width"),
         (lambda: token_positions([[1]]), TypeError, "mask"),
         (lambda: token_positions(P[None]), ValueError, "mask"),
