@@ -6,14 +6,12 @@ import graphlib
 
 from notebooks import CHAPTERS
 
-HOUSE = CHAPTERS / "attnbook"
-
 
 def arrows() -> dict[str, set[str]]:
     """What each module of the package imports of it, in functions too."""
     files = {
         ".".join(p.relative_to(CHAPTERS).with_suffix("").parts): p
-        for p in HOUSE.rglob("*.py")
+        for p in (CHAPTERS / "attnbook").rglob("*.py")
     }
     rooms = {n.removesuffix(".__init__"): p for n, p in files.items()}
     found: dict[str, set[str]] = {}

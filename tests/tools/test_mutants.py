@@ -11,7 +11,7 @@ from killable import judged
 from mutants import Result
 from mutated_rooms import Room, mutants_of_room
 from mutated_tasks import mutants_of_task, passes
-from mutations import Mutant, mutations
+from mutations import mutations
 
 from attnbook.teach.tasks import task
 
@@ -161,13 +161,3 @@ def test_a_room_is_asked_by_its_tests(tmp_path):
         *("4 → 5 in width = 4", "4 → 3 in width = 4"),
         *(m.name for m in every if m.function == "toy.unseen"),
     }
-
-
-def test_the_sample_is_the_same_for_a_seed():
-    things = [Mutant(str(n), "") for n in range(50)]
-
-    def drawn(count, seed):
-        return set(mutants._result(lambda m: True, things, count, seed).alive)
-
-    assert drawn(5, "1 a") == drawn(5, "1 a") != drawn(5, "2 a")
-    assert len(drawn(5, "1 a")) == 5 and drawn(3, "1 a") < drawn(5, "1 a")

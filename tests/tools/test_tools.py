@@ -1,5 +1,6 @@
 """The tools: storing outputs, stamping the address, building."""
 
+import re
 import subprocess
 
 import build
@@ -123,7 +124,6 @@ def test_stamping_reaches_every_place(tree, notebook, monkeypatch):
     [
         ["book"],
         ["https://example.org/a/b"],
-        ["git@x:y"],
         [BOOK, "1.10"],
         [BOOK, "v1 # no"],
         [],  # the placeholder
@@ -151,6 +151,13 @@ def test_the_citation_says_what_the_book_says():
     url = config["repository"]["url"]
     assert cited.get("repository-code", url) == url
     assert ("repository-code" in cited) != repository.is_placeholder(url)
+
+
+def test_publishing_refuses_the_placeholder():
+    """The workflow that publishes stamps the address before it builds."""
+    workflow = ROOT / ".github" / "workflows" / "pages.yml"
+    runs = re.findall(r"run: make (repository|book)", workflow.read_text())
+    assert runs[:2] == ["repository", "book"]
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from notebooks import CHAPTERS
 
 from attnbook.teach import grade as room
 from attnbook.teach.answers import judged, needed
-from attnbook.teach.catalogue import all_mistakes
 
 #: A right answer, and what may go before it or into it.
 HEAD = "def my_leave_one_out(keys, values, bandwidth):\n"
@@ -261,10 +260,3 @@ def test_only_what_an_answer_needs_is_run():
     assert len(found) == 7
     with pytest.raises(SyntaxError):
         needed(["def my_x(: pass"], "my_x")
-
-
-def test_known_mistakes_are_called_by_their_names():
-    mistake = all_mistakes()["keeps_its_own_value"]
-    cells = ["import torch", mistake.source().replace("def ", "def my_x")]
-    cells.append("my_leave_one_out = my_xkeeps_its_own_value")
-    assert judged(cells, "leave_one_out") == ("not right", mistake.name)

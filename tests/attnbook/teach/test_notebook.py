@@ -23,9 +23,6 @@ def ax():
     [
         (torch.tensor([[-0.00001, 1.0]]), "x (1, 2)  [[0. 1.]]\n"),
         (torch.tensor([1 / 3], requires_grad=True), "x (1,)  [0.3333]\n"),
-        (torch.tensor(105.0), "x = 105.0\n"),
-        (torch.tensor([True, False]), "x (2,)  [ True False]\n"),
-        (3, "x = 3\n"),
         (torch.arange(0), "x (0,)\n[]\n"),
         (["a b", "c"], "x (2,)\n['a b' 'c']\n"),
         (torch.tensor([0.5], dtype=torch.bfloat16), "x (1,)  [0.5]\n"),
