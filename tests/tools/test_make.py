@@ -122,7 +122,6 @@ def test_the_newest_versions_can_be_tried(folder):
 RUNS = [
     ("check", "--doctest-modules"),
     ("check CHAPTER=04", "ruff format --check chapters/04_scaled.ipynb"),
-    ("check CHAPTER=04", "ruff check chapters/04_scaled.ipynb"),
     ("check CHAPTER=04", "--nbval*chapters/04_scaled.ipynb"),
     ("check CHAPTER=04", "-k 04_ or 04- tests/chapters"),
     ("check CHAPTER=04", "tools/mutants.py --sample 4 --seed 1 04"),
