@@ -184,15 +184,13 @@ def models(request, tmp_path_factory):
     return request.param, load(folder), theirs
 
 
-def diverge(family, ours, theirs, tokens, real=None, *, known=True):
-    """`known`: whether ours is told what is padding."""
+def diverge(family, ours, theirs, tokens, real=None):
     pairs, options = pairs_of(family, N_LAYERS), {}
     if real is not None:
         positions = (real.long().cumsum(-1) - 1).clamp(min=0)
         options = {"attention_mask": real.long(), "position_ids": positions}
-    told = real if known else None
     return compare(
-        record(ours, [a for _, a, _ in pairs], tokens, real=told),
+        record(ours, [a for _, a, _ in pairs], tokens, real=real),
         record(theirs, [b for _, _, b in pairs], tokens, **options),
         pairs,
         real=real,
@@ -260,10 +258,3 @@ def test_a_bug_is_found(models, plant, first, place):
     assert found.first == first.format(place), found
     arrows = [x for x in str(found).splitlines() if x.startswith("→")]
     assert len(arrows) == 1 and first.format(place) in arrows[0]
-
-
-def test_padding_that_ours_does_not_know_of(models):
-    real = padding_mask([9, 4], side="left")
-    found = diverge(*models, tokens_of(2, 9), real, known=False)
-    expected = {"gpt2": "embedding", "llama": "block 0: attention"}
-    assert found.first == expected[models[0]]

@@ -16,7 +16,7 @@ from attnbook.teach.catalogue import all_tasks
 from attnbook.teach.exercises import check
 from attnbook.teach.guard import Clock, OutOfTime
 from attnbook.teach.inputs import f64
-from attnbook.teach.rules import NoAutograd, RuleBroken, following
+from attnbook.teach.rules import AtMost, NoAutograd, RuleBroken, following
 from attnbook.teach.tasks import judge, task
 
 X, Y = f64(1, 2, 3), f64(4, 5, 6)
@@ -213,6 +213,13 @@ def test_autograd_is_seen_in_whatever_dress(derive):
                 pass
     with following([NoAutograd]):
         torch.vmap(squares)(X[None] + torch.ones(2, 1))
+
+
+def test_of_numbers_one_after_the_other_only_those_that_are_kept_count():
+    many = torch.ones(20, 100)
+    with following([partial(AtMost, 500)]):
+        for row in many:
+            row * 2 + many.T[:, 0]  # and a view, which is no new number
 
 
 def test_the_exercises_that_do_without_something_say_so():
