@@ -14,6 +14,7 @@ import torch
 from models import random_model
 from torch import nn
 
+import attnbook.pages
 import attnbook.server
 from attnbook.generate import Sampling, complete
 from attnbook.gpt import GPT, GPTConfig
@@ -420,7 +421,7 @@ def test_what_was_guessed_right_is_not_read_again(sizes):
 
 def test_a_guess_that_stops_ends_the_text_there():
     server = server_of(
-        guess=lambda request: [7, 8, 9],
+        guess=lambda request: (7, 8, 9),  # any sequence
         accept=lambda request, guesses, logits: [*guesses, 5],
     )
     stop = [8]
@@ -436,6 +437,7 @@ def test_a_guess_that_stops_ends_the_text_there():
 def test_cancelled_a_request_gives_its_pages_back():
     server = server_of(n_pages=4, page_size=2)
     a, b = server.submit([1, 2, 3], 5), server.submit([4] * 6, 2)
+    assert b.n_found == 0
     server.step()
     assert (a.state, b.state) == ("running", "waiting")
     server.cancel(b)
@@ -492,6 +494,28 @@ def test_exact_is_the_same_to_the_bit_in_any_company(positions):
         tokens = prompt + wanted.argmax(-1).tolist()
     full = logits_alone(model, tokens, len(prompt))
     torch.testing.assert_close(wanted, full, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("exact, products, readers", [(0, 1, 3), (1, 6, 6)])
+def test_only_to_the_bit_is_each_token_by_itself(
+    exact, products, readers, monkeypatch
+):
+    server = server_of(n_pages=40, page_size=4, exact=bool(exact))
+    for prompt in ([1, 2], [3] * 3, [5]):
+        server.submit(prompt, 3)
+    seen, attend = Counter(), attnbook.pages.attend
+
+    def counted(*inputs, **options):
+        seen["readers"] += 1
+        return attend(*inputs, **options)
+
+    monkeypatch.setattr(attnbook.pages, "attend", counted)
+    layer = server.model.blocks[0].feed_forward
+    count = layer.register_forward_hook(lambda *_: seen.update(["products"]))
+    with count:  # and off again
+        server.step()
+    n_layers = len(server.model.blocks)
+    assert seen == {"products": products, "readers": readers * n_layers}
 
 
 # ---- its face
