@@ -1,16 +1,19 @@
 """What a wrong answer may have done, found out by doing the same on purpose.
 
-The reference is run with two arguments exchanged, or with one that counts for
-nothing. If the answer does just that on every case, this is what it does.
+The reference is run with two arguments exchanged, with one that counts for
+nothing, or with one that is a little off. If the answer does just that on
+every case, this is what it does. So it is with a result whose parts stand in
+another order.
 """
 
 from __future__ import annotations
 
 import inspect
+import numbers
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, permutations
 from typing import Any
 
 import torch
@@ -22,25 +25,53 @@ Changed = Callable[[Case], Case]
 
 
 def guess(
-    right: Callable, cases: list[Case], got: list[Outcome], failing: list[int]
+    right: Callable,
+    cases: list[Case],
+    wanted: list[Outcome],
+    got: list[Outcome],
+    failing: list[int],
 ) -> str:
     """What the answer does instead, in words; empty if none of these."""
+    if all(_same(mine.result, got[0].result) for mine in got[1:]):
+        return ""  # what is always the same fits too much
     first = failing[0]
     order = [first, *(n for n in range(len(got)) if n != first)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of what a reference was not made for
+        for words, made in _made_of(wanted[first].result):
+            if all(_gives(got[n], made, wanted[n]) for n in order):
+                return words
         for words, change in _changes(right, cases[first]):
             if all(_does(right, change(cases[n]), got[n]) for n in order):
-                return words
+                return f"it gives the right result for {words}"
     return ""
 
 
 def _does(right: Callable, case: Case, mine: Outcome) -> bool:
-    theirs = run(right, case)
+    theirs = run(right, case, timed=True)
     if mine.error or theirs.error:
         return bool(mine.error and theirs.error)
-    options = {"within": 1e-9, "equal_nan": True}
-    return difference(mine.result, theirs.result, **options) is None
+    return _same(mine.result, theirs.result)
+
+
+def _same(mine: Any, theirs: Any) -> bool:
+    return difference(mine, theirs, within=1e-9, equal_nan=True) is None
+
+
+def _gives(mine: Outcome, made: Callable, wanted: Outcome) -> bool:
+    return not mine.error and _same(mine.result, made(wanted.result))
+
+
+def _made_of(result: Any) -> Iterator[tuple[str, Callable]]:
+    """What may be made of several results, where they are few."""
+    if not isinstance(result, tuple) or not 1 < len(result) < 5:
+        return
+    for order in permutations(range(len(result))):
+        if list(order) != sorted(order):
+            words = "the parts of the result are right, in another order"
+            yield words, lambda x, order=order: tuple(x[n] for n in order)
+    for n in range(len(result)):
+        yield f"this is part {n} of the result alone", lambda x, n=n: x[n]
 
 
 def _changes(right: Callable, case: Case) -> Iterator[tuple[str, Changed]]:
@@ -48,24 +79,25 @@ def _changes(right: Callable, case: Case) -> Iterator[tuple[str, Changed]]:
     given = {**dict(zip(names, case.args)), **case.kwargs}
     tensors = [n for n, value in given.items() if isinstance(value, Tensor)]
     for a, b in combinations(tensors, 2):
-        words = f"it gives the right result for {a} and {b} exchanged"
+        words = f"{a} and {b} exchanged"
         yield words, _changing(names, lambda x, a=a, b=b: {a: x[b], b: x[a]})
-    for name, value in given.items():
-        if len(given) == 1:
-            break  # an answer that takes it for 0 answers all cases alike
-        for words, to in _instead(value):
-            yield (
-                f"it gives the right result for {name} = {words}, whatever "
-                f"{name} is",
-                _changing(
-                    names,
-                    lambda x, n=name, to=to: {n: to(x[n])} if n in x else {},
-                ),
-            )
+    for offers in (_instead, _otherwise):
+        for name, value in given.items():
+            for words, to in offers(name, value):
+                yield words, _changing(names, _one(name, to))
 
 
-def _instead(value: Any) -> Iterator[tuple[str, Callable]]:
+def _one(name: str, to: Callable) -> Callable[[dict], dict]:
+    return lambda given: {name: to(given[name])} if name in given else {}
+
+
+def _instead(name: str, value: Any) -> Iterator[tuple[str, Callable]]:
     """What an argument may be taken for by one who forgets it."""
+    for words, to in _constants(value):
+        yield f"{name} = {words}, whatever {name} is", to
+
+
+def _constants(value: Any) -> Iterator[tuple[str, Callable]]:
     if isinstance(value, Tensor) and value.dtype == torch.bool:
         yield "True everywhere", torch.ones_like
     elif isinstance(value, Tensor) and value.is_floating_point():
@@ -75,6 +107,40 @@ def _instead(value: Any) -> Iterator[tuple[str, Callable]]:
         for number in (0, 1):
             if value != number:
                 yield f"{number}", lambda x, n=number: type(x)(n)
+
+
+def _otherwise(name: str, value: Any) -> Iterator[tuple[str, Callable]]:
+    """What an argument may become by a step too many or too few."""
+    whole = isinstance(value, numbers.Integral)
+    if isinstance(value, bool):
+        yield f"not {name}", lambda x: not x
+    elif isinstance(value, Tensor) and value.dtype == torch.bool:
+        yield f"{name} with True and False exchanged", torch.logical_not
+    elif whole or isinstance(value, Tensor) and not value.is_floating_point():
+        yield f"{name} + 1", lambda x: x + 1
+        yield f"{name} − 1", lambda x: x - 1
+    elif isinstance(value, float) and value:
+        yield f"−{name}", lambda x: -x
+        yield f"1/{name}", lambda x: 1 / x
+        yield f"the square of {name}", lambda x: x * x
+    elif isinstance(value, (list, str, bytes)):
+        yield f"{name} without the last", lambda x: x[:-1]
+        yield f"{name} without the first", lambda x: x[1:]
+        if value and isinstance(value[0], list):
+            yield f"each of {name} without its last", _each(slice(-1))
+            yield f"each of {name} without its first", _each(slice(1, None))
+    elif isinstance(value, Tensor):
+        yield f"−{name}", torch.neg
+        if value.ndim > 1:
+            yield f"{name} transposed", lambda x: x.mT
+        if value.ndim and value.shape[-1] > 1:
+            d = f"√d, d the last size of {name}"
+            yield f"{name} times {d}", lambda x: x * x.shape[-1] ** 0.5
+            yield f"{name} divided by {d}", lambda x: x / x.shape[-1] ** 0.5
+
+
+def _each(part: slice) -> Callable[[list], list]:
+    return lambda x: [inner[part] for inner in x]
 
 
 def _changing(names: list[str], new: Callable[[dict], dict]) -> Changed:

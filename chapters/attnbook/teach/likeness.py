@@ -41,16 +41,53 @@ def likeness(ours: Tensor, theirs: Tensor) -> str:
         return f"nearly right, off by {gap:.2g}"
     if a.numel() == 1:
         return _of_one(a.item(), b.item(), theirs.is_floating_point())
-    for words in (_by_numbers(a, b), _by_places(a, b)):
-        if words:
+    for how in (_by_function, _by_numbers, _by_places, _by_sums):
+        if words := how(a, b):
             return words
     wrong = ~_near(a, b)
-    n = int(wrong.sum())
-    return "" if n == a.numel() else f"wrong {_places(n, a)}"
+    n, zero = int(wrong.sum()), b == 0
+    if (wrong & zero).any():
+        some = (wrong & zero).sum() < zero.sum()
+        return f"not 0 {'everywhere ' * some}where 0 is right"
+    return "" if n == a.numel() else f"wrong {_places(n, a)}{_only(wrong)}"
+
+
+#: What may be left of an axis.
+_PARTS = {
+    "the first": lambda x, axis: x.select(axis, 0),
+    "the last": lambda x, axis: x.select(axis, -1),
+    "the sum": lambda x, axis: x.sum(axis),
+    "the mean": lambda x, axis: x.mean(axis),
+}
+
+#: What may have been done too much or, read backwards, too little.
+_FUNCTIONS = {
+    "the exponential of the right numbers": torch.exp,
+    "the logarithm of the right numbers": torch.log,
+    "the square of the right numbers": torch.square,
+    "the root of the right numbers": torch.sqrt,
+    "the reciprocal of the right numbers": torch.reciprocal,
+    "one minus the right numbers": lambda x: 1 - x,
+    "the softmax of the right numbers": lambda x: x.softmax(-1),
+    "the log-softmax of the right numbers": lambda x: x.log_softmax(-1),
+}
 
 
 def _places(n: int, x: Tensor) -> str:
     return f"in {n} of {x.numel()} places"
+
+
+def _only(wrong: Tensor) -> str:
+    """In which rows or columns all wrong places are, if not in all."""
+    for axis, name in ((-1, "column"), (-2, "row")):
+        if wrong.ndim < 2 or wrong.shape[axis] < 3:
+            continue
+        at = wrong.movedim(axis, 0).flatten(1).any(1).nonzero()[:, 0].tolist()
+        first, last = at[0], at[-1]
+        if len(at) == last - first + 1 < wrong.shape[axis]:
+            to = f"s {first} to {last}" if last > first else f" {first}"
+            return f", all in {name}{to}"
+    return ""
 
 
 def _near(a: Tensor, b: Tensor) -> Tensor:
@@ -69,6 +106,10 @@ def _in_shape(ours: Tensor, theirs: Tensor) -> str:
         return f"the transpose, {shapes}"
     if a.numel() == b.numel() and _equal(a.flatten(), b.flatten()):
         return f"the right numbers, but {shapes}"
+    for axis in range(-1, -b.ndim - 1, -1):
+        for words, part in _PARTS.items():
+            if _equal(a.flatten(), part(b, axis).flatten()):
+                return f"{words} along axis {axis} alone, {shapes}"
     return shapes
 
 
@@ -93,8 +134,8 @@ def _of_one(a: float, b: float, fractional: bool) -> str:
     if not fractional and abs(gap) == 1:
         return "one too many" if gap > 0 else "one too few"
     factor = _factor(a / b, only_named=True) if b and a else ""
-    if factor:
-        return factor
+    if words := factor or _by_function(*torch.tensor([[a], [b]]).double()):
+        return words
     return f"too {'large' if gap > 0 else 'small'} by {abs(gap):.4g}"
 
 
@@ -111,6 +152,14 @@ def _by_numbers(a: Tensor, b: Tensor) -> str:
         gap = gaps.mean().item()
         large = "large" if gap > 0 else "small"
         return f"too {large} by {abs(gap):.4g} everywhere"
+    for axis, name in ((-1, "row"), (-2, "column")):
+        if a.ndim > 1 and a.shape[axis] > 1 and finite.all():
+            gaps = a - b
+            each = gaps.narrow(axis, 0, 1)
+            often = 2 * (~_near(a, b)).sum() >= a.numel()
+            if often and _equal(gaps, each.expand_as(gaps)):
+                low, high = (f"{x.item():.3g}" for x in each.aminmax())
+                return f"off by a number in each {name}, {low} to {high}"
     if not counts.any() or (a[finite & (b == 0)] != 0).any():
         return ""
     ratios = torch.where(counts, a / b, torch.nan)
@@ -178,10 +227,39 @@ def _by_places(a: Tensor, b: Tensor) -> str:
                 return f"one place too far back along axis {axis}"
     if not _equal(a.flatten().sort().values, b.flatten().sort().values):
         return ""
-    for axis in range(-2, -a.ndim - 1, -1):
-        if _slices(a, axis) == _slices(b, axis):
-            return f"right but for the order along axis {axis}"
-    return "the right numbers in other places"
+    only = _only(~_near(a, b)).replace("all ", "")
+    for axis in range(-1, -a.ndim - 1, -1):
+        if a.ndim > 1 and _slices(a, axis) == _slices(b, axis):
+            return f"right but for the order along axis {axis}{only}"
+    return f"the right numbers in other places{only}"
+
+
+def _by_function(a: Tensor, b: Tensor) -> str:
+    """The right numbers with something done to them."""
+    few = a.numel() > 1 and b.max() == b.min()
+    if few or (b == b.round()).all():  # of these much would be true
+        return ""
+    for words, of in _FUNCTIONS.items():
+        if _equal(a, of(b)):
+            return words
+    return ""
+
+
+def _by_sums(a: Tensor, b: Tensor) -> str:
+    """Weights that should sum to one in each row, and do not."""
+    rows, ones = b.sum(-1), (b.sum(-1) - 1).abs() < 1e-6
+    if not ((b >= 0).all() and ones.any() and (ones | (rows == 0)).all()):
+        return ""
+    if b.shape[-1] < 2 or _equal(a.sum(-1), rows):
+        return ""
+    if a.ndim > 1:
+        columns = a.sum(-2)
+        of_one = (columns - 1).abs() < 1e-6
+        if of_one.any() and (of_one | (columns == 0)).all():
+            return "off: its columns sum to one, its rows do not"
+    low, high = (f"{x.item():.6g}" for x in a.sum(-1)[ones].aminmax())
+    to = low if low == high else f"{low} up to {high}"
+    return f"off: its rows sum to {to}, not to one"
 
 
 def _slices(x: Tensor, axis: int) -> list[Any]:

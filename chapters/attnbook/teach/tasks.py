@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 
 from attnbook.teach.guard import Guard, OutOfTime
-from attnbook.teach.guesses import guess
+from attnbook.teach.hints import hints
 from attnbook.teach.proof import (
     Case,
     Outcome,
@@ -32,7 +32,6 @@ from attnbook.teach.rules import Rule, RuleBroken
 from attnbook.teach.telling import (
     apart,
     error_text,
-    float32_line,
     headline,
     inputs,
     line_of,
@@ -333,7 +332,7 @@ def _verdict(
                 head = fill(f"{task.name}: not right yet: {words}.")
                 message = f"{head}\n{fill(f'hint: {slip.hint}', '  ')}"
                 return Verdict("known mistake", message, words, mine.error)
-    help_ = _help(fn, trial, got, failing) if known is None else []
+    help_ = hints(fn, trial, got, failing) if known is None else []
     if mine.error:
         return _error(fn, task, case, mine, *help_)
     return _wrong(trial, failing, mine, help_)
@@ -395,43 +394,3 @@ def _broken_off(
         error=mine.error if interrupt else None,
         short=f"{case.label}: {told.splitlines()[0]}",
     )
-
-
-def _help(
-    fn: Callable,
-    trial: _Trial,
-    got: list[Outcome],
-    failing: list[int],
-) -> list[str]:
-    """What may help where no mistake is recognised, at most one thing."""
-    case = trial.cases[failing[0]]
-    if all(_nearly(got[n], trial.wanted[n]) for n in failing):
-        if line := float32_line(fn, case):
-            text = (
-                "it is right to the digits of a float32, and no further: "
-                f"the first is made {line}"
-            )
-            return [fill(text, "  ")]
-    wrong_value = not got[failing[0]].error
-    if wrong_value and (
-        words := guess(trial.task.right, trial.cases, got, failing)
-    ):
-        return [fill(f"{words}.", "  ")]
-    if 0 < len(failing) < len(got):  # else it would say nothing
-        hints = {
-            mistake.hint
-            for mistake in trial.task.known.values()
-            if mistake.hint
-            and failing == trial.failing(trial.of(mistake.wrong))
-        }
-        if len(hints) == 1:  # of several, the first would often mislead
-            return [fill(f"perhaps: {hints.pop()}", "  ")]
-    return []
-
-
-def _nearly(mine: Outcome, right: Outcome) -> bool:
-    if mine.error or right.error:
-        return False
-    # Of a wrong result no gradient was taken.
-    compared = mine if mine.gradients else replace(right, result=mine.result)
-    return not outcome_difference(compared, right, within=1e-5, equal_nan=True)

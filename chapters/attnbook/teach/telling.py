@@ -16,13 +16,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from attnbook.teach.guard import Guard
 from attnbook.teach.likeness import likeness
-from attnbook.teach.proof import Case, Difference, run
+from attnbook.teach.proof import Case, Difference, Outcome, difference, run
 from attnbook.teach.rules import RuleBroken
 from attnbook.teach.words import brief, fill, listed
 
@@ -99,6 +99,11 @@ def error_text(error: BaseException, fn: Callable) -> str:
         lines.append(f"  {line}")
     for pattern, advice in _ADVICE.items():
         if re.search(pattern, text):
+            if "print the shapes" in advice and re.search(r"\.T\b", line):
+                advice += (
+                    " (And .T turns round all axes, also those of a batch; "
+                    ".mT exchanges the last two.)"
+                )
             lines.append(fill(f"that is: {advice}", "  "))
             break
     return "\n".join(lines)
@@ -137,6 +142,37 @@ def headline(found: Difference) -> str:
         return what
     verb = ":" if what.startswith(("ours", "missing", "not")) else " is"
     return f"{found.place}{verb} {what}"
+
+
+def later_part(mine: Any, right: Any) -> str:
+    """What can be said of a later part, where of the first nothing can."""
+    if not isinstance(mine, tuple) or not isinstance(right, tuple):
+        return ""
+    silent = False
+    for n, (a, b) in enumerate(zip(mine, right)):
+        both = isinstance(a, Tensor) and isinstance(b, Tensor)
+        if both and difference(a, b, within=1e-9, equal_nan=True):
+            words = likeness(a, b)
+            if words and not words.startswith("wrong in"):
+                return f"part {n} is {words}" if silent else ""
+            silent = True
+    return ""
+
+
+def increment(case: Case, mine: Outcome, right: Outcome) -> str:
+    """How what is added to an argument differs, where that is a factor."""
+    given = []
+    for x in tree_leaves((case.args, case.kwargs)):
+        given += x.parameters() if isinstance(x, nn.Module) else [x]
+    for a, b in zip(tree_leaves(mine.result), tree_leaves(right.result)):
+        for x in given:
+            three = all(isinstance(y, Tensor) for y in (a, b, x))
+            if three and a.shape == b.shape == x.shape and x.numel() > 2:
+                words = likeness(a.detach() - x, b.detach() - x)
+                if words.startswith(("too", "of the wrong sign")):
+                    what = tuple(x.shape)
+                    return f"what it adds to the given {what} is {words}"
+    return ""
 
 
 def _what(found: Difference, ours: Any, theirs: Any) -> str:

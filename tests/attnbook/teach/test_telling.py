@@ -15,6 +15,7 @@ from attnbook.teach.tasks import judge, task
 
 TASKS = all_tasks()
 X, S = randn(2, 4, 5, seed=1), randn(4, 4, seed=2)
+P, SECOND = S.softmax(-1), torch.tensor(1)
 NUMBER, THREE = f64(3.0).sum(), torch.tensor(3)
 
 
@@ -54,6 +55,24 @@ NUMBER, THREE = f64(3.0).sum(), torch.tensor(3)
         (-NUMBER, NUMBER, "of the wrong sign"),
         (NUMBER / 3**0.5, NUMBER, "too small by a factor of √3"),
         (NUMBER + 0.1234, NUMBER, "too large by 0.1234"),
+        (X.exp(), X, "the exponential of the right numbers"),
+        (X.softmax(-1), X, "the softmax of the right numbers"),
+        (X.log_softmax(-1), X, "the log-softmax of the right numbers"),
+        (1 / NUMBER.exp(), NUMBER.exp(), "reciprocal of the right numbers"),
+        (X + f64([1], [2], [3], [4]), X, "by a number in each row, 1 to 4"),
+        (X + f64(1, 2, 3, 4, 5), X, "by a number in each column, 1 to 5"),
+        (S.softmax(0), P, "off: its columns sum to one, its rows do not"),
+        (P * P, P, "the square of the right numbers"),
+        (P.tril(), P.triu(), "not 0 where 0 is right"),
+        (P.sqrt() * P, P, "sum to 0.569361 up to 0.679262, not to one"),
+        (X.index_fill(1, SECOND, 7), X, "in 10 of 40 places, all in row 1"),
+        (X[..., [0, 2, 1, 3, 4]], X, "along axis -1, in columns 1 to 2"),
+        (X[:, -1], X, "the last along axis -2 alone, of shape (2, 5), not (2"),
+        (
+            X.mean(-1),
+            X,
+            "the mean along axis -1 alone, of shape (2, 4), not (",
+        ),
         (X.exp() * X, X, ""),
     ],
 )
@@ -92,6 +111,9 @@ def without_its_line(answer):
         (lambda a, b: (a * 2, b * 0), "for b = 0, whatever"),
         (lambda a, b: (b * 2, a * 3), "for a and b exchanged"),
         (lambda a, b: (a * 0 + 2, b * 3), "for a = 1, whatever a is"),
+        (lambda a, b: (-a * 2, b * 3), "it gives the right result for −a."),
+        (lambda a, b: (b * 3, a * 2), "the result are right, in another ord"),
+        (lambda a, b: b * 3, "this is part 1 of the result alone."),
         (lambda a, b: (a.mul_(2), b * 3), "argument a was changed in place."),
         (lambda a, b: (x for x in (a, b)), "ours is generator a generator"),
         (lambda a, b: (a * 2, b.long() * 3), "the right numbers in another"),
@@ -225,6 +247,91 @@ def test_an_answer_to_all_cases_alike_takes_no_argument_for_0():
         return (x > 0).sum() + 0.0
 
     assert "whatever" not in told(lambda x: f64(0.0).sum(), count)
+
+
+@task(
+    {
+        "two": ([[1, 2], [3]], 2, marks("10"), 0.5),
+        "three": ([[4, 1, 2], [2]], 3, marks("01"), 0.2),
+    },
+    against="x",
+)
+def total(texts, times, mask, rate):
+    """a sum"""
+    first = sum(text[0] for text in texts)
+    return (sum(map(sum, texts)) + first) * times * rate + 0.3 * mask
+
+
+@pytest.mark.parametrize(
+    "answer, words",
+    [
+        (lambda t, n, m, r: total(t, n + 1, m, r), "for times + 1."),
+        (lambda t, n, m, r: total(t, n, ~m, r), "True and False exchanged."),
+        (lambda t, n, m, r: total(t, n, m, 1 / r), "for 1/rate."),
+        (lambda t, n, m, r: total(t[:-1], n, m, r), "texts without the last."),
+        (lambda t, n, m, r: total(t, n, m, r) * 0, ""),
+    ],
+)
+def test_what_is_a_step_off_is_told(answer, words):
+    found = told(answer, total)
+    assert words in found and bool(words) == ("the right result for" in found)
+
+
+def test_what_is_added_to_an_argument_is_compared_by_itself():
+    @task({"one": (X, S), "two": (X + 1, S)}, against="x")
+    def residual(x, s):
+        """x, and something more"""
+        return x + x.sin() * s.sum()
+
+    found = told(lambda x, s: x + x.sin() * s.sum() / 3, residual)
+    given = "what it adds to the given (2, 4, 5) is too small by a factor of 3"
+    assert given in found
+
+
+def test_of_a_later_part_is_told_what_cannot_be_of_the_first():
+    @task({"one": (X, S)}, against="x")
+    def weigh(x, s):
+        """context and weights"""
+        return s.softmax(-1) @ x, s.softmax(-1)
+
+    found = told(lambda x, s: (s.softmax(0) @ x, s.softmax(0)), weigh)
+    assert "part 1 is off: its columns sum to one, its rows do not." in found
+
+
+def test_a_mistake_is_known_by_most_of_its_numbers():
+    @task({"one": (X,), "two": (X + 1,), "three": (X - 1,)}, against="x")
+    def double(x):
+        """twice x"""
+        return x * 2
+
+    double.slip("it is squared", "What is a square?", torch.square)
+    double.slip("it is shifted", "What is a sum?", lambda x: x + 2)
+    most = told(lambda x: x.square().index_fill(-1, SECOND, 3), double)
+    few = told(lambda x: x.square().where(x > 1, x.exp() + x), double)
+    assert "perhaps: What is a square?" in most and "perhaps" not in few
+
+
+def test_where_a_nan_is_made_it_is_asked_for():
+    ask = "which line makes 0/0"
+    assert ask in told(lambda a, b: (a * 2, b * torch.nan))
+    assert ask not in told(lambda a, b: (a * 2, b * torch.inf))
+
+
+@pytest.mark.filterwarnings("ignore:The use of .x.T.")
+def test_T_of_a_batch_is_told_of():
+    @task({"one": (X, X)}, against="x")
+    def scores(q, k):
+        """scores"""
+        return q @ k.mT
+
+    def turned(q, k):
+        return q @ k.T
+
+    def plain(q, k):
+        return q @ k
+
+    assert ".mT exchanges the last two" in told(turned, scores)
+    assert ".mT" not in told(plain, scores)
 
 
 def test_guesses_do_not_warn(recwarn):

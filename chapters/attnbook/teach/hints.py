@@ -1,0 +1,139 @@
+"""What may help where no mistake is recognised, at most one thing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+from attnbook.teach.guesses import guess
+from attnbook.teach.proof import Outcome, outcome_difference
+from attnbook.teach.telling import float32_line, increment, later_part
+from attnbook.teach.words import fill
+
+
+def hints(
+    fn: Callable, trial: Any, got: list[Outcome], failing: list[int]
+) -> list[str]:
+    """The first of these that has something to say, in a line or two.
+
+    Args:
+        trial: the cases, and what the reference makes of them, see `tasks`.
+        got: what the answer makes of them.
+        failing: on which it is wrong.
+    """
+    finders = [_coarse]
+    if not got[failing[0]].error:
+        finders += [_guessed, _told, _akin]
+    for find in [*finders, _by_cases, _nan]:
+        try:
+            words = find(fn, trial, got, failing)
+        except Exception:  # an answer may give anything
+            continue
+        if words:
+            return [fill(words, "  ")]
+    return []
+
+
+def _coarse(fn, trial, got, failing) -> str:
+    if not all(_nearly(got[n], trial.wanted[n]) for n in failing):
+        return ""
+    line = float32_line(fn, trial.cases[failing[0]])
+    return line and (
+        "it is right to the digits of a float32, and no further: the first is "
+        f"made {line}"
+    )
+
+
+def _guessed(fn, trial, got, failing) -> str:
+    words = guess(trial.task.right, trial.cases, trial.wanted, got, failing)
+    return words and f"{words}."
+
+
+def _told(fn, trial, got, failing) -> str:
+    n = failing[0]
+    words = later_part(got[n].result, trial.wanted[n].result)
+    words = words or increment(trial.cases[n], got[n], trial.wanted[n])
+    return words and f"{words}."
+
+
+def _akin(fn, trial, got, failing) -> str:
+    """The hint of the one mistake that goes wrong in the same way.
+
+    Half of the wrong numbers, or more, are those of the mistake; or half of
+    the wrong results are, and it has no others.
+    """
+    found: dict[str, tuple] = {}
+    for each in [*trial.task.known.values(), *trial.task.slips.values()]:
+        theirs = list(trial.of(each.wrong))
+        if not each.hint or len(theirs) < len(got):
+            continue
+        share = _share(got, theirs, trial.wanted)
+        at = trial.failing(theirs)
+        if len(at) > 1 and all(trial.same(got[n], theirs[n]) for n in at):
+            share = max(share, len(at) / len(failing))
+        if share >= 0.5:
+            rank = (failing[0] in at, share)
+            found[each.hint] = max(rank, found.get(each.hint, rank))
+    best = [hint for hint in found if found[hint] == max(found.values())]
+    return f"perhaps: {best[0]}" if len(best) == 1 else ""
+
+
+def _by_cases(fn, trial, got, failing) -> str:
+    """The hint of the one mistake that fails on the same few cases."""
+    if 2 * len(failing) > len(got):  # else it would say nothing
+        return ""
+    found = {
+        mistake.hint
+        for mistake in trial.task.known.values()
+        if mistake.hint and failing == trial.failing(trial.of(mistake.wrong))
+    }
+    # Of several, the first would often mislead.
+    return f"perhaps: {found.pop()}" if len(found) == 1 else ""
+
+
+def _nan(fn, trial, got, failing) -> str:
+    if _has_nan(trial.wanted[failing[0]]) or not _has_nan(got[failing[0]]):
+        return ""
+    return "which line makes 0/0, ∞/∞, ∞ − ∞ or 0 · ∞ of these numbers?"
+
+
+def _share(
+    got: list[Outcome], theirs: list[Outcome], wanted: list[Outcome]
+) -> float:
+    """Of the numbers that either gets wrong, the share that both get alike."""
+    wrong, alike = 0, []
+    for outcomes in zip(got, theirs, wanted):
+        for parts in zip(*(tree_leaves(each.result) for each in outcomes)):
+            if not all(map(_is_float, parts)):
+                continue
+            a, b, c = (x.detach().as_subclass(Tensor).double() for x in parts)
+            if a.shape == b.shape == c.shape:
+                off = ((a - c).abs() > 1e-9) | ((b - c).abs() > 1e-9)
+                wrong += int(off.sum())
+                alike += a[off & ((a - b).abs() <= 1e-9)].tolist()
+    # Few numbers, and numbers like 0 and 1, are often met by chance.
+    found = {round(x, 6) for x in alike if x != round(x)}
+    return len(alike) / wrong if len(found) > 3 else 0.0
+
+
+def _is_float(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.is_floating_point()
+
+
+def _has_nan(outcome: Outcome) -> bool:
+    return any(
+        _is_float(x) and x.detach().as_subclass(Tensor).isnan().any()
+        for x in tree_leaves(outcome.result)
+    )
+
+
+def _nearly(mine: Outcome, right: Outcome) -> bool:
+    if mine.error or right.error:
+        return False
+    # Of a wrong result no gradient was taken.
+    compared = mine if mine.gradients else replace(right, result=mine.result)
+    return not outcome_difference(compared, right, within=1e-5, equal_nan=True)
