@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from attnbook.teach.guard import Clock
@@ -75,7 +75,8 @@ class Outcome:
 
     result: Any = None
     gradients: tuple[Tensor, ...] = ()  # none if it is constant
-    spoilt: str = ""  # the argument it changed in place, if any
+    # The arguments that it changed in place: where they stand → their names.
+    spoilt: dict[int | str, str] = field(default_factory=dict)
     error: BaseException | None = None
 
     @property
@@ -304,7 +305,7 @@ def attempt(
     options = {"within": within, "equal_nan": equal_nan}
     if not gradients or mine.error or reference.error:
         return mine
-    if mine.spoilt != reference.spoilt:
+    if mine.spoilt.keys() != reference.spoilt.keys():
         return mine
     if difference(mine.result, reference.result, **options):
         return mine
@@ -319,11 +320,13 @@ def outcome_difference(
     found = difference(ours.result, theirs.result, **options)
     if found:
         return found
-    if ours.spoilt != theirs.spoilt:
-        name = ours.spoilt or theirs.spoilt
-        return Difference(
-            "in place", f"the argument {name} was changed in place"
-        )
+    for at in [*ours.spoilt, *theirs.spoilt]:
+        if at not in theirs.spoilt:
+            told = f"the argument {ours.spoilt[at]} was changed in place"
+            return Difference("in place", told)
+        if at not in ours.spoilt:
+            told = f"the {theirs.spoilt[at]} that was given has not changed"
+            return Difference("in place", told)
     pairs = itertools.zip_longest(ours.gradients, theirs.gradients)
     for n, (a, b) in enumerate(pairs):  # None: a constant, gradient 0
         a = torch.zeros_like(b) if a is None else a
@@ -364,23 +367,35 @@ def _copy(x, memo):
 
 
 def _spoilt(fn, case, args, kwargs):
-    """The name of the first argument that was changed in place, or ""."""
+    """The arguments that were changed in place, by where they stand."""
     before = [*case.args, *case.kwargs.values()]
     after = [*args, *kwargs.values()]
+    at = [*range(len(args)), *kwargs]
     names = [*_names(fn, len(args)), *kwargs]
-    for name, a, b in zip(names, before, after, strict=True):
+    found = {}
+    for where, name, a, b in zip(at, names, before, after, strict=True):
         try:
             changed = _changed(a, b)
         except Exception:  # what stands there now cannot even be compared
             changed = True
         if changed:
-            return name
-    return ""
+            found[where] = name + _part_changed(a, b)
+    return found
+
+
+def _part_changed(before, after):
+    """Of a model, what of it: " (its hooks)"."""
+    if not isinstance(before, nn.Module):
+        return ""
+    a, b = _inside(before), _inside(after)
+    return f" ({next(part for part in a if _changed(a[part], b[part]))})"
 
 
 def _changed(before, after):
     if isinstance(before, Tensor):
         return difference(after, before, within=0, equal_nan=True) is not None
+    if isinstance(before, nn.Module):
+        return _changed(_inside(before), _inside(after))
     if isinstance(before, dict):
         return list(before) != list(after) or any(
             _changed(before[k], after[k]) for k in before
@@ -390,6 +405,18 @@ def _changed(before, after):
     if isinstance(before, (set, int, float, str)):
         return before != after and before == before  # NaN is no change
     return False
+
+
+def _inside(module):
+    parts = [*module.modules()]
+    return {
+        "its numbers": dict(module.state_dict()),
+        "its mode": [part.training for part in parts],
+        "its hooks": [
+            len(part._forward_hooks) + len(part._forward_pre_hooks)
+            for part in parts
+        ],
+    }
 
 
 def _names(fn, count):

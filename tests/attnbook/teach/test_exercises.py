@@ -1,6 +1,7 @@
 """What a reader is told: right, not yet, known mistake, wrong, error."""
 
 import contextlib
+import copy
 import io
 import random
 from dataclasses import replace
@@ -152,6 +153,48 @@ def test_what_an_answer_does_inside_its_arguments_is_seen(spoil):
     message = " ".join(verdict.message.split())
     assert "the argument things was changed in place" in message
     assert judge(len, how_many).kind == "right"
+
+
+def said(answer, wanted):
+    return " ".join(judge(answer, wanted).message.split())
+
+
+@task({"of one number": (torch.nn.Linear(1, 1), X[:1])}, against="x")
+def use(model, x):
+    """what the model makes of x"""
+    return x.tolist()
+
+
+@task({"of one number": (torch.nn.Linear(1, 1), X[:1])}, against="x")
+def train(model, x):
+    """x, and the model is trained"""
+    model.bias.data += 1
+    return x.tolist()
+
+
+@pytest.mark.parametrize(
+    "spoil, what",
+    [
+        (lambda model: model.weight.data.mul_(2), "its numbers"),
+        (lambda model: model.eval(), "its mode"),
+        (lambda model: model.register_forward_hook(print), "its hooks"),
+    ],
+)
+def test_what_an_answer_does_to_a_model_is_seen(spoil, what):
+    told = said(lambda m, x: (x.tolist(), spoil(m))[0], use)
+    assert f"the argument m ({what}) was changed in place." in told
+    assert (
+        judge(lambda m, x: (x.tolist(), m(x.float()))[0], use).kind == "right"
+    )
+
+
+def test_a_model_that_is_to_be_trained_is_itself_trained():
+    def copied(model, x):
+        return train(copy.deepcopy(model), x)
+
+    told = said(copied, train)
+    assert "the model (its numbers) that was given has not changed." in told
+    assert judge(train.right, train).kind == "right"
 
 
 class Mute:
