@@ -524,6 +524,8 @@ def _hunt(seed, bug="", sizes=_SIZES, **other):
     elif bug == "positions":
         weight = ours.position_embedding.weight
         weight.copy_(weight.roll(1, 0))
+    elif bug == "a word":
+        ours.token_embedding.weight[4] += 1  # in the second text alone
     elif bug == "NaN":
         first.attention.key_value.weight[-1] = torch.nan
     elif bug == "a small one":
@@ -560,6 +562,7 @@ def _outputs(model, tokens):
         "a norm": _hunt(2, "a norm"),
         "between two matrices": _hunt(3, activation="gelu"),
         "the positions": _hunt(4, "positions"),
+        "a word of the second text": _hunt(10, "a word"),
         "no bug": _hunt(5),
         "NaN": _hunt(6, "NaN"),
         "a small one": _hunt(8, "a small one"),

@@ -89,6 +89,11 @@ c05.window_mask.slip(
     lambda q, k, *, window: _window(q, k, window, after=window),
 )
 c05.window_mask.slip(
+    "the window looks ahead, not back",
+    "Is a key before the query at a smaller position, or at a larger one?",
+    lambda q, k, *, window: _window(q, k, INF, after=window),
+)
+c05.window_mask.slip(
     "the queries are taken for the first of the keys",
     "At which position does the first query stand?",
     lambda q, k, *, window: _window(q, k, window, offset=0),
@@ -97,6 +102,16 @@ c05.looks_right.slip(
     "a result that is far too small passes",
     "Is −1 ≤ 1e-9?",
     lambda a, b: a.shape == b.shape and bool((a - b <= 1e-9).all()),
+)
+c05.looks_right.slip(
+    "one number that is right is enough",
+    "Should all numbers be near, or any?",
+    lambda a, b: a.shape == b.shape and bool(((a - b).abs() <= 1e-9).any()),
+)
+c05.looks_right.slip(
+    "a small mean of the differences is enough",
+    "Can one wrong number hide among many right ones?",
+    lambda a, b: a.shape == b.shape and bool((a - b).abs().mean() <= 1e-9),
 )
 c05.looks_right.slip(
     "shapes that broadcast pass",
@@ -131,9 +146,9 @@ c05.masked_weights.slip(
     lambda s, mask: torch.softmax(_lowest(s, mask), -1),
 )
 c05.masked_weights.slip(
-    "True is taken for hidden",
-    "In this book, what does True mean in a mask?",
-    lambda s, mask: torch.softmax(_lowest(s, ~mask), -1) * ~mask,
+    "a row with one hidden key is taken for a row without keys",
+    "Which row is without keys: one that hides a key, or one that hides all?",
+    lambda s, mask: c05.masked_weights(s, mask) * mask.all(-1, True),
 )
 c05.masked_weights.slip(
     "the peak is sought among the hidden scores too",

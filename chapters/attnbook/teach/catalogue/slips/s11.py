@@ -10,15 +10,6 @@ from attnbook.teach.catalogue import c11_language_model as c11
 INF = torch.inf
 
 
-def _bigram(texts, vocab_size, extra):
-    return c11.bigram(texts, vocab_size, extra).exp()
-
-
-c11.bigram.slip(
-    "the logarithm is missing",
-    "Is a probability asked for, or its logarithm?",
-    _bigram,
-)
 c11.bigram.slip(
     "rows and columns are exchanged",
     "Which of the two tokens does a row belong to?",
@@ -76,8 +67,9 @@ for _words, _hint, _share in (
     c11.bigram.slip(_words, _hint, partial(_rows, share=_share))
 
 
-def _logits(tokens, table, positions, blocks, norm):
-    x = table[tokens] + positions[: tokens.shape[1]]
+def _logits(tokens, table, positions, blocks, norm, *, at=None, size=1):
+    at = torch.arange(tokens.shape[1]) if at is None else at
+    x = table[tokens] * size + positions[at]
     for block in blocks:
         x = block(x)
     return norm(x) @ table.T
@@ -87,17 +79,30 @@ def _same(x):
     return x
 
 
-c11.language_model.slip(
-    "it ends in a softmax",
-    "Are logits asked for, or probabilities?",
-    lambda *parts: _logits(*parts).softmax(-1),
-)
-c11.language_model.slip(
-    "the positions begin at 1",
-    "Which row of the table belongs to the first token?",
-    lambda tokens, table, positions, *parts: _logits(
-        tokens, table, positions[1:], *parts
+for _words, _at in (
+    ("the positions begin at 1", lambda x, n: 1 + torch.arange(x.shape[1])),
+    (
+        "the positions are the last of the table",
+        lambda x, n: torch.arange(n - x.shape[1], n),
     ),
+    ("a word has its own number as its position", lambda x, n: x % n),
+    (
+        "the positions count the texts",
+        lambda x, n: torch.arange(len(x))[:, None],
+    ),
+):
+    c11.language_model.slip(
+        _words,
+        "Which row of the table of positions belongs to the first token of a "
+        "text, and which to the next?",
+        lambda tokens, table, positions, *parts, at=_at: _logits(
+            tokens, table, positions, *parts, at=at(tokens, len(positions))
+        ),
+    )
+c11.language_model.slip(
+    "the embeddings are multiplied by √d",
+    "What is done to an embedding before its position is added?",
+    lambda *parts: _logits(*parts, size=parts[1].shape[1] ** 0.5),
 )
 c11.language_model.slip(
     "the norm stands before the blocks",
@@ -131,34 +136,67 @@ def _accumulate(
     n,
     rate,
     *,
-    clear=True,
+    kind=torch.optim.SGD,
+    clear=lambda i: i == 0,
+    every=False,
     longest=INF,
     by=lambda y, all_: all_,
+    head=lambda z: z,
 ):
-    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
-    for start in range(0, len(batches), n):
-        some = batches[start : start + n]
-        total = sum((targets != -100).sum() for _, targets in some)
-        if clear:
+    optimizer = kind(model.parameters(), lr=rate)
+    for i, (tokens, targets) in enumerate(batches):
+        some = [y for _, y in batches[i // n * n :][:n]]
+        if clear(i % n):
             optimizer.zero_grad()
-        for tokens, targets in some:
-            logits = model(tokens).flatten(0, 1)
-            loss = F.cross_entropy(logits, targets.flatten(), reduction="sum")
-            (loss / by(targets, total)).backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), longest)
-        optimizer.step()
+        logits = head(model(tokens)).flatten(0, 1)
+        loss = F.cross_entropy(logits, targets.flatten(), reduction="sum")
+        total = sum((y != -100).sum() for y in some)
+        (loss / by(targets, total)).backward()
+        if every or i % n == n - 1:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), longest)
+            optimizer.step()
     return list(model.parameters())
 
 
-c11.accumulate.slip(
-    "the old gradients are never cleared",
-    "What is in the gradients when the second step begins?",
-    partial(_accumulate, clear=False),
-)
+for _words, _hint, _other in (
+    (
+        "the old gradients are never cleared",
+        "What is in the gradients when the second step begins?",
+        {"clear": lambda i: False},
+    ),
+    (
+        "the gradients are cleared before each small batch",
+        "What is left of the first small batch when the step comes?",
+        {"clear": lambda i: True},
+    ),
+    (
+        "a step comes after each backward",
+        "How many backward passes come before a step?",
+        {"every": True},
+    ),
+    (
+        "it is Adam's step",
+        "What does plain gradient descent take off a parameter?",
+        {"kind": torch.optim.Adam},
+    ),
+    (
+        "the loss is given probabilities",
+        "What does cross_entropy do first with what it is given?",
+        {"head": lambda z: z.softmax(-1)},
+    ),
+):
+    c11.accumulate.slip(_words, _hint, partial(_accumulate, **_other))
 c11.accumulate.slip(
     "the gradient is clipped",
     "What does plain gradient descent do with a long gradient?",
     partial(_accumulate, longest=1.0),
+)
+c11.accumulate.slip(
+    "targets of −100 count in the mean",
+    "How many places has the second batch, and how many targets?",
+    lambda model, batches, n, rate: _accumulate(
+        model, batches, n, rate, by=lambda y, all_: n * y.numel()
+    ),
 )
 c11.accumulate.slip(
     "the losses are summed",
@@ -169,11 +207,6 @@ c11.accumulate.slip(
     "the means are summed",
     "Which average is this, and what are its weights?",
     partial(_accumulate, by=lambda targets, total: (targets != -100).sum()),
-)
-c11.accumulate.slip(
-    "the step goes uphill",
-    "Does the loss fall along the gradient, or against it?",
-    partial(_accumulate, by=lambda targets, total: -total),
 )
 c11.accumulate.slip(
     "all batches make one step",

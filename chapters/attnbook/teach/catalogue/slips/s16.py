@@ -48,6 +48,21 @@ _miscounted(
     "Which matrices has attention?",
     lambda V, d, L, keys: -L * d * keys,
 )
+c16.llama_parameters.slip(
+    "the width of keys and values is d_model / n_kv_heads",
+    "How wide is one head, and how many of them do the keys have?",
+    lambda V, d, d_ff, L, H, H_kv: c16._count(
+        V, d, d_ff, L, shared=d // H_kv, matrices=3
+    ),
+)
+c16.llama_parameters.slip(
+    "biases are counted",
+    "Which of a Llama's matrices have a bias?",
+    lambda V, d, d_ff, L, H, H_kv: (
+        c16.llama_parameters(V, d, d_ff, L, H, H_kv)
+        + L * (3 * d + 2 * (d // H * H_kv) + 2 * d_ff)
+    ),
+)
 c16.to_c_attn.slip(
     "keys and values come before the queries",
     "What comes first in GPT-2's joint matrix?",
@@ -187,6 +202,18 @@ _compared(
     "Which rtol has torch.allclose if none is given?",
     lambda ours, theirs, bound: next(
         (n for n in ours if not torch.allclose(ours[n], theirs[n])), None
+    ),
+)
+_compared(
+    "the largest difference is named",
+    "Is the part with the largest difference the one where it began?",
+    c16.names_the_largest,
+)
+_compared(
+    "the last part is named, or none",
+    "Under how many names do your hooks keep what they are given?",
+    lambda ours, theirs, bound: c16.find_first(
+        {n: ours[n] for n in [*ours][-1:]}, theirs, bound
     ),
 )
 c16.first_wrong.slip(
