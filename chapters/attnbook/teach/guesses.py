@@ -127,8 +127,8 @@ def _otherwise(name: str, value: Any) -> Iterator[tuple[str, Callable]]:
         yield f"{name} without the last", lambda x: x[:-1]
         yield f"{name} without the first", lambda x: x[1:]
         if value and isinstance(value[0], list):
-            yield f"each of {name} without its last", _each(slice(-1))
-            yield f"each of {name} without its first", _each(slice(1, None))
+            yield f"{name}, each without its last", _each(slice(-1))
+            yield f"{name}, each without its first", _each(slice(1, None))
     elif isinstance(value, Tensor):
         yield f"−{name}", torch.neg
         if value.ndim > 1:

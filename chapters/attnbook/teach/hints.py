@@ -83,16 +83,19 @@ def _akin(fn, trial, got, failing) -> str:
 
 
 def _by_cases(fn, trial, got, failing) -> str:
-    """The hint of the one mistake that fails on the same few cases."""
+    """The hint of the mistake that fails on the same few cases, if all that do
+    have this one: else it would often mislead."""
     if 2 * len(failing) > len(got):  # else it would say nothing
         return ""
+    known, slips = trial.task.known.values(), trial.task.slips.values()
     found = {
-        mistake.hint
-        for mistake in trial.task.known.values()
-        if mistake.hint and failing == trial.failing(trial.of(mistake.wrong))
+        each.hint
+        for each in [*known, *slips]
+        if each.hint and failing == trial.failing(trial.of(each.wrong))
     }
-    # Of several, the first would often mislead.
-    return f"perhaps: {found.pop()}" if len(found) == 1 else ""
+    if len(found) != 1 or not found & {each.hint for each in known}:
+        return ""
+    return f"perhaps: {found.pop()}"
 
 
 def _nan(fn, trial, got, failing) -> str:
