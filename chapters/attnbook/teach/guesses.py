@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from attnbook.teach.guard import Clock
 from attnbook.teach.proof import Case, Outcome, difference, run
 
 Changed = Callable[[Case], Case]
@@ -48,7 +49,8 @@ def guess(
 
 
 def _does(right: Callable, case: Case, mine: Outcome) -> bool:
-    theirs = run(right, case, timed=True)
+    with Clock(1.0):  # of what a reference was not made for
+        theirs = run(right, case)
     if mine.error or theirs.error:
         return bool(mine.error and theirs.error)
     return _same(mine.result, theirs.result)
@@ -111,12 +113,11 @@ def _constants(value: Any) -> Iterator[tuple[str, Callable]]:
 
 def _otherwise(name: str, value: Any) -> Iterator[tuple[str, Callable]]:
     """What an argument may become by a step too many or too few."""
-    whole = isinstance(value, numbers.Integral)
     if isinstance(value, bool):
         yield f"not {name}", lambda x: not x
     elif isinstance(value, Tensor) and value.dtype == torch.bool:
         yield f"{name} with True and False exchanged", torch.logical_not
-    elif whole or isinstance(value, Tensor) and not value.is_floating_point():
+    elif isinstance(value, numbers.Integral):
         yield f"{name} + 1", lambda x: x + 1
         yield f"{name} − 1", lambda x: x - 1
     elif isinstance(value, float) and value:
@@ -129,7 +130,7 @@ def _otherwise(name: str, value: Any) -> Iterator[tuple[str, Callable]]:
         if value and isinstance(value[0], list):
             yield f"{name}, each without its last", _each(slice(-1))
             yield f"{name}, each without its first", _each(slice(1, None))
-    elif isinstance(value, Tensor):
+    elif isinstance(value, Tensor) and value.is_floating_point():
         yield f"−{name}", torch.neg
         if value.ndim > 1:
             yield f"{name} transposed", lambda x: x.mT

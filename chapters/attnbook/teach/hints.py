@@ -64,7 +64,7 @@ def _akin(fn, trial, got, failing) -> str:
     """The hint of the one mistake that goes wrong in the same way.
 
     Half of the wrong numbers, or more, are those of the mistake; or half of
-    the wrong results are, and it has no others.
+    the wrong results are, it has no others, and some results are right.
     """
     found: dict[str, tuple] = {}
     for each in [*trial.task.known.values(), *trial.task.slips.values()]:
@@ -73,7 +73,8 @@ def _akin(fn, trial, got, failing) -> str:
             continue
         share = _share(got, theirs, trial.wanted)
         at = trial.failing(theirs)
-        if len(at) > 1 and all(trial.same(got[n], theirs[n]) for n in at):
+        apt = len(at) > 1 and len(failing) < len(got)
+        if apt and all(trial.same(got[n], theirs[n]) for n in at):
             share = max(share, len(at) / len(failing))
         if share >= 0.5:
             rank = (failing[0] in at, share)
