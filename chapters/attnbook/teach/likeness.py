@@ -46,9 +46,9 @@ def likeness(ours: Tensor, theirs: Tensor) -> str:
             return words
     wrong = ~_near(a, b)
     n, zero = int(wrong.sum()), b == 0
-    if (wrong & zero).any():
+    if (wrong & zero).any() and (b >= 0).all():
         some = (wrong & zero).sum() < zero.sum()
-        return f"not 0 {'everywhere ' * some}where 0 is right"
+        return f"not {'everywhere ' * some}0 where 0 is right"
     return "" if n == a.numel() else f"wrong {_places(n, a)}{_only(wrong)}"
 
 

@@ -64,6 +64,7 @@ NUMBER, THREE = f64(3.0).sum(), torch.tensor(3)
         (S.softmax(0), P, "off: its columns sum to one, its rows do not"),
         (P * P, P, "the square of the right numbers"),
         (P.tril(), P.triu(), "not 0 where 0 is right"),
+        (P.tril(1), P.tril(), "not everywhere 0 where 0 is right"),
         (P.sqrt() * P, P, "sum to 0.569361 up to 0.679262, not to one"),
         (X.index_fill(1, SECOND, 7), X, "in 10 of 40 places, all in row 1"),
         (X[..., [0, 2, 1, 3, 4]], X, "along axis -1, in columns 1 to 2"),
