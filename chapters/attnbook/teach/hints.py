@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -27,7 +28,7 @@ def hints(
     """
     finders = [_coarse]
     if not got[failing[0]].error:
-        finders += [_guessed, _told, _akin]
+        finders += [_guessed, _akin, _told]
     for find in [*finders, _by_cases, _nan]:
         try:
             words = find(fn, trial, got, failing)
@@ -63,20 +64,20 @@ def _told(fn, trial, got, failing) -> str:
 def _akin(fn, trial, got, failing) -> str:
     """The hint of the one mistake that goes wrong in the same way.
 
-    Half of the wrong numbers, or more, are those of the mistake; or half of
-    the wrong results are, it has no others, and some results are right.
+    Two thirds of the wrong numbers, or more, are those of the mistake; or half
+    of the wrong results are, it has no others, and some results are right.
     """
     found: dict[str, tuple] = {}
     for each in [*trial.task.known.values(), *trial.task.slips.values()]:
         theirs = list(trial.of(each.wrong))
         if not each.hint or len(theirs) < len(got):
             continue
-        share = _share(got, theirs, trial.wanted)
+        share, enough = _share(got, theirs, trial.wanted), 2 / 3
         at = trial.failing(theirs)
         apt = len(at) > 1 and len(failing) < len(got)
         if apt and all(trial.same(got[n], theirs[n]) for n in at):
-            share = max(share, len(at) / len(failing))
-        if share >= 0.5:
+            share, enough = max(share, len(at) / len(failing)), 1 / 2
+        if share >= enough:
             rank = (failing[0] in at, share)
             found[each.hint] = max(rank, found.get(each.hint, rank))
     best = [hint for hint in found if found[hint] == max(found.values())]
@@ -108,20 +109,25 @@ def _nan(fn, trial, got, failing) -> str:
 def _share(
     got: list[Outcome], theirs: list[Outcome], wanted: list[Outcome]
 ) -> float:
-    """Of the numbers that either gets wrong, the share that both get alike."""
-    wrong, alike = 0, []
+    """Of the numbers that either gets wrong, the share that both get alike;
+    of the part of the result in which it is smallest."""
+    wrong, alike = Counter(), Counter()
+    met = set()
     for outcomes in zip(got, theirs, wanted):
-        for parts in zip(*(tree_leaves(each.result) for each in outcomes)):
-            if not all(map(_is_float, parts)):
+        leaves = zip(*(tree_leaves(each.result) for each in outcomes))
+        for part, three in enumerate(leaves):
+            if not all(map(_is_float, three)):
                 continue
-            a, b, c = (x.detach().as_subclass(Tensor).double() for x in parts)
+            a, b, c = (x.detach().as_subclass(Tensor).double() for x in three)
             if a.shape == b.shape == c.shape:
                 off = ((a - c).abs() > 1e-9) | ((b - c).abs() > 1e-9)
-                wrong += int(off.sum())
-                alike += a[off & ((a - b).abs() <= 1e-9)].tolist()
-    # Few numbers, and numbers like 0 and 1, are often met by chance.
-    found = {round(x, 6) for x in alike if x != round(x)}
-    return len(alike) / wrong if len(found) > 3 else 0.0
+                same = a[off & ((a - b).abs() <= 1e-9)].tolist()
+                wrong[part] += int(off.sum())
+                alike[part] += len(same)
+                met |= {round(x, 6) for x in same if x != round(x)}
+    if len(met) < 4:  # few numbers, and 0 and 1, are often met by chance
+        return 0.0
+    return min(alike[part] / n for part, n in wrong.items() if n)
 
 
 def _is_float(x: Any) -> bool:
