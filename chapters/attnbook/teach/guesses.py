@@ -3,7 +3,7 @@
 The reference is run with two arguments exchanged, with one that counts for
 nothing, or with one that is a little off. If the answer does just that on
 every case, this is what it does. So it is with a result whose parts stand in
-another order.
+another order, or that an argument is multiplied by or taken from.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import inspect
 import numbers
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from itertools import combinations, permutations
 from typing import Any
@@ -45,7 +46,7 @@ def guess(
         for words, change in _changes(right, cases[first]):
             if all(_does(right, change(cases[n]), got[n]) for n in order):
                 return f"it gives the right result for {words}"
-    return ""
+        return _beside(right, cases, wanted, got, order)
 
 
 def _does(right: Callable, case: Case, mine: Outcome) -> bool:
@@ -78,7 +79,7 @@ def _made_of(result: Any) -> Iterator[tuple[str, Callable]]:
 
 def _changes(right: Callable, case: Case) -> Iterator[tuple[str, Changed]]:
     names = list(inspect.signature(right).parameters)
-    given = {**dict(zip(names, case.args)), **case.kwargs}
+    given = _given(right, case)
     tensors = [n for n, value in given.items() if isinstance(value, Tensor)]
     for a, b in combinations(tensors, 2):
         words = f"{a} and {b} exchanged"
@@ -154,3 +155,60 @@ def _changing(names: list[str], new: Callable[[dict], dict]) -> Changed:
         )
 
     return change
+
+
+def _beside(
+    right: Callable,
+    cases: list[Case],
+    wanted: list[Outcome],
+    got: list[Outcome],
+    order: list[int],
+) -> str:
+    """What an argument does to the result, beside its part in it."""
+    rows = []
+    for n in order:
+        try:
+            pair = map(_numbers, (got[n].result, wanted[n].result))
+            rows.append((_given(right, cases[n]), *pair))
+        except Exception:  # these are no numbers
+            return ""
+    if _same(*rows[0][1:]):  # only a gradient is wrong
+        return ""
+    for words, make in _makings(rows[0][0]):
+        with suppress(Exception):  # an argument of another kind, or shape
+            if all(_same(ours, make(x, theirs)) for x, ours, theirs in rows):
+                return f"it gives {words}"
+    return ""
+
+
+def _makings(given: dict[str, Any]) -> Iterator[tuple[str, Callable]]:
+    """Words, and what is made of all arguments and the right result."""
+    for name, value in given.items():
+        size, what = lambda x, n=name: x[n], name
+        if isinstance(value, (list, str, bytes)) or getattr(value, "ndim", 0):
+            yield (
+                f"{name} minus the right result",
+                lambda x, r, n=name: _numbers(x[n]) - r,
+            )
+            size, what = lambda x, n=name: len(x[n]), f"the length of {name}"
+        elif not isinstance(value, (int, float)):
+            continue
+        yield f"{what} minus the right result", lambda x, r, s=size: s(x) - r
+        for power, factor in ((1, what), (2, f"the square of {what}")):
+            yield (
+                f"the right result times {factor}",
+                lambda x, r, s=size, p=power: r * s(x) ** p,
+            )
+            yield (
+                f"the right result divided by {factor}",
+                lambda x, r, s=size, p=power: r / s(x) ** p,
+            )
+
+
+def _numbers(x: Any) -> Tensor:
+    return torch.as_tensor(x, dtype=torch.float64)
+
+
+def _given(right: Callable, case: Case) -> dict[str, Any]:
+    names = inspect.signature(right).parameters
+    return {**dict(zip(names, case.args)), **case.kwargs}

@@ -7,12 +7,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from attnbook.teach.guesses import guess
 from attnbook.teach.proof import Outcome, outcome_difference
-from attnbook.teach.telling import float32_line, increment, later_part
+from attnbook.teach.telling import (
+    float32_line,
+    increment,
+    later_part,
+    out_of_step,
+)
 from attnbook.teach.words import fill
 
 
@@ -26,7 +32,7 @@ def hints(
         got: what the answer makes of them.
         failing: on which it is wrong.
     """
-    finders = [_coarse]
+    finders = [_coarse, _near]
     if not got[failing[0]].error:
         finders += [_guessed, _akin, _told]
     for find in [*finders, _by_cases, _nan]:
@@ -40,12 +46,23 @@ def hints(
 
 
 def _coarse(fn, trial, got, failing) -> str:
-    if not all(_nearly(got[n], trial.wanted[n]) for n in failing):
+    pairs = [(got[n], trial.wanted[n]) for n in failing]
+    if not all(_nearly(*pair, part=1e-5) for pair in pairs):
         return ""
     line = float32_line(fn, trial.cases[failing[0]])
     return line and (
         "it is right to the digits of a float32, and no further: the first is "
         f"made {line}"
+    )
+
+
+def _near(fn, trial, got, failing) -> str:
+    pairs = [(got[n], trial.wanted[n]) for n in failing]
+    if not all(_nearly(*pair, part=1e-4) for pair in pairs):
+        return ""
+    return (
+        "hint: it is nearly right. Is a number in it rounded, something small "
+        "added, or a derivative a quotient of differences?"
     )
 
 
@@ -58,6 +75,7 @@ def _told(fn, trial, got, failing) -> str:
     n = failing[0]
     words = later_part(got[n].result, trial.wanted[n].result)
     words = words or increment(trial.cases[n], got[n], trial.wanted[n])
+    words = words or out_of_step(got[n].result, trial.wanted[n].result)
     return words and f"{words}."
 
 
@@ -141,9 +159,21 @@ def _has_nan(outcome: Outcome) -> bool:
     )
 
 
-def _nearly(mine: Outcome, right: Outcome) -> bool:
+def _nearly(mine: Outcome, right: Outcome, *, part: float) -> bool:
+    """Whether two outcomes differ by a small part of their size only."""
     if mine.error or right.error:
         return False
     # Of a wrong result no gradient was taken.
     compared = mine if mine.gradients else replace(right, result=mine.result)
-    return not outcome_difference(compared, right, within=1e-5, equal_nan=True)
+    within = part * min(1.0, _size(right.result))
+    return not outcome_difference(
+        compared, right, within=within, equal_nan=True
+    )
+
+
+def _size(result: Any) -> float:
+    """The largest of its fractional numbers."""
+    leaves = [x for x in tree_leaves(result) if isinstance(x, (Tensor, float))]
+    floats = [x for x in map(torch.as_tensor, leaves) if x.numel()]
+    sizes = [x.abs().max().item() for x in floats if x.is_floating_point()]
+    return max(sizes, default=0.0)

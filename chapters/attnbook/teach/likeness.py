@@ -7,6 +7,7 @@ of such a kind, the one who made it knows the line by hearing it.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -106,11 +107,33 @@ def _in_shape(ours: Tensor, theirs: Tensor) -> str:
         return f"the transpose, {shapes}"
     if a.numel() == b.numel() and _equal(a.flatten(), b.flatten()):
         return f"the right numbers, but {shapes}"
+    if a.ndim == b.ndim == 1 and (words := in_length(a, b, _equal)):
+        return f"{shapes}: {words}"
     for axis in range(-1, -b.ndim - 1, -1):
         for words, part in _PARTS.items():
             if _equal(a.flatten(), part(b, axis).flatten()):
                 return f"{words} along axis {axis} alone, {shapes}"
     return shapes
+
+
+def in_length(
+    ours: Sequence, theirs: Sequence, same: Callable[[Any, Any], bool]
+) -> str:
+    """What a row lacks, or has too much, where the rest of it is right."""
+    n, m = len(ours), len(theirs)
+    short, long = (ours, theirs) if n < m else (theirs, ours)
+    few, more = len(short), len(long) - len(short)
+    if n == m or not few:
+        return ""
+    what = "missing" if n < m else "too many"
+    if same(long[:few], short):
+        return f"{more} {what} at the end"
+    if same(long[more:], short):
+        return f"{more} {what} at the beginning"
+    rest = iter(long)
+    if all(any(same(x, y) for y in rest) for x in short):
+        return f"{more} {what}, the others right"
+    return ""
 
 
 def _of_truths(a: Tensor, b: Tensor) -> str:
@@ -217,14 +240,15 @@ def _by_places(a: Tensor, b: Tensor) -> str:
         return "the transpose"
     for axis in range(-1, -a.ndim - 1, -1):
         n = a.shape[axis]
+        along = f" along axis {axis}" if a.ndim > 1 else ""
         if n > 1 and _equal(a.flip(axis), b):
-            return f"backwards along axis {axis}"
+            return f"backwards{along}"
         if n > 2:
             first, last = a.narrow(axis, 0, n - 1), a.narrow(axis, 1, n - 1)
             if _equal(last, b.narrow(axis, 0, n - 1)):
-                return f"one place too far on along axis {axis}"
+                return f"one place too far on{along}"
             if _equal(first, b.narrow(axis, 1, n - 1)):
-                return f"one place too far back along axis {axis}"
+                return f"one place too far back{along}"
     if not _equal(a.flatten().sort().values, b.flatten().sort().values):
         return ""
     only = _only(~_near(a, b)).replace("all ", "")

@@ -355,12 +355,15 @@ def _wrong(
 ) -> Verdict:
     case, right = (each[failing[0]] for each in (trial.cases, trial.wanted))
     found = outcome_difference(mine, right, **trial.options)
+    told = headline(found)
+    if found.kind == "in place" or "the right numbers, but" in told:
+        help_ = []  # it says all
     forgot = mine.result is None and all(
         w.result is not None for w in trial.wanted
     )
     name = trial.task.name
     lines = [
-        fill(f'{name}: not right yet on "{case.label}": {headline(found)}.'),
+        fill(f'{name}: not right yet on "{case.label}": {told}.'),
         *["  was a return forgotten?"] * forgot,
         *help_,
         fill(f"wanted: {trial.task.wanted}", "  "),

@@ -12,7 +12,7 @@ import linecache
 import re
 import textwrap
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from attnbook.teach.guard import Guard
-from attnbook.teach.likeness import likeness
+from attnbook.teach.likeness import in_length, likeness
 from attnbook.teach.proof import Case, Difference, Outcome, difference, run
 from attnbook.teach.rules import RuleBroken
 from attnbook.teach.words import brief, fill, listed
@@ -184,6 +184,10 @@ def _what(found: Difference, ours: Any, theirs: Any) -> str:
             return _names(ours, theirs)
         if isinstance(theirs, (str, bool, int, float, type(None))):
             return f"{brief(ours)} where {brief(theirs)} is right"
+        if isinstance(ours, (tuple, list)) and isinstance(
+            theirs, (tuple, list)
+        ):
+            return _of_lists(ours, theirs)
         return found.message.removeprefix(f"{found.place}: ")
     if both:
         try:
@@ -192,6 +196,39 @@ def _what(found: Difference, ours: Any, theirs: Any) -> str:
         except Exception:  # ours may be of any kind
             pass
     return "wrong in every place" if both else found.message
+
+
+def _of_lists(ours: Sequence, theirs: Sequence) -> str:
+    """How many parts there are, or of what kind."""
+    n, m = len(ours), len(theirs)
+    if n == m:
+        kinds = (
+            listed(sorted({type(part).__name__ for part in parts}))
+            for parts in (ours, theirs)
+        )
+        return "of {}, not of {}".format(*kinds)
+    words = f"of {n} parts, not {m}"
+    how = in_length(ours, theirs, _same_parts)
+    return f"{words}: {how}" if how else words
+
+
+def out_of_step(ours: Any, theirs: Any) -> str:
+    """In words, where a list has the right parts in other places."""
+    lists = isinstance(ours, (tuple, list)), isinstance(theirs, (tuple, list))
+    if not all(lists) or len(ours) != len(theirs) or len(ours) < 2:
+        return ""
+    if _same_parts(ours[::-1], theirs):
+        return "the right parts stand in the reverse order"
+    if len(ours) > 2 and not _same_parts(theirs[1:-1], theirs[2:]):
+        if _same_parts(ours[1:], theirs[:-1]):
+            return "all comes one place late"
+        if _same_parts(ours[:-1], theirs[1:]):
+            return "all comes one place early"
+    return ""
+
+
+def _same_parts(a: Any, b: Any) -> bool:
+    return difference(a, b, within=1e-9, equal_nan=True) is None
 
 
 def _names(ours: Mapping, theirs: Mapping) -> str:

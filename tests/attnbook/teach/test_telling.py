@@ -36,6 +36,12 @@ NUMBER, THREE = f64(3.0).sum(), torch.tensor(3)
         (X.mT, X, "the transpose, of shape (2, 5, 4), not (2, 4, 5)"),
         (X.flatten(), X, "the right numbers, but of shape (40,)"),
         (X[..., :1], X, "of shape (2, 4, 1), not (2, 4, 5)"),
+        (S[0, :1], S[0], "of shape (1,), not (4,): 3 missing at the end"),
+        (S[0, 1:], S[0], "1 missing at the beginning"),
+        (S[0, [0, 1, 2, 3, 3]], S[0], "1 too many at the end"),
+        (S[0, [0, 2, 1, 2, 3]], S[0], "1 too many, the others right"),
+        (S[0, [1, 0]], S[0], "of shape (2,), not (4,)"),
+        (S[0].flip(0), S[0], "backwards"),
         (X.flip(-1), X, "backwards along axis -1"),
         (X.roll(1, -2), X, "one place too far on along axis -2"),
         (X.roll(-1, -2), X, "one place too far back along axis -2"),
@@ -122,6 +128,53 @@ def without_its_line(answer):
 )
 def test_the_verdict_comes_first(answer, words):
     assert words in without_its_line(answer)
+
+
+@task({"four": ("a b c d",), "two": ("e f",)}, against="x")
+def cut(text):
+    """the words of a text"""
+    return text.split()
+
+
+@pytest.mark.parametrize(
+    "answer, words",
+    [
+        (lambda text: cut(text)[::-1], "stand in the reverse order"),
+        (lambda text: ["", *cut(text)[:-1]], "all comes one place late"),
+        (lambda text: [*cut(text)[1:], ""], "all comes one place early"),
+        (lambda text: cut(text)[:-1], "of 3 parts, not 4: 1 missing at the"),
+        (lambda text: [*"e", *cut(text)], "1 too many at the beginning"),
+        (lambda text: [cut(text), "b"], "of 2 parts, not 4. wanted"),
+        (lambda text: ["x"] * len(cut(text)), "where 'a' is right. wanted"),
+    ],
+)
+def test_what_is_wrong_with_a_list_is_told(answer, words):
+    assert words in told(answer, cut)
+
+
+@task({"two": ([1.0, 3.0], 3), "three": ([5.0, 7.0, 1.0], 2)}, against="x")
+def total(numbers, times):
+    """the sum, so many times"""
+    return sum(numbers) * times
+
+
+@pytest.mark.parametrize(
+    "answer, words",
+    [
+        (lambda x, n: total(x, n) * n, "the right result times times."),
+        (lambda x, n: total(x, n) * n**2, "times the square of times."),
+        (lambda x, n: total(x, n) / len(x), "divided by the length of num"),
+        (lambda x, n: total(x, n) / n**2, "divided by the square of times"),
+        (lambda x, n: n - total(x, n), "gives times minus the right result"),
+        (lambda x, n: sum(x), "for times = 1, whatever"),
+        (lambda x, n: total(x, n) + 5e-5, "hint: it is nearly right. Is"),
+        (lambda x, n: total(x, n) * 1.001, "too large by 0.012. wanted"),
+        (lambda x, n: total(x, n) if len(x) < 3 else 5.0, "of 26/5. wanted"),
+        (lambda x, n: [total(x, n)], "but of shape (1,), not (). wanted"),
+    ],
+)
+def test_what_an_argument_has_done_to_the_result_is_told(answer, words):
+    assert words in told(answer, total)
 
 
 def test_of_a_large_result_the_row_is_shown_where_it_differs():
