@@ -64,6 +64,8 @@ class Task:
         known: the known mistakes, by name.
         slips: smaller ones, recognised and answered with a hint only, by
             what is wrong, in words.
+        questions: for an answer that nothing recognises, by the first case
+            that it fails; each fits whatever goes wrong there.
     """
 
     right: Callable
@@ -76,6 +78,7 @@ class Task:
     rules: Sequence[Rule] = ()
     known: dict[str, Mistake] = field(default_factory=dict)
     slips: dict[str, Slip] = field(default_factory=dict)
+    questions: dict[str, str] = field(default_factory=dict)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.right(*args, **kwargs)
@@ -135,6 +138,12 @@ class Task:
         if words in self.slips:
             raise ValueError(f"two slips are called {words!r}")
         self.slips[words] = Slip(wrong, hint)
+
+    def ask(self, questions: str) -> None:
+        """Register questions, each as ``the label of a case: A question?``."""
+        for line in re.split(r"(?<=\?)\n", inspect.cleandoc(questions)):
+            label, _, question = " ".join(line.split()).partition(": ")
+            self.questions[label] = question
 
 
 class Slip(NamedTuple):

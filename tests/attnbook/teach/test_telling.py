@@ -153,7 +153,7 @@ def test_what_is_wrong_with_a_list_is_told(answer, words):
 
 
 @task({"two": ([1.0, 3.0], 3), "three": ([5.0, 7.0, 1.0], 2)}, against="x")
-def total(numbers, times):
+def summed(numbers, times):
     """the sum, so many times"""
     return sum(numbers) * times
 
@@ -161,20 +161,44 @@ def total(numbers, times):
 @pytest.mark.parametrize(
     "answer, words",
     [
-        (lambda x, n: total(x, n) * n, "the right result times times."),
-        (lambda x, n: total(x, n) * n**2, "times the square of times."),
-        (lambda x, n: total(x, n) / len(x), "divided by the length of num"),
-        (lambda x, n: total(x, n) / n**2, "divided by the square of times"),
-        (lambda x, n: n - total(x, n), "gives times minus the right result"),
+        (lambda x, n: summed(x, n) * n, "the right result times times."),
+        (lambda x, n: summed(x, n) * n**2, "times the square of times."),
+        (lambda x, n: summed(x, n) / len(x), "divided by the length of num"),
+        (lambda x, n: summed(x, n) / n**2, "divided by the square of times"),
+        (lambda x, n: n - summed(x, n), "gives times minus the right result"),
         (lambda x, n: sum(x), "for times = 1, whatever"),
-        (lambda x, n: total(x, n) + 5e-5, "hint: it is nearly right. Is"),
-        (lambda x, n: total(x, n) * 1.001, "too large by 0.012. wanted"),
-        (lambda x, n: total(x, n) if len(x) < 3 else 5.0, "of 26/5. wanted"),
-        (lambda x, n: [total(x, n)], "but of shape (1,), not (). wanted"),
+        (lambda x, n: summed(x, n) + 5e-5, "hint: it is nearly right. Is"),
+        (lambda x, n: summed(x, n) * 1.001, "too large by 0.012. wanted"),
+        (lambda x, n: summed(x, n) if len(x) < 3 else 5.0, "of 26/5. wanted"),
+        (lambda x, n: [summed(x, n)], "but of shape (1,), not (). wanted"),
     ],
 )
 def test_what_an_argument_has_done_to_the_result_is_told(answer, words):
-    assert words in told(answer, total)
+    assert words in told(answer, summed)
+
+
+def test_of_a_wrong_gradient_nothing_is_nearly_right():
+    message = told(lambda a, b: (a.detach() * 2, b.detach() * 3))
+    assert "the gradient" in message and "nearly" not in message
+
+
+def test_a_question_hangs_on_the_first_case_that_fails():
+    asked = replace(mix, questions={"one": "Why one?", "rows": "Why rows?"})
+
+    def wrong(a, b):
+        return a.exp(), b * 3
+
+    def wrong_of_many(a, b):
+        return (a * 2 if a.ndim < 2 else a.exp()), b * 3
+
+    assert "hint: Why one? wanted" in told(wrong, asked)
+    assert "hint: Why rows? wanted" in told(wrong_of_many, asked)
+    for words, answer in (
+        ("was changed in place", lambda a, b: (a.mul_(2), b * 3)),
+        ("the right numbers, but", lambda a, b: (a[None] * 2, b * 3)),
+    ):
+        message = told(answer, asked)
+        assert words in message and "hint" not in message
 
 
 def test_of_a_large_result_the_row_is_shown_where_it_differs():
@@ -262,9 +286,9 @@ def test_a_hint_hangs_on_the_cases_that_fail():
         near = ((queries[:, None] - keys).abs() <= bandwidth).double()
         return (near / near.sum(-1, keepdim=True)).nan_to_num(7.0) @ values
 
-    message = told(answer, TASKS["box_regression"])
-    assert "perhaps: What do you divide by" in message
-    assert "perhaps" not in told(lambda *_: f64(1), TASKS["box_regression"])
+    unasked = replace(TASKS["box_regression"], questions={})
+    assert "perhaps: What do you divide by" in told(answer, unasked)
+    assert "perhaps" not in told(lambda *_: f64(1), unasked)
 
 
 def test_of_several_hints_none_is_given():

@@ -234,6 +234,8 @@ def zeroes_its_weight_too_late(keys, values, bandwidth):
 @task(
     against="scipy.stats.vonmises",
     cases={
+        "a quarter and half a turn": (f64(0), f64(0, 2, 4), 8, 1.0),
+        "two keys of one cosine": (f64(1), f64(2, 6), 8, 0.7),
         "three days, two keys": (f64(0, 3, 6), f64(0, 6), 7, 0.8),
         "all days from three": (f64(*range(7)), f64(0, 3, 6), 7, 0.6),
         "a narrow bandwidth": (f64(1, 2.5), f64(0, 3, 6), 7, 0.02),
@@ -241,7 +243,7 @@ def zeroes_its_weight_too_late(keys, values, bandwidth):
             f64(30, 2.5, -7),
             f64(1, 25, 12),
             24,
-            0.3,
+            0.9,
         ),
     },
 )
@@ -287,9 +289,9 @@ def turns_by_one_radian(queries, keys, period, bandwidth):
 @task(
     against="torch's autograd",
     cases={
-        "the running example": (f64(4), *DAYS, 1.5),
         "equal values": (f64(0, 5), f64(1, 2, 3), f64(7, 7, 7), 1.0),
-        "a query far from every key": (f64(2, 100), *DAYS, 0.4),
+        "the running example": (f64(4), *DAYS, 1.5),
+        "far from every key": (f64(4e3, 2e4), f64(0, 8e3, 9e3), DAYS[1], 1e2),
         "six queries, four keys": (*randns((6,), (4,), (4,), seed=1), 0.7),
     },
     rules=(NoAutograd,),

@@ -75,7 +75,7 @@ def merges_from_left_to_right(data, merges):
     cases={
         "one bit": (math.log(2), 1, "a"),
         "letters of two bytes": (1.2, 7, "naïve café"),
-        "the end of a line": (0.9, 2, " é\n"),
+        "a boat and the end of a line": (0.9, 2, " 🛶\n"),
     },
 )
 def bits_per_byte(loss, n_tokens, text):
@@ -96,6 +96,7 @@ def leaves_the_nats(loss, n_tokens, text):
 @task(
     against="Python's incremental decoder",
     cases={
+        "whole characters": ([b"two ", b"boat", b"s"],),
         "a boat in four parts": ([b"a ", b"\xf0", b"\x9f", b"\x9b", b"\xb6"],),
         "cut twice": ([b"caf\xc3", b"\xa9 \xf0\x9f", b"\x9b\xb6", b"!"],),
         "rare characters": (_RARE,),
