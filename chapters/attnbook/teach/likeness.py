@@ -264,6 +264,8 @@ def _by_function(a: Tensor, b: Tensor) -> str:
     if few or (b == b.round()).all():  # of these much would be true
         return ""
     for words, of in _FUNCTIONS.items():
+        if "softmax" in words and a.shape[-1] < 2:
+            continue  # of one number it is always 1, and its logarithm 0
         if _equal(a, of(b)):
             return words
     return ""
@@ -274,7 +276,8 @@ def _by_sums(a: Tensor, b: Tensor) -> str:
     rows, ones = b.sum(-1), (b.sum(-1) - 1).abs() < 1e-6
     if not ((b >= 0).all() and ones.any() and (ones | (rows == 0)).all()):
         return ""
-    if b.shape[-1] < 2 or _equal(a.sum(-1), rows):
+    counts = (b == b.round()).all()  # of things, and no weights
+    if b.shape[-1] < 2 or counts or _equal(a.sum(-1), rows):
         return ""
     if a.ndim > 1:
         columns = a.sum(-2)
