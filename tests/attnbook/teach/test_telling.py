@@ -89,6 +89,19 @@ def test_a_difference_has_words(ours, theirs, words):
     assert bool(words) == bool(found)
 
 
+@pytest.mark.parametrize(
+    "ours, theirs, words",
+    [
+        (f64([0], [0]), f64([0.3], [-1.2]), "softmax"),
+        (f64([2, 3], [0, 1]), f64([1, 0], [0, 1]), "sum"),
+    ],
+)
+def test_what_holds_of_one_number_or_of_counts_is_not_said(
+    ours, theirs, words
+):
+    assert words not in likeness(ours, theirs)
+
+
 @task(
     {"one": (f64(1), f64(5)), "rows": (S, X[0])}, against="x", gradients=True
 )
