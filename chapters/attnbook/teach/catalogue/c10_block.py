@@ -165,7 +165,7 @@ def keeps_the_normed_input(
     x, attention, feed_forward, attention_norm, feed_forward_norm
 ):
     """It runs, trains and keeps every shape. But the stream is normalised in
-    each sub-layer: its own size is lost, and with it the untouched path from
+    each layer: its own size is lost, and with it the untouched path from
     the bottom to the top.
     cause: The norm's result is stored under the stream's name, so that the
     branch is added to norm(x) instead of x.
@@ -182,7 +182,7 @@ def keeps_the_normed_input(
 def adds_the_branch_to_itself(
     x, attention, feed_forward, attention_norm, feed_forward_norm
 ):
-    """The stream is gone after the first sub-layer; what goes on is twice the
+    """The stream is gone after the first layer; what goes on is twice the
     branch.
     cause: The branch is stored under the stream's name before the two are
     added: x = attention(norm(x)); x = x + x.
@@ -198,9 +198,9 @@ def reads_the_blocks_input(
 ):
     """The feed-forward layer never sees what attention found in this block; it
     lags one block behind.
-    cause: Both sub-layers are given the block's input. GPT-J does so on
+    cause: Both layers are given the block's input. GPT-J does so on
     purpose, with one norm for both; its weights were trained that way.
-    fix: Let the second sub-layer read the stream after the first."""
+    fix: Let the second layer read the stream after the first."""
     found = attention(attention_norm(x))
     return x + found + feed_forward(feed_forward_norm(x))
 
@@ -213,7 +213,7 @@ def adds_to_the_blocks_input(
     only; the stream itself has lost it.
     cause: The second branch is added to the block's input, which was kept in a
     variable, instead of to the stream as it is now.
-    fix: Add to the stream that the second sub-layer read."""
+    fix: Add to the stream that the second layer read."""
     residual = x
     x = x + attention(attention_norm(x))
     return residual + feed_forward(feed_forward_norm(x))
@@ -228,8 +228,8 @@ def shares_one_norm(
     """Nothing at the start, when every norm's weights are ones and its biases
     zeros; after training, or with weights loaded from elsewhere, the outputs
     are wrong.
-    cause: One norm serves both sub-layers.
-    fix: Give each sub-layer a norm of its own."""
+    cause: One norm serves both layers.
+    fix: Give each layer a norm of its own."""
     x = x + attention(attention_norm(x))
     return x + feed_forward(attention_norm(x))
 
@@ -280,7 +280,7 @@ def norms_the_branch_alone(
 ):
     """Neither of the two designs: each branch comes out at full size whatever
     it found, and the sum is not normalised.
-    cause: "The norm comes after the sub-layer" is read as after the branch; it
+    cause: "The norm comes after the layer" is read as after the branch; it
     is after the addition. OLMo 2 (arXiv:2501.00656) normalises the branch on
     purpose; its weights were trained that way.
     fix: Normalise the sum: norm(x + attention(x)).
@@ -360,7 +360,7 @@ def add_dropped(x, branch, keep, p):
 )
 def drops_the_stream(x, branch, keep, p):
     """In training, components of the stream itself are set to zero, again in
-    each sub-layer, and those that survive are divided by 1 − p each time.
+    each layer, and those that survive are divided by 1 − p each time.
     cause: Dropout stands after the addition, so it hits the stream as well as
     the branch.
     fix: Drop the branch, then add: x + dropout(f(x))."""
