@@ -110,7 +110,8 @@ def block(tag: Tag) -> Iterator[str]:
     elif tag.name == "details" and not tag.summary.find(re.compile("h[1-6]")):
         summary = tidy(words(tag.summary.extract()))
         first, *rest = [*blocks(tag)] or [""]
-        yield f"{summary}: {first}"
+        gap = "\n\n" if first.startswith("```") else " "
+        yield f"{summary}:{gap}{first}"
         yield from rest
     elif tag.name == "p" or "citation" in tag.get("class", []):
         if said := tidy(words(tag)):

@@ -179,6 +179,7 @@ def test_no_line_of_a_twin_is_empty_of_sense(name):
         *("Link to this", "\n#\n", "[Figure: None]", "<span", "<div", "¶"),
     ):
         assert needless not in text, needless
+    assert not re.search(r"(?m)^.*\S.*```", twin(name))  # lines begin so
 
 
 def twin(name):
