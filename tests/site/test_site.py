@@ -241,6 +241,14 @@ AUTHOR_YEAR = re.compile(
 )
 
 
+def test_every_work_of_the_bibliography_is_cited():
+    pages = {path.stem: path for path in built().glob("*.html")}
+    works = soup_of(pages.pop("bibliography")).select(".citation[id]")
+    text = "".join(path.read_text("utf-8") for path in pages.values())
+    uncited = [w["id"] for w in works if f"phy.html#{w['id']}" not in text]
+    assert works and not uncited
+
+
 @by_page
 def test_where_a_work_is_cited_the_text_names_author_and_year(page):
     entries = soup_of(built() / "bibliography.html")
