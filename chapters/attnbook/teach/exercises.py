@@ -8,10 +8,7 @@ from collections.abc import Callable
 from attnbook.teach.catalogue import all_mistakes, all_tasks
 from attnbook.teach.proof import Disagreement, agrees
 from attnbook.teach.tasks import Task, judge
-from attnbook.teach.words import listed, say
-
-#: The characters of a check's sentence, where two cases leave it so many.
-LONGEST = 90
+from attnbook.teach.words import in_cases, say
 
 
 class _Check:
@@ -42,10 +39,9 @@ class _Check:
         verdict = judge(fn, task)
         if verdict.kind != "right":
             raise Disagreement(verdict.message) from verdict.error
-        said = f"{given} agrees with {task.against} on "
-        labels = [case.label for case in task.cases()]
-        too = "; gradients too" if task.gradients else ""
-        say(f"{said}{listed(labels, room=LONGEST - len(said))}{too}")
+        too = ", gradients too" if task.gradients else ""
+        tried = in_cases(len(task.cases()))
+        say(f"{given} agrees with {task.against} {tried}{too}")
 
     def __getattr__(self, name: str) -> Callable[[Callable], None]:
         """The check of an exercise: it says what came of it.

@@ -29,15 +29,14 @@ def get(name: str) -> Mistake:
 
 
 def run(name: str) -> None:
-    """Run a known mistake: its symptom and its fix, and the rest folded."""
+    """Run a known mistake: what happens, and the rest folded."""
     found = get(name)
     say(f"what happens: {found.symptom}")
-    say(f"fix: {found.fix}")
     display(Evidence(found))
 
 
 class Evidence:
-    """The wrong code, its cause, where it was seen, and what catches it.
+    """The wrong code, cause and fix, where it was seen, what catches it.
 
     A page shows it folded; where nothing can fold it is plain text.
     """
@@ -45,6 +44,7 @@ class Evidence:
     def __init__(self, mistake: Mistake) -> None:
         self.source = mistake.source()
         self.cause = mistake.cause
+        self.fix = mistake.fix
         self.seen = links(mistake.seen)
         self.check = f"check.{mistake.task.name}"
         self.caught = mistake.verdict().short
@@ -52,10 +52,11 @@ class Evidence:
     def _repr_markdown_(self) -> str:
         seen = ", ".join(f"[{t}]({at})" for t, at in self.seen.items())
         parts = [
-            "<details>\n<summary>The wrong code, its cause, and what catches "
-            "it</summary>",
+            "<details>\n<summary>The wrong code, its cause, the fix, and what "
+            "catches it</summary>",
             f"```python\n{self.source}\n```",
             f"*Cause:* {plain(self.cause)}",
+            f"*Fix:* {plain(self.fix)}",
             *[f"*Seen in* {seen}"] * bool(seen),
             f"*Caught by* `{self.check}`: {plain(self.caught)}",
             "</details>",
@@ -66,6 +67,7 @@ class Evidence:
         seen = ", ".join(self.seen.values())
         parts = [
             fill(f"cause: {self.cause}"),
+            fill(f"fix: {self.fix}"),
             *[fill(f"seen in: {seen}")] * bool(seen),
             fill(f"caught by {self.check}: {self.caught}"),
         ]

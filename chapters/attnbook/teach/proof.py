@@ -24,7 +24,7 @@ from torch.utils._pytree import tree_leaves
 
 from attnbook.teach.guard import Clock
 from attnbook.teach.rules import Rule, following
-from attnbook.teach.words import is_numbers, listed, plain_repr, say, sizes
+from attnbook.teach.words import in_cases, is_numbers, plain_repr, say, sizes
 
 
 class Disagreement(AssertionError):
@@ -251,9 +251,8 @@ def agrees(
             "no gradient to compare; expected a reference that depends on "
             "its arguments; got constants"
         )
-    tried = listed(dict.fromkeys(c.label or _sizes_of(c) for c in cases))
-    too = "; gradients too" if gradients else ""
-    say(f"{equal} on {tried}: |Δ| ≤ {within:g}{too}")
+    too = ", gradients too" if gradients else ""
+    say(f"{equal} {in_cases(len(cases))}, to within {within:g}{too}")
 
 
 def run(
@@ -471,7 +470,7 @@ def _sizes_of(case: Case) -> str:
 
 
 def _what(reference, within):
-    """What was compared, in words: ``6×3 numbers, |Δ| ≤ 1e-12``."""
+    """What was compared, in words: ``6×3 numbers, to within 1e-12``."""
     kinds = set()
     for leaf in tree_leaves(reference):
         try:
@@ -479,7 +478,7 @@ def _what(reference, within):
         except (TypeError, ValueError, RuntimeError):
             kinds.add("value")
     kind = kinds.pop() if len(kinds) == 1 else "number"
-    bound = f", |Δ| ≤ {within:g}" if kind in ("float", "number") else ""
+    bound = f", to within {within:g}" if kind in ("float", "number") else ""
     size = sizes((_as_array(reference),)) or "one"
     if isinstance(reference, list) and is_numbers(reference):
         size = f"{len(tree_leaves(reference))}"  # rows need not be as long

@@ -81,26 +81,19 @@ def sizes(args: Any) -> str:
     return ", ".join(found)
 
 
-def listed(words: Iterable[str], most: int = 3, room: float = math.inf) -> str:
-    """Words in a row: ``one, two, three and 5 more``, or ``one and two``.
-
-    Args:
-        most: how many are said, where not one more is all of them.
-        room: the characters for them; two are said in any case, and a last
-            one rather than "1 more".
-    """
+def listed(words: Iterable[str], most: int = 3) -> str:
+    """Words in a row: ``one, two, three and 5 more``, or ``one and two``."""
     words = list(words)
-    said = most if len(words) > most + 1 else len(words)
-    while len(row := _row(words, said)) > room and said > 2:
-        said -= 1
-    return _row(words, len(words)) if said == len(words) - 1 else row
+    left = len(words) - most
+    if left > 1:
+        words[most:] = [f"{left} more"]
+    *front, last = words
+    return f"{', '.join(front)} and {last}" if front else last
 
 
-def _row(words: list[str], said: int) -> str:
-    left = len(words) - said
-    *front, last = [*words[:said], f"{left} more"] if left else words
-    comma = "; " if any("," in word for word in words[:said]) else ", "
-    return f"{comma.join(front)} and {last}" if front else last
+def in_cases(n: int) -> str:
+    """How many inputs were tried: ``in 9 cases``."""
+    return f"in {n} cases" if n > 1 else "in one case"
 
 
 def fill(text: str, indent: str = "") -> str:

@@ -288,7 +288,7 @@ def test_where_only_ascii_can_be_printed_the_words_are_ascii():
         check.softmax(lambda scores, dim=-1: scores * 0)
     stream.flush()
     said = stream.buffer.getvalue()
-    assert b"|D| <= 1e-12" in said and b"wanted: exp(s) / sum of exp" in said
+    assert b"|D| 1 > 1e-09" in said and b"wanted: exp(s) / sum of exp" in said
 
 
 def test_values_are_brief():
