@@ -55,6 +55,9 @@ _ADVICE = {
         "if, and, or, not want a single True or False: write .any(), .all(), "
         "or &, |, ~ between tensors."
     ),
+    r"values to unpack": (
+        "this input has other axes: *rest, n, d = x.shape takes any in front."
+    ),
     r"izes? of tensors? |cannot be multiplied|to have size": (
         "two sizes do not fit: print the shapes of both sides of that line."
     ),
@@ -137,6 +140,8 @@ def headline(found: Difference) -> str:
     ours, theirs = found.parts
     what = _what(found, ours, theirs)
     if found.kind.startswith("gradient"):
+        if isinstance(ours, Tensor) and not ours.any():
+            what = "0: look for detach(), .data, item(), no_grad() or numpy"
         return f"the values are right, {found.place} is {what}"
     if not found.place:
         return what
