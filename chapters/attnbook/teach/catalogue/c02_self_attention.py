@@ -173,9 +173,10 @@ def one_maximum_for_all_groups(scores, groups):
         "nearly 0: scores of ±1000": (f64(1.0, 2.0, -1.0), 0.001),
         "as small as the scores": (f64(0.0, 1e-20), 1e-20),
         "float32, temperature 0": (f64(1.0, 2.0).float(), 0.0),
-        "float32, very nearly 0": (f64(1.0, 2.0, 2.0).float(), 1e-50),
         "a batch": (randn(2, 3, 5, seed=3), 2.5),
         "a batch at temperature 0": (randn(2, 3, 5, seed=4), 0.0),
+        "float32, nearly 0": (f64(8.0, 0.0, 4.0).float(), 2e-38),
+        "float32, very nearly 0": (f64(1.0, 2.0, 2.0).float(), 1e-50),
     },
 )
 def tempered_softmax(scores, temperature):

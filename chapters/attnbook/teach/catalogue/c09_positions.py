@@ -168,7 +168,7 @@ def lays_the_angles_out_for_the_other(x, positions, base=10_000.0):
     within=1e-6,
     gradients=True,
     cases={
-        "one token": (*randns(*[(1, 1, 1, 2)] * 3, seed=10), ints(0)),
+        "nothing to turn": (*randns(*[(1, 1, 2, 2)] * 3, seed=10), ints(0, 0)),
         "two tokens": (*randns(*[(1, 1, 2, 2)] * 3, seed=13), ints(0, 1)),
         "three heads": (*randns(*[(1, 3, 2, 4)] * 3, seed=16), ints(0, 1)),
         "tokens that do not start at 0": (
@@ -215,7 +215,7 @@ def rotates_along_the_heads(q, k, v, positions):
     All tokens of a head are turned alike.
     fix: Name the axes beside the code, and try it with H ≠ T; two tokens that
     trade places must change the result.
-    hint: Which axis of your tensor do the angles vary along?"""
+    hint: Do your angles vary, and along which axis of your tensor?"""
     heads = torch.arange(q.shape[-3]).to(q.device)[:, None]  # (H, 1)
     q, k = rotate(q, heads), rotate(k, heads)
     return F.scaled_dot_product_attention(q, k, v)
@@ -393,10 +393,11 @@ def goes_on_from_the_padding(real, n_new):
     against="a loop over positions",
     within=1e-6,
     cases={
+        "as long as trained": (ints(3, 7), 4, 8, 8),
         "twice as long as trained": (ints(0, 1, 2), 4, 8, 16),
-        "as long as trained": (ints(3, 7), 2, 8, 8),
         "shorter than trained": (ints(3, 5), 4, 8, 6),
-        "a third as long again": (ints([5, 7], [2, 6]), 6, 6, 8),
+        "two and a half times": (ints([5, 7], [2, 6]), 10, 6, 15),
+        "one pair, far out": (ints(301), 2, 300, 600),
     },
 )
 def interpolated_angles(positions, width, trained, wanted):

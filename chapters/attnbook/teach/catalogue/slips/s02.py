@@ -1,6 +1,5 @@
 """Slips of chapter 2."""
 
-import math
 from functools import partial
 
 import torch
@@ -55,11 +54,17 @@ c02.tempered_softmax.slip(
     "What is left of a number that divides each weight and their sum?",
     lambda s, t: F.normalize(torch.softmax(s, -1) / t, 1, -1),
 )
-c02.softmax_by_group.slip(
-    "all sentences share one sum",
-    "What do the weights of one sentence sum to?",
-    lambda scores, groups: torch.softmax(scores, 0),
-)
+c02.tempered_softmax.ask("""
+    temperature 2: What is divided by 2, and is it before the exp?
+    temperature 0, 1e-12 from a tie: Are scores 1e-12 apart equal, and is
+    any temperature above 0 the same as 0?
+    as small as the scores: Is 1e-20 a temperature of 0? Are the scores
+    still apart when you divide by it?
+    a batch: Along which axis lie the weights that sum to one?
+    a batch at temperature 0: How many rows are there, and has each its own
+    largest score, and its own sum?
+    float32, nearly 0: What is 8 / 2e-38 in float32, before any shift?
+""")
 
 
 def _by_group(scores, groups, hidden=-INF):
@@ -99,6 +104,19 @@ c02.softmax_by_group.slip(
     "Can the scores of a sentence be as low as what you fill in?",
     lambda scores, groups: _by_group(scores, groups, -1e9),
 )
+c02.softmax_by_group.slip(
+    "the scores of other sentences are 0, not −∞",
+    "What does a score of 0 become in the softmax?",
+    lambda scores, groups: _by_group(scores, groups, 0.0),
+)
+c02.softmax_by_group.ask("""
+    one sentence: What do its two weights sum to, and is every number in
+    `groups` visited?
+    any numbers in any order: Does each weight come back to its token, and
+    may the number of a sentence be negative?
+    two sentences: Which scores share the third token's sum, and what is
+    its weight?
+""")
 c02.log_sum_exp.slip(
     "the peak is not added back",
     "The shift cancels in a softmax. Does it cancel here?",
@@ -110,25 +128,22 @@ c02.log_sum_exp.slip(
     lambda s: s.exp().sum(-1).log(),
 )
 c02.log_sum_exp.slip(
-    "it is a mean, no sum",
-    "What is the result for two scores of 0?",
-    lambda s: torch.logsumexp(s, -1) - math.log(s.shape[-1]),
-)
-c02.log_sum_exp.slip(
-    "one peak is subtracted from all rows",
-    "How many rows are there, and how many peaks do you subtract?",
-    lambda s: (s - s.max()).exp().sum(-1).log() + s.max(),
-)
-c02.log_sum_exp.slip(
-    "a score of −∞ becomes 0",
-    "What does a score of 0 add to the sum?",
-    lambda s: torch.logsumexp(s.nan_to_num(neginf=0), -1),
-)
-c02.log_sum_exp.slip(
     "the gradient of the peak is counted on one side only",
     "Where is the peak detached, and where is it not?",
     lambda s: torch.logsumexp(s, -1) + s.amax(-1) - s.amax(-1).detach(),
 )
+c02.log_sum_exp.ask("""
+    one score: Of one score, what is log exp(s), what does your shift leave
+    of it, and what brings it back?
+    two equal scores: What is exp(0) + exp(0), and what is its logarithm?
+    scores past the overflow of exp: How large is the largest exp that you
+    take, and is any score changed for good?
+    scores far below zero: How large is the largest exp that you take?
+    two rows far apart: How many rows are there, which axis is summed, and
+    how many peaks do you subtract?
+    a score of −∞: What does a score of −∞ add to the sum, and do you
+    subtract the largest score?
+""")
 
 
 def _steps(x):
@@ -136,33 +151,17 @@ def _steps(x):
     return places[:, None] - places
 
 
-def _neighbours(x, hidden=None, filled=-INF, alone=0.0):
+def _neighbours(x, hidden=None, filled=-INF):
     hidden = _steps(x) == 0 if hidden is None else hidden
     scores = (x @ x.mT).masked_fill(hidden, filled)
-    weights = scores.softmax(-1).nan_to_num(alone)
+    weights = scores.softmax(-1).nan_to_num()
     return weights @ x, weights
 
 
-def _renormalised(x):
-    weights = (x @ x.mT).softmax(-1) * (_steps(x) != 0)
-    weights = (weights / weights.sum(-1, keepdim=True)).nan_to_num()
-    return weights @ x, weights
-
-
-c02.neighbours_only.slip(
-    "a token that is alone gets NaN",
-    "What does a softmax divide by if every score is −∞?",
-    partial(_neighbours, alone=torch.nan),
-)
 c02.neighbours_only.slip(
     "a finite number stands for −∞",
     "What does a softmax make of a single score, however low?",
     partial(_neighbours, filled=-1e9),
-)
-c02.neighbours_only.slip(
-    "its own weight is divided out too late",
-    "What is left of a row in which its own weight is 1 to the last digit?",
-    _renormalised,
 )
 c02.neighbours_only.slip(
     "equal tokens are left out as well",
@@ -181,3 +180,12 @@ c02.neighbours_only.slip(
     "Along which axis do the weights of one query lie?",
     lambda x: (_neighbours(x)[1].mT @ x, _neighbours(x)[1].mT),
 )
+c02.neighbours_only.ask("""
+    one token: Does this token listen to itself, or are its weights divided
+    by a sum of 0?
+    two tokens: Of two tokens, whom may each listen to?
+    more tokens than dimensions: Is a score the plain dot product, and has
+    each row's softmax all the others in it?
+    long vectors, scores past 1e10: Is its own score out before the softmax,
+    however large it is?
+""")

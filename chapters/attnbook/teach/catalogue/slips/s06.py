@@ -19,6 +19,10 @@ c06.linear_weight.slip(
     "Does reshape turn rows into columns?",
     lambda heads: heads.reshape(-1, heads.shape[1]),
 )
+c06.linear_weight.ask("""
+    two heads from 3 to 2, numbered: Which three numbers make component 0
+    of head 1, and in which row of the result do they stand?
+""")
 
 
 def _moved(a, n_heads):
@@ -77,16 +81,6 @@ c06.multi_head_attention.slip(
     lambda *args: _many(*args, attend=lambda q, k, v: softmax(q @ k.mT) @ v),
 )
 c06.multi_head_attention.slip(
-    "the softmax runs over the queries",
-    "Whose weights sum to one: a query's, or a key's?",
-    lambda *args: _many(
-        *args,
-        attend=lambda *qkv: (
-            attend_masked(*qkv, None, None, lambda s: softmax(s.mT).mT).context
-        ),
-    ),
-)
-c06.multi_head_attention.slip(
     "w_out is left out",
     "What mixes the contexts of the heads?",
     lambda *args: _many(
@@ -98,25 +92,21 @@ c06.multi_head_attention.slip(
     "Is w_out used as in x W, or as nn.Linear stores it?",
     lambda *args: _many(*args[:-2], args[-2].mT, args[-1]),
 )
-
-
-def _grouped(q, k, v, *, scale=True, first=False):
-    group = q.shape[-3] // k.shape[-3]
-    k, v = (a.repeat_interleave(group, -3) for a in (k, v))
-    k, v = (a[..., :1, :, :] if first else a for a in (k, v))
-    scores = q @ k.mT / (q.shape[-1] ** 0.5 if scale else 1)
-    return scores.softmax(-1) @ v
+c06.multi_head_attention.ask("""
+    even weights, numbered: All weights are even here: of which rows of
+    memory @ w_value is a context the mean, and in which order do its
+    numbers stand?
+    a memory of two: Each head is one number wide here: what is the root of
+    that, and has each head its own weights, a query's summing to one?
+    a batch, d_in ≠ d_model: Each head is two numbers wide: what are its
+    scores divided by? Does each text read its own memory?
+""")
 
 
 c06.grouped_attention.slip(
     "the scale is left out",
     "What are the scores divided by?",
-    lambda q, k, v: _grouped(q, k, v, scale=False),
-)
-c06.grouped_attention.slip(
-    "all heads ask the first head of keys",
-    "Which head of keys does the last head of queries ask?",
-    lambda q, k, v: _grouped(q, k, v, first=True),
+    lambda q, k, v: c06.grouped_attention(q * q.shape[-1] ** 0.5, k, v),
 )
 
 
@@ -131,3 +121,9 @@ c06.grouped_attention.slip(
     "After the first head's first token, whose row comes next?",
     _below,
 )
+c06.grouped_attention.ask("""
+    four share two: The weights are even here: do a query's sum to one over
+    all keys of its head, and does its context go back to its place?
+    a batch, T ≠ S: Whose query stands in each row of the product, and what
+    are its scores divided by?
+""")

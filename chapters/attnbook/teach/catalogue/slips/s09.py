@@ -8,29 +8,9 @@ import torch.nn.functional as F
 from attnbook.teach.catalogue import c09_positions as c09
 
 c09.rotate_some.slip(
-    "the speeds are those of the whole head",
-    "How many components has the head that is turned?",
-    lambda x, positions, width: torch.cat(
-        [
-            c09.rotate(
-                x[..., :width], positions, 10_000 ** (width / x.shape[-1])
-            ),
-            x[..., width:],
-        ],
-        -1,
-    ),
-)
-c09.rotate_some.slip(
     "all components are turned",
     "Which components stay as they are?",
     lambda x, positions, width: c09.rotate(x, positions),
-)
-c09.rotate_some.slip(
-    "the last components are turned, not the first",
-    "Which components are turned?",
-    lambda x, positions, width: torch.cat(
-        [x[..., :-width], c09.rotate(x[..., -width:], positions)], -1
-    ),
 )
 c09.rotate_some.slip(
     "the part is cut out of a whole head that was turned",
@@ -39,6 +19,13 @@ c09.rotate_some.slip(
         [c09.rotate(x, positions)[..., :width], x[..., width:]], -1
     ),
 )
+c09.rotate_some.ask("""
+    a pair of four: Which two of the four components are turned, by which
+    angle, and what becomes of the others?
+    all of it: Which components turn where `width` is d, and how fast?
+    four of ten, several heads: How wide is the head that is turned, and
+    what are the speeds of its pairs?
+""")
 
 
 def _angles(positions, width, shrink, base=1.0):
@@ -67,6 +54,19 @@ c09.interpolated_angles.slip(
     "Which is smaller for a longer text, 1 or trained/wanted?",
     lambda p, w, trained, wanted: _angles(p, w, max(1.0, trained / wanted)),
 )
+c09.interpolated_angles.ask("""
+    as long as trained: Nothing is squeezed here: how fast do the two pairs
+    turn, and which axis do they get?
+    twice as long as trained: What must each angle be multiplied by here,
+    that of position 1 as well?
+    two and a half times: What is trained / wanted, as a fraction, and for
+    which of the pairs?
+    one pair, far out: Which of your number formats can hold 301?
+""")
+c09.to_half_layout.ask("""
+    one head of width six: Where must rows 1, 2 and 5 of the six stand?
+    two heads of width four: Which rows belong to the second head?
+""")
 c09.to_half_layout.slip(
     "it is the way back",
     "Where does row 1 of a head stand, before and after?",
@@ -78,16 +78,6 @@ c09.to_half_layout.slip(
     "the columns are reordered",
     "Which axis of W_q counts the components of a query?",
     lambda weight, n_heads: torch.cat([weight[:, 0::2], weight[:, 1::2]], 1),
-)
-c09.to_half_layout.slip(
-    "the second of each pair stands first",
-    "Which row of a pair (2i, 2i + 1) goes to i?",
-    lambda weight, n_heads: (
-        weight.unflatten(0, (n_heads, -1, 2))
-        .flip(2)
-        .transpose(1, 2)
-        .flatten(0, 2)
-    ),
 )
 c09.to_half_layout.slip(
     "nothing has moved",
@@ -152,3 +142,13 @@ c09.rotary_attention.slip(
         c09.rotate(q, positions[..., None, :]), k, v
     ),
 )
+c09.rotary_attention.ask("""
+    nothing to turn: At position 0 nothing turns: is it plain attention
+    there, with scores q · k / √d?
+    two tokens: Where does R(θ) take (a, b), and are q and k turned alike?
+    three heads: What are the speeds of the two pairs of width 4, and which
+    components make each?
+    other positions a sequence: Which axes of (B, H, T, d/2) do the angles
+    vary along, and which of them have your positions?
+    neighbours far out: Which of your number formats can hold 257?
+""")
