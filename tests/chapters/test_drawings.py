@@ -50,14 +50,14 @@ def weighted_average():
 
 def multi_head_attention():
     x = torch.randn(5, 12)
-    layer = MultiHeadAttention(12, 3)
+    layer = MultiHeadAttention(12, 2)
     y, weights = layer.with_weights(x)
     q, _, v = layer.project(x)  # (H, T, d/H)
     context = weights @ v
     each = {"q": q[0], "weights": weights[0], "context": context[0]}
-    rows = layer.out.weight.T.unflatten(0, (3, 4))[0]
+    rows = layer.out.weight.T.unflatten(0, (2, 6))[0]
     one = {"joined": merge_heads(context), "w_out": layer.out.weight}
-    return {"T": 5, "d": 12, "H": 3}, each | one | dict(x=x, y=y, rows=rows)
+    return {"T": 5, "d": 12, "H": 2}, each | one | dict(x=x, y=y, rows=rows)
 
 
 sum_of_heads = multi_head_attention

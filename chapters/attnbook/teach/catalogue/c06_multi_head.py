@@ -88,7 +88,7 @@ def _as_layer(kind, x, w_query, w_key, w_value, w_out, n_heads, mask=None):
 
 
 @task(
-    against="torch's attention head by head",
+    against="a loop over the heads",
     layer=_as_layer,
     gradients=True,
     cases={
@@ -106,7 +106,7 @@ def MultiHeadAttention(x, w_query, w_key, w_value, w_out, n_heads, mask=None):
 
 
 @task(
-    against="torch's attention head by head",
+    against="a loop over the heads",
     gradients=True,
     cases={
         "even weights, numbered": _NUMBERED,
