@@ -116,12 +116,16 @@ def measure(notebook: NotebookNode) -> Measures:
                 if minutes := EXERCISE.search(title):
                     found.each[minutes[1]] = int(minutes[2])
             part.words += words(text)
+            lines = code_lines(text)
+            part.lines += lines
+            found.lines += lines
+            found.lesson += lines * (part.kind != "exercises")
     return found
 
 
 def words(text: str) -> int:
     """Words to read: a formula within a line is one, one of its own ten."""
-    text = re.sub(r"(?s)<details>.*?</details>|^```.*?^```", "", text)
+    text = re.sub(r"(?ms)<details>.*?</details>|^```.*?^```", "", text)
     text = re.sub(r"(?s)\$\$.*?\$\$", "w " * 10, text)
     text = re.sub(r"\$[^$]+\$", "w", text)
     text = re.sub(r"\]\([^)]*\)", "]", text)
@@ -136,9 +140,7 @@ def visible(cell: NotebookNode) -> tuple[int, int]:
         "".join(output.get("data", {}).get("text/markdown", ""))
         for output in cell.outputs
     )
-    shown = re.sub(r"(?s)<details>.*?</details>", "", shown)
-    shown = "\n".join(re.findall(r"(?s)```python\n(.*?)```", shown))
-    lines = [x for x in f"{cell.source}\n{shown}".splitlines() if x.strip()]
+    lines = sum(1 for line in cell.source.splitlines() if line.strip())
     checks = 0
     for node in ast.walk(ast.parse(cell.source)):
         is_check = isinstance(node, ast.Assert) or (
@@ -147,7 +149,14 @@ def visible(cell: NotebookNode) -> tuple[int, int]:
         )
         if is_check:
             checks += node.end_lineno - node.lineno + 1
-    return len(lines), checks
+    return lines + code_lines(shown), checks
+
+
+def code_lines(text: str) -> int:
+    """Lines of Python in a text, not counting what is folded."""
+    text = re.sub(r"(?s)<details>.*?</details>", "", text)
+    shown = "".join(re.findall(r"(?s)```python\n(.*?)```", text))
+    return sum(1 for line in shown.splitlines() if line.strip())
 
 
 def stamped(notebook: NotebookNode) -> NotebookNode:

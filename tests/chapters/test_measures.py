@@ -102,6 +102,14 @@ def test_minutes_are_words_and_lines():
     assert "less (1 minute)" in cells[5].source
 
 
+def test_code_in_a_text_is_lines_and_no_words():
+    code = "```python\na = 1\n\nb = 2\n```"
+    text = f"one\n\n{code}\n\ntwo\n\n<details>\n{code}\n</details>"
+    found = measure(new_notebook(cells=[new_markdown_cell(text)]))
+    (core,) = found.parts
+    assert (core.words, core.lines, found.lines) == (2, 2, 2)
+
+
 def test_code_that_is_shown_counts_unless_it_is_folded():
     code = "```python\na = 1\nb = 2\n```"
     shown = [code, f"<details>\n<summary>More</summary>\n\n{code}\n</details>"]
