@@ -43,6 +43,21 @@ def _followed(x: Tensor) -> bool:
     return x.requires_grad or unpack_dual(x).tangent is not None
 
 
+class NoProduct(TorchFunctionMode):
+    """No function of torch may multiply matrices, under whatever name."""
+
+    NAMES = (
+        "matmul einsum inner tensordot linear mm bmm mv addmm addmv".split()
+    )
+    NAMES += "addbmm baddbmm chain_matmul multi_dot linalg_multi_dot".split()
+    broken = ""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func.__name__ in self.NAMES:
+            self.broken = f"this exercise does without {func.__name__}"
+        return func(*args, **(kwargs or {}))
+
+
 class AtMost(TorchDispatchMode):
     """No more than so many new numbers at once, in all tensors together.
 

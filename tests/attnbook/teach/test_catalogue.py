@@ -152,11 +152,25 @@ def test_two_of_one_name_are_refused():
 def test_what_an_exercise_does_without_is_refused():
     fused = torch.nn.functional.scaled_dot_product_attention
     for name, fn in {
-        "attention_scores": lambda q, k: q @ k.mT,
         "attention_in_blocks": lambda q, k, v, block: fused(q, k, v),
         "layer_norm": lambda x: torch.nn.functional.layer_norm(x, x.shape),
     }.items():
         assert "exercise does without" in judge(fn, TASKS[name]).message
+
+
+@pytest.mark.parametrize(
+    "product",
+    [
+        lambda q, k: q @ k.mT,
+        lambda q, k: torch.einsum("...id,...jd->...ij", q, k),
+        lambda q, k: torch.tensordot(q, k, ([-1], [-1])),
+        torch.inner,
+        torch.nn.functional.linear,
+    ],
+)
+def test_a_matrix_product_is_seen_under_any_name(product):
+    scores = TASKS["attention_scores"]
+    assert "exercise does without" in judge(product, scores).message
 
 
 def test_a_tensor_too_large_for_an_exercise_is_refused():

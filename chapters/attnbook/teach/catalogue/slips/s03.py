@@ -10,12 +10,12 @@ from attnbook.teach.catalogue.slips.s01 import ROWS, unshifted
 c03.attention_scores.slip(
     "the scores are scaled",
     "Does this exercise ask for scaled scores?",
-    lambda q, k: torch.einsum("...id,...jd->...ij", q, k) / q.shape[-1] ** 0.5,
+    lambda q, k: c03.attention_scores(q, k) / q.shape[-1] ** 0.5,
 )
 c03.attention_scores.slip(
     "the products are averaged",
     "What is a dot product, a sum or a mean?",
-    lambda q, k: torch.einsum("...id,...jd->...ij", q, k) / q.shape[-1],
+    lambda q, k: c03.attention_scores(q, k) / q.shape[-1],
 )
 
 
