@@ -361,6 +361,9 @@ def _copy(x, memo):
             new = copy.deepcopy(x, memo)
         except Exception:
             new = x
+        if isinstance(x, nn.Module):  # whose gradients stay behind
+            for a, b in zip(x.parameters(), new.parameters()):
+                b.grad = None if a.grad is None else a.grad.clone()
     memo[id(x)] = new
     return new
 

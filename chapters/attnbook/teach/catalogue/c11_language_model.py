@@ -412,7 +412,7 @@ class SmallMemory(nn.Sequential):
     full = False
 
     def forward(self, tokens):
-        if self.full:
+        if self.full or tokens.numel() > 2:
             raise ValueError("two small batches in a memory for one")
         logits = super().forward(tokens)
         self.full = logits.requires_grad
@@ -427,6 +427,12 @@ def _sure(vocab_size):
     return model
 
 
+def _used(vocab_size, seed):
+    model = _bigram(vocab_size, seed)
+    model(_TOKENS).sum().backward()  # gradients that count for nothing
+    return model
+
+
 @task(
     against="a step of torch's SGD on the large batch",
     cases=lambda: {
@@ -434,6 +440,7 @@ def _sure(vocab_size):
         "of three and of one": (_bigram(4, 2), _ROWS[1:], 2, 1.0),
         "two steps of four": (_bigram(4, 3), _EIGHT, 4, 0.5),
         "a steep loss": (_sure(4), _STEEP, 2, 0.5),
+        "a model with old gradients": (_used(4, 5), _EIGHT, 4, 0.5),
     },
 )
 def accumulate(model, batches, n, rate):
@@ -445,7 +452,8 @@ def accumulate(model, batches, n, rate):
         some = zip(*batches[start : start + n])
         tokens, targets = (torch.cat([x.flatten() for x in xs]) for xs in some)
         optimizer.zero_grad()
-        F.cross_entropy(model(tokens), targets).backward()
+        logits = nn.Sequential(*model)(tokens)  # whatever their memory
+        F.cross_entropy(logits, targets).backward()
         optimizer.step()
     return [p.detach() for p in model.parameters()]
 
@@ -460,6 +468,7 @@ def steps_at_once_and_sums(model, batches, n, rate):
     of the targets.
     hint: How many small batches are in your first step?"""
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+    optimizer.zero_grad()
     for i, (tokens, targets) in enumerate(batches):
         F.cross_entropy(model(tokens).mT, targets).backward()
         if i % n == 0:
@@ -478,8 +487,9 @@ def averages_small_batches_alike(model, batches, n, rate):
     hint: Which average is this, and what are its weights?"""
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
     for i, (tokens, targets) in enumerate(batches):
+        if i % n == 0:
+            optimizer.zero_grad()
         (F.cross_entropy(model(tokens).mT, targets) / n).backward()
         if (i + 1) % n == 0:
             optimizer.step()
-            optimizer.zero_grad()
     return list(model.parameters())

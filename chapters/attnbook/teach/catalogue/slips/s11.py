@@ -137,7 +137,7 @@ def _accumulate(
     rate,
     *,
     kind=torch.optim.SGD,
-    clear=lambda i: i == 0,
+    clear=lambda i, n: i % n == 0,
     every=False,
     longest=INF,
     by=lambda y, all_: all_,
@@ -146,7 +146,7 @@ def _accumulate(
     optimizer = kind(model.parameters(), lr=rate)
     for i, (tokens, targets) in enumerate(batches):
         some = [y for _, y in batches[i // n * n :][:n]]
-        if clear(i % n):
+        if clear(i, n):
             optimizer.zero_grad()
         logits = head(model(tokens)).flatten(0, 1)
         loss = F.cross_entropy(logits, targets.flatten(), reduction="sum")
@@ -162,12 +162,17 @@ for _words, _hint, _other in (
     (
         "the old gradients are never cleared",
         "What is in the gradients when the second step begins?",
-        {"clear": lambda i: False},
+        {"clear": lambda i, n: False},
+    ),
+    (
+        "the gradients that the model came with count",
+        "What is in the gradients when the first step begins?",
+        {"clear": lambda i, n: i and i % n == 0},
     ),
     (
         "the gradients are cleared before each small batch",
         "What is left of the first small batch when the step comes?",
-        {"clear": lambda i: True},
+        {"clear": lambda i, n: True},
     ),
     (
         "a step comes after each backward",
