@@ -10,6 +10,7 @@ from attnbook.teach.tasks import task
 
 _BYTES = [chr(byte) for byte in range(256)]  # in order: their ids are 0–255
 _TEXT = b"The boat left the river bank at dawn. The boat came back."
+_EVERY = bytes(range(256))  # 255 pairs, and each of them once
 _CUT = "é🛶".encode() + b"\xf0\x9f\x00\xff"  # and a boat without its end
 # A byte order mark, an accent of its own, and a � that stands in the text.
 _RARE = [part.encode() for part in ("\ufeff", "e\u0301", "\ufffd", "!")]
@@ -23,6 +24,7 @@ _RARE = [part.encode() for part in ("\ufeff", "e\u0301", "\ufffd", "!")]
         "no byte": (b"", 2),
         "bytes that are no text": (3 * _CUT, 5),
         "two sentences": (_TEXT, 20),
+        "a hundred merges": (_EVERY, 100),
     },
 )
 def learn_merges(data, n_merges):
@@ -45,6 +47,7 @@ def learn_merges(data, n_merges):
         "a merge that the text has not": (b"ababc", [(99, 99), (97, 98)]),
         "bytes that are no text": (_CUT, learn_merges(3 * _CUT, 5)),
         "two sentences": (_TEXT, learn_merges(_TEXT, 20)),
+        "a hundred merges": (_EVERY, learn_merges(_EVERY, 100)),
     },
 )
 def encode_bytes(data, merges):

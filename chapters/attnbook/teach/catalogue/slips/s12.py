@@ -115,6 +115,8 @@ c12.encode_bytes.ask("""
     places?
     bytes that are no text: Are all bytes text? Can ids be joined too?
     two sentences: Is a space a byte like others, and (1, 2) like (2, 1)?
+    a hundred merges: All others are right. Does a number stand in your code
+    that should come from the merges?
 """)
 c12.text_as_it_comes.slip(
     "everything is shown again with each part",
