@@ -80,6 +80,10 @@ def _chance(logits, tokens, temperature, k, *, late=False):
     return logs.gather(-1, tokens[:, None]).sum()
 
 
+def _kept(z, x, t, keep, other=-INF):
+    return _chance(z.where(keep, other), x, t, z.shape[-1])
+
+
 # z the logits, x the tokens, t the temperature
 c15.chance_of_text.slip(
     "the temperature is forgotten",
@@ -90,6 +94,16 @@ c15.chance_of_text.slip(
     "what top-k cuts is still in the sum",
     "Over which tokens does the softmax of the sampler go?",
     lambda z, x, t, k: _chance(z / t, x, 1.0, k, late=True),
+)
+c15.chance_of_text.slip(
+    "the k-th largest is cut, too",
+    "With k = 1, which token is left?",
+    lambda z, x, t, k: _kept(z, x, t, z > z.topk(k)[0][:, -1:]),
+)
+c15.chance_of_text.slip(
+    "the k largest of all rows together are kept",
+    "How many tokens has each row to draw from?",
+    lambda z, x, t, k: _kept(z, x, t, z >= z.flatten().topk(k)[0][-1]),
 )
 c15.chance_of_text.slip(
     "k is forgotten",
@@ -109,9 +123,7 @@ c15.chance_of_text.slip(
 c15.chance_of_text.slip(
     "what top-k cuts gets the logit 0",
     "What is the exponential of 0?",
-    lambda z, x, t, k: _chance(
-        z.where(z >= z.topk(k)[0][:, -1:], 0.0), x, t, z.shape[-1]
-    ),
+    lambda z, x, t, k: _kept(z, x, t, z >= z.topk(k)[0][:, -1:], 0.0),
 )
 c15.chance_of_text.slip(
     "it is a mean over the steps",
@@ -149,7 +161,16 @@ c15.race.slip(
     lambda logits, noise: c15.race(logits, 1 - noise),
 )
 c15.race.slip(
+    "the noise is not used",
+    "Would another noise give another token?",
+    lambda logits, noise: logits.argmax(-1),
+)
+c15.race.slip(
     "the longest waiting time wins",
     "Who wins a race?",
     lambda logits, noise: (logits - (-noise.log()).log()).argmin(-1),
 )
+c15.race.ask("""
+    two tokens: By hand the two scores are 2.25 and 0.52. Does your draw come
+    from this u alone, and from z as it is?
+""")
