@@ -433,6 +433,7 @@ _OFF = _NOISY | {
     "layer 3": f64([9] * 3, [9] * 3),
 }
 _PAIR, _HOLED = f64(1, 2), f64(1, torch.nan)
+_BACK = dict.fromkeys("cba", _PAIR)
 _ONES, _ZERO = {"z": f64(1, 1), "a": f64(1, 1)}, {"a": f64(*[0] * 1000)}
 
 
@@ -456,6 +457,7 @@ def _tensors(*errors):
         "a NaN of the reference": ({"a": _PAIR}, {"a": _HOLED}, 1e-4),
         "NaN on both sides": ({"a": _HOLED}, {"a": _HOLED}, 1e-4),
         "names in no order": ({"z": _PAIR, "a": _PAIR}, _ONES, 0.5),
+        "the reference in another order": (_BACK, _tensors(1, 1, 0), 0.5),
         "just the bound": (_tensors(0), _tensors(0.5), 0.5),
         "too little for a float32": (_tensors(0), _tensors(1e-9), 1e-10),
         "one place of a thousand": ({"a": f64(*[0] * 999, 1)}, _ZERO, 0.5),

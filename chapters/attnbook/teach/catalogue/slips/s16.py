@@ -136,6 +136,18 @@ c16.find_first.slip(
 )
 
 
+c16.find_first.slip(
+    "tensors are paired by their places",
+    "Which of the reference's tensors belongs to one of ours?",
+    lambda a, b, bound: c16.find_first(a, dict(zip(a, b.values())), bound),
+)
+c16.find_first.slip(
+    "it goes through the names in another order than ours ran",
+    "In whose order did our parts run?",
+    lambda a, b, bound: c16.find_first({n: a[n] for n in b}, b, bound),
+)
+
+
 def _first_of(words, hint, near):
     """A slip that names the first tensor that is not near."""
 
