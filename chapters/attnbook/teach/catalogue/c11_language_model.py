@@ -407,7 +407,7 @@ _STEEP = [(ints([0, 0]), ints([1, 1]))] * 2
 
 
 class SmallMemory(nn.Sequential):
-    """A model with room for one small batch until its backward has come."""
+    """Layers with room for one small batch until its backward has come."""
 
     full = False
 
@@ -452,8 +452,7 @@ def accumulate(model, batches, n, rate):
         some = zip(*batches[start : start + n])
         tokens, targets = (torch.cat([x.flatten() for x in xs]) for xs in some)
         optimizer.zero_grad()
-        logits = nn.Sequential(*model)(tokens)  # whatever their memory
-        F.cross_entropy(logits, targets).backward()
+        F.cross_entropy(nn.Sequential(*model)(tokens), targets).backward()
         optimizer.step()
     return [p.detach() for p in model.parameters()]
 

@@ -196,12 +196,11 @@ c11.accumulate.slip(
     "What does plain gradient descent do with a long gradient?",
     partial(_accumulate, longest=1.0),
 )
+# m the model, b the batches, r the rate
 c11.accumulate.slip(
     "targets of −100 count in the mean",
     "How many places has the second batch, and how many targets?",
-    lambda model, batches, n, rate: _accumulate(
-        model, batches, n, rate, by=lambda y, all_: n * y.numel()
-    ),
+    lambda m, b, n, r: _accumulate(m, b, n, r, by=lambda y, _: n * y.numel()),
 )
 c11.accumulate.slip(
     "the losses are summed",
@@ -216,28 +215,22 @@ c11.accumulate.slip(
 c11.accumulate.slip(
     "all batches make one step",
     "After how many small batches comes a step?",
-    lambda model, batches, n, rate: c11.accumulate(
-        model, batches, len(batches), rate
-    ),
+    lambda m, b, n, r: c11.accumulate(m, b, len(b), r),
 )
 c11.accumulate.slip(
     "it ends after the first step",
     "Which batches have you not gone through?",
-    lambda model, batches, n, rate: c11.accumulate(
-        model, batches[:n], n, rate
-    ),
+    lambda m, b, n, r: c11.accumulate(m, b[:n], n, r),
 )
 c11.accumulate.slip(
     "n is taken for the number of steps",
     "After how many small batches comes a step?",
-    lambda model, batches, n, rate: c11.accumulate(
-        model, batches, len(batches) // n, rate
-    ),
+    lambda m, b, n, r: c11.accumulate(m, b, len(b) // n, r),
 )
 c11.accumulate.slip(
     "the targets are shifted once more",
     "At which place of the targets stands the word after token 0?",
-    lambda model, batches, n, rate: c11.accumulate(
-        model, [(x[:, :-1], y[:, 1:]) for x, y in batches], n, rate
+    lambda m, b, n, r: c11.accumulate(
+        m, [(x[:, :-1], y[:, 1:]) for x, y in b], n, r
     ),
 )

@@ -130,12 +130,8 @@ c16.find_first.slip(
 c16.find_first.slip(
     "the last is named",
     "When does the search end?",
-    lambda ours, theirs, bound: c16.find_first(
-        dict(reversed(ours.items())), theirs, bound
-    ),
+    lambda a, b, bound: c16.find_first(dict(reversed(a.items())), b, bound),
 )
-
-
 c16.find_first.slip(
     "tensors are paired by their places",
     "Which of the reference's tensors belongs to one of ours?",
