@@ -1,8 +1,7 @@
 """Tiled attention as a kernel in Triton, for graphics cards; optional.
 
 One program computes one tile of queries and walks over the tiles of keys, as
-`partial.tiled_attention` does. Without a card Triton's interpreter runs it on
-the CPU, slowly: enough to prove it.
+`partial.tiled_attention` does. Without a card Triton's interpreter runs it.
 """
 
 import math
@@ -20,8 +19,12 @@ MISSING = ""
 try:
     import triton
     import triton.language as tl
+
+    compiled = type(tl.max) is triton.JITFunction
+    if compiled and os.getenv("TRITON_INTERPRET") == "1":
+        raise ImportError("imported for a card; set TRITON_INTERPRET=1 first")
 except ImportError as error:
-    MISSING = f"the kernel needs Triton, which is not here ({error})"
+    MISSING = f"the kernel needs Triton and cannot use it here ({error})"
     tl = SimpleNamespace(constexpr=int)
 
 
@@ -51,10 +54,9 @@ def tile_of_queries(
         higher = tl.maximum(peak, tl.max(scores, 1))
         top = tl.where(higher == -float("inf"), 0.0, higher)
         keep, exp = tl.exp(peak - top), tl.exp(scores - top[:, None])
-        total = total * keep + tl.sum(exp, 1)
         products = tl.dot(exp, values, input_precision="ieee")
         context = context * keep[:, None] + products
-        peak = higher
+        total, peak = total * keep + tl.sum(exp, 1), higher
     some = tl.where(total == 0, 1.0, total)
     at = (n * T + i)[:, None] * d_v + w
     tl.store(out + at, context / some[:, None], mask=real & (w < d_v))
@@ -66,8 +68,7 @@ def kernel_attention(
 ) -> Finished:
     """`partial.tiled_attention` by the kernel, in float32, without gradients.
 
-    Shapes as there; `tile` is a power of 2 from 16 on. A RuntimeError says
-    that Triton is missing.
+    Shapes as there; `tile` a power of 2 from 16 on. RuntimeError: no Triton.
     """
     if MISSING:
         raise RuntimeError(MISSING)
@@ -75,7 +76,6 @@ def kernel_attention(
     (*batch, T, d_k), (S, d_v) = q.shape, v.shape[-2:]
     out, lse = q.new_empty(*batch, T, d_v), q.new_empty(*batch, T, 1)
     width = max(16, triton.next_power_of_2(max(d_k, d_v)))
-    sizes = T, S, d_k, d_v, causal, tile, tile, width
     run = triton.jit(tile_of_queries)[triton.cdiv(T, tile), math.prod(batch)]
-    run(q, k, v, out, lse, *sizes)
+    run(q, k, v, out, lse, T, S, d_k, d_v, causal, tile, tile, width)
     return Finished(out, lse)

@@ -1,5 +1,9 @@
 """The kernel in Triton, where there is Triton, by its interpreter."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -23,6 +27,15 @@ def test_the_kernel_is_the_loop(T, S, d_k, d_v, causal):
     ours = kernel.kernel_attention(q, k, v, causal=causal)
     exact = (x.double() for x in (q, k, v))
     agrees(ours, tiled_attention(*exact, causal=causal), within=2e-6)
+
+
+def test_of_a_triton_without_its_interpreter_it_says_what_to_do():
+    if kernel.MISSING or torch.cuda.is_available():
+        pytest.skip(kernel.MISSING or "there is a card")
+    code = "import triton; from attnbook import kernel; print(kernel.MISSING)"
+    free = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    told = subprocess.check_output([sys.executable, "-c", code], env=free)
+    assert b"set TRITON_INTERPRET=1 first" in told
 
 
 def test_without_triton_it_says_so(monkeypatch):
