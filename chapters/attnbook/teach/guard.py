@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 import types
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,6 +23,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.modules import module as modules
 
 #: What one case may take. The slowest right answer needs a hundredth.
 SECONDS = 30.0
@@ -61,6 +63,12 @@ _SETTINGS: dict[str, tuple[Callable, Callable]] = {
     "where print writes": (
         lambda: sys.stdout,
         lambda stream: setattr(sys, "stdout", stream),
+    ),
+    "the hooks of all modules": (
+        lambda: dict(modules._global_forward_hooks),
+        lambda kept: setattr(
+            modules, "_global_forward_hooks", OrderedDict(kept)
+        ),
     ),
     "Python's recursion limit": (
         sys.getrecursionlimit,

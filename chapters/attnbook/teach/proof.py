@@ -415,7 +415,7 @@ def _inside(module):
         "its numbers": dict(module.state_dict()),
         "its mode": [part.training for part in parts],
         "its hooks": [
-            len(part._forward_hooks) + len(part._forward_pre_hooks)
+            sum(len(v) for k, v in vars(part).items() if k.endswith("_hooks"))
             for part in parts
         ],
     }

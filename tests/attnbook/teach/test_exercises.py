@@ -178,6 +178,7 @@ def train(model, x):
         (lambda model: model.weight.data.mul_(2), "its numbers"),
         (lambda model: model.eval(), "its mode"),
         (lambda model: model.register_forward_hook(print), "its hooks"),
+        (lambda model: model.register_full_backward_hook(print), "its hooks"),
     ],
 )
 def test_what_an_answer_does_to_a_model_is_seen(spoil, what):

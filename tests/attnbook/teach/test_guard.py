@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from torch.nn.modules.module import register_module_forward_hook as hook_all
 
 from attnbook.teach import guard
 from attnbook.teach.catalogue import all_tasks
@@ -57,6 +58,7 @@ def after(change):
         (after(lambda: os.chdir("/")), "working directory"),
         (after(lambda: setattr(sys, "stdout", None)), "print"),
         (after(lambda: sys.setrecursionlimit(9999)), "recursion"),
+        (after(lambda: hook_all(lambda *_: None)), "hooks of all modules"),
         (after(lambda: setattr(torch, "softmax", sum)), "torch.softmax"),
         (after(lambda: setattr(torch.Tensor, "sin", sum)), "torch.Tensor.sin"),
         (after(lambda: vars(math).pop("exp", 0)), "math.exp"),
