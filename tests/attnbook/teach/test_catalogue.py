@@ -12,6 +12,7 @@ from notebooks import ROOT
 from torch.utils._pytree import tree_map
 
 from attnbook.teach.catalogue import all_mistakes, all_tasks
+from attnbook.teach.catalogue.slips.s11 import _accumulate
 from attnbook.teach.catalogue.symptoms import SYMPTOMS
 from attnbook.teach.inputs import watched
 from attnbook.teach.tasks import judge
@@ -171,6 +172,30 @@ def test_what_an_exercise_does_without_is_refused():
 def test_a_matrix_product_is_seen_under_any_name(product):
     scores = TASKS["attention_scores"]
     assert "exercise does without" in judge(product, scores).message
+
+
+def in_one(model, batches, n, rate):
+    starts = range(0, len(batches), n)
+    joined = [[*map(torch.cat, zip(*batches[k : k + n]))] for k in starts]
+    return _accumulate(model, joined, 1, rate)
+
+
+@pytest.mark.parametrize(
+    "name, wrong, case",
+    [
+        ("accumulate", lambda right, *given: in_one(*given), "a steep loss"),
+        ("encode_bytes", lambda right, x, m: right(x, m[:50]), "a hundred"),
+        (
+            "learn_merges",
+            lambda right, x, n: right(x, min(n, 50)),
+            "a hundred",
+        ),
+        ("keep_top_p", lambda right, z, p: right(z, p - 1e-16), "p = 1"),
+    ],
+)
+def test_what_only_one_case_can_tell_is_refused_there(name, wrong, case):
+    wrong = functools.partial(wrong, TASKS[name])
+    assert f'not right yet on "{case}' in judge(wrong, TASKS[name]).message
 
 
 def test_a_tensor_too_large_for_an_exercise_is_refused():
