@@ -20,8 +20,7 @@ try:
     import triton
     import triton.language as tl
 
-    compiled = type(tl.max) is triton.JITFunction
-    if compiled and os.getenv("TRITON_INTERPRET") == "1":
+    if type(tl.max) is triton.JITFunction and not torch.cuda.is_available():
         raise ImportError("imported for a card; set TRITON_INTERPRET=1 first")
 except ImportError as error:
     MISSING = f"the kernel needs Triton and cannot use it here ({error})"
@@ -54,9 +53,10 @@ def tile_of_queries(
         higher = tl.maximum(peak, tl.max(scores, 1))
         top = tl.where(higher == -float("inf"), 0.0, higher)
         keep, exp = tl.exp(peak - top), tl.exp(scores - top[:, None])
+        total = total * keep + tl.sum(exp, 1)
         products = tl.dot(exp, values, input_precision="ieee")
         context = context * keep[:, None] + products
-        total, peak = total * keep + tl.sum(exp, 1), higher
+        peak = higher
     some = tl.where(total == 0, 1.0, total)
     at = (n * T + i)[:, None] * d_v + w
     tl.store(out + at, context / some[:, None], mask=real & (w < d_v))
