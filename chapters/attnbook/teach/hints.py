@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,13 +14,18 @@ from torch.utils._pytree import tree_leaves
 
 from attnbook.teach.guesses import guess
 from attnbook.teach.proof import Outcome, outcome_difference
+from attnbook.teach.rules import RuleBroken
 from attnbook.teach.telling import (
     float32_line,
+    headline,
     increment,
     later_part,
     out_of_step,
 )
 from attnbook.teach.words import fill
+
+#: What ends the graph that gradients follow.
+_CUTTING = ("detach", "data", "no_grad", "item", "tolist")
 
 
 def hints(
@@ -33,9 +39,11 @@ def hints(
         failing: on which it is wrong.
     """
     finders = [_coarse, _near]
-    if not got[failing[0]].error:
+    if isinstance(got[failing[0]].error, RuleBroken):
+        finders = []
+    elif not got[failing[0]].error:
         finders += [_guessed, _akin, _told]
-    for find in [*finders, _asked, _by_cases, _nan]:
+    for find in [*finders, _cut_off, _asked, _by_cases, _nan]:
         try:
             words = find(fn, trial, got, failing)
         except Exception:  # an answer may give anything
@@ -58,9 +66,8 @@ def _coarse(fn, trial, got, failing) -> str:
 
 def _near(fn, trial, got, failing) -> str:
     pairs = [(got[n], trial.wanted[n]) for n in failing]
-    mine, right = pairs[0]
-    if trial.same(replace(right, result=mine.result), right):
-        return ""  # a gradient is wrong
+    if _right_values(trial, got, failing):
+        return ""
     if not all(_nearly(*pair, part=1e-4) for pair in pairs):
         return ""
     return (
@@ -89,12 +96,15 @@ def _akin(fn, trial, got, failing) -> str:
     of the wrong results are, it has no others, and some results are right.
     """
     found: dict[str, tuple] = {}
+    asked = trial.task.questions
     for each in [*trial.task.known.values(), *trial.task.slips.values()]:
         theirs = list(trial.of(each.wrong))
         if not each.hint or len(theirs) < len(got):
             continue
         share, enough = _share(got, theirs, trial.wanted), 2 / 3
         at = trial.failing(theirs)
+        if failing[0] not in at and trial.cases[failing[0]].label in asked:
+            continue  # a question of this case says more
         apt = len(at) > 1 and len(failing) < len(got)
         if apt and all(trial.same(got[n], theirs[n]) for n in at):
             share, enough = max(share, len(at) / len(failing)), 1 / 2
@@ -105,17 +115,51 @@ def _akin(fn, trial, got, failing) -> str:
     return f"perhaps: {best[0]}" if len(best) == 1 else ""
 
 
+def _cut_off(fn, trial, got, failing) -> str:
+    """What lets no gradient through, where only a gradient is wrong."""
+    mine, told = got[failing[0]], _headline(trial, got, failing[0])
+    if not _right_values(trial, got, failing) or _has_nan(mine.gradients):
+        return ""
+    names = inspect.unwrap(fn).__code__.co_names
+    found = [name for name in names if name in _CUTTING]
+    if not found or "detach()" in told:  # which has said it
+        return ""
+    return (
+        f"hint: {found[0]}, in your code, lets no gradient through. Does one "
+        "have to pass there?"
+    )
+
+
 def _asked(fn, trial, got, failing) -> str:
+    n = failing[0]
+    if error := got[n].error:
+        told, about_values = str(error), not isinstance(error, RuleBroken)
+    else:
+        told = _headline(trial, got, n)
+        about_values = not _right_values(trial, got, failing)
+    label = trial.cases[n].label if about_values else ""
+    for words, question in trial.task.questions.items():
+        if words.startswith("…") and words[1:] in told or words == label:
+            return f"hint: {question}"
+    return ""
+
+
+def _headline(trial, got, n) -> str:
+    found = outcome_difference(got[n], trial.wanted[n], **trial.options)
+    return headline(found)
+
+
+def _right_values(trial, got, failing) -> bool:
+    """Whether only a gradient is wrong, where it is wrong at first."""
     mine, right = got[failing[0]], trial.wanted[failing[0]]
-    if trial.same(replace(right, result=mine.result), right):
-        return ""  # only a gradient is wrong
-    question = trial.task.questions.get(trial.cases[failing[0]].label)
-    return question and f"hint: {question}"
+    return trial.same(replace(right, result=mine.result), right)
 
 
 def _by_cases(fn, trial, got, failing) -> str:
     """The hint of the mistake that fails on the same few cases, if all that do
     have this one: else it would often mislead."""
+    if _right_values(trial, got, failing):
+        return ""
     if 2 * len(failing) > len(got):  # else it would say nothing
         return ""
     known, slips = trial.task.known.values(), trial.task.slips.values()
@@ -130,7 +174,8 @@ def _by_cases(fn, trial, got, failing) -> str:
 
 
 def _nan(fn, trial, got, failing) -> str:
-    if _has_nan(trial.wanted[failing[0]]) or not _has_nan(got[failing[0]]):
+    n = failing[0]
+    if _has_nan(trial.wanted[n].result) or not _has_nan(got[n].result):
         return ""
     return "which line makes 0/0, ∞/∞, ∞ − ∞ or 0 · ∞ of these numbers?"
 
@@ -163,10 +208,10 @@ def _is_float(x: Any) -> bool:
     return isinstance(x, Tensor) and x.is_floating_point()
 
 
-def _has_nan(outcome: Outcome) -> bool:
+def _has_nan(results: Any) -> bool:
     return any(
         _is_float(x) and x.detach().as_subclass(Tensor).isnan().any()
-        for x in tree_leaves(outcome.result)
+        for x in tree_leaves(results)
     )
 
 

@@ -47,7 +47,8 @@ def likeness(ours: Tensor, theirs: Tensor) -> str:
             return words
     wrong = ~_near(a, b)
     n, zero = int(wrong.sum()), b == 0
-    if (wrong & zero).any() and (b >= 0).all():
+    weights = theirs.is_floating_point() and (b >= 0).all()
+    if weights and (wrong & zero).any():
         some = (wrong & zero).sum() < zero.sum()
         return f"not {'everywhere ' * some}0 where 0 is right"
     return "" if n == a.numel() else f"wrong {_places(n, a)}{_only(wrong)}"
@@ -113,6 +114,9 @@ def _in_shape(ours: Tensor, theirs: Tensor) -> str:
         for words, part in _PARTS.items():
             if _equal(a.flatten(), part(b, axis).flatten()):
                 return f"{words} along axis {axis} alone, {shapes}"
+    if a.ndim == b.ndim == 2 and a.shape[1] == b.shape[1]:
+        words = in_length(a, b, _equal)
+        return f"{shapes}: {words}" if words else shapes
     return shapes
 
 

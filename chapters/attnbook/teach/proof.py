@@ -139,7 +139,8 @@ def _part_difference(parts, within, equal_nan):
 def _tensor_difference(ours, theirs, within, equal_nan):
     if ours.is_complex() and theirs.is_complex():
         ours, theirs = torch.view_as_real(ours), torch.view_as_real(theirs)
-    if _kind(ours) != _kind(theirs):
+    numbers_tell = ours.numel() or ours.shape == theirs.shape
+    if _kind(ours) != _kind(theirs) and numbers_tell:
         return Difference(
             "type",
             f"ours holds {_kind(ours)}s, the reference {_kind(theirs)}s",

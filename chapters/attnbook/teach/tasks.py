@@ -65,7 +65,8 @@ class Task:
         slips: smaller ones, recognised and answered with a hint only, by
             what is wrong, in words.
         questions: for an answer that nothing recognises, by the first case
-            that it fails; each fits whatever goes wrong there.
+            that it fails, or by what the check says of it there, after a "…";
+            each fits whatever goes wrong there.
     """
 
     right: Callable
@@ -140,7 +141,8 @@ class Task:
         self.slips[words] = Slip(wrong, hint)
 
     def ask(self, questions: str) -> None:
-        """Register questions, each as ``the label of a case: A question?``."""
+        """Register questions, each as ``the label of a case: A question?`` or
+        ``…what the check says: A question?``; the first that fits is asked."""
         for line in re.split(r"(?<=\?)\n", inspect.cleandoc(questions)):
             label, _, question = " ".join(line.split()).partition(": ")
             self.questions[label] = question
@@ -323,8 +325,9 @@ def _verdict(
     case, mine = trial.cases[failing[0]], got[failing[0]]
     if got[-1].broken_off:
         return _broken_off(fn, task, trial.cases[len(got) - 1], got[-1])
-    if isinstance(mine.error, RuleBroken):
-        return _error(fn, task, case, mine)
+    if isinstance(mine.error, RuleBroken):  # nothing is alike
+        asked = hints(fn, trial, got, failing) if known is None else []
+        return _error(fn, task, case, mine, *asked)
     for name, mistake in (task.known if known is None else known).items():
         if trial.alike(got, mistake.wrong):
             lines = [
@@ -359,14 +362,22 @@ def _error(
     return Verdict("error", message, error=error, short=short)
 
 
+#: After one of these no help is needed.
+_SAYS_ALL = (
+    "the right numbers, but",
+    "the right numbers in another format",
+    "right but for the order",
+)
+
+
 def _wrong(
     trial: _Trial, failing: list[int], mine: Outcome, help_: list[str]
 ) -> Verdict:
     case, right = (each[failing[0]] for each in (trial.cases, trial.wanted))
     found = outcome_difference(mine, right, **trial.options)
     told = headline(found)
-    if found.kind == "in place" or "the right numbers, but" in told:
-        help_ = []  # it says all
+    if found.kind == "in place" or any(words in told for words in _SAYS_ALL):
+        help_ = []
     forgot = mine.result is None and all(
         w.result is not None for w in trial.wanted
     )

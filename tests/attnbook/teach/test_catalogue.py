@@ -50,7 +50,8 @@ def test_cases_are_the_same_each_time(task):
     first, second = task.cases(), task.cases()
     assert [repr(c) for c in first] == [repr(c) for c in second]
     assert len(first) > 1
-    assert set(task.questions) <= {case.label for case in first}
+    asked = {label for label in task.questions if not label.startswith("…")}
+    assert asked <= {case.label for case in first}
     assert all(words.endswith("?") for words in task.questions.values())
 
 

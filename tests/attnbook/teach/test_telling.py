@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from attnbook.teach.catalogue import all_tasks
 from attnbook.teach.inputs import f64, marks
 from attnbook.teach.likeness import likeness
+from attnbook.teach.rules import AtMost
 from attnbook.teach.seeded import randn
 from attnbook.teach.tasks import judge, task
 
@@ -41,6 +42,8 @@ NUMBER, THREE = f64(3.0).sum(), torch.tensor(3)
         (S[0, [0, 1, 2, 3, 3]], S[0], "1 too many at the end"),
         (S[0, [0, 2, 1, 2, 3]], S[0], "1 too many, the others right"),
         (S[0, [1, 0]], S[0], "of shape (2,), not (4,)"),
+        (X[0, [0, 2, 3]], X[0], "1 missing, the others right"),
+        (torch.tensor([1, 5, 3]), torch.tensor([0, 2, 3]), "in 2 of 3 places"),
         (S[0].flip(0), S[0], "backwards"),
         (X.flip(-1), X, "backwards along axis -1"),
         (X.roll(1, -2), X, "one place too far on along axis -2"),
@@ -190,6 +193,21 @@ def test_what_an_argument_has_done_to_the_result_is_told(answer, words):
     assert words in told(answer, summed)
 
 
+def test_where_nothing_is_returned_of_many_its_shape_is_told():
+    counts = replace(mix, right=lambda a, b: [1, 2], gradients=False)
+    assert "of shape (0,), not (2,)" in told(lambda a, b: [], counts)
+    assert "holds floats" in told(lambda a, b: [1.0, 2.5], counts)
+
+
+def test_of_a_wrong_gradient_nothing_is_guessed_from_right_values():
+    @task({n: (f64(n), n) for n in (1, 2)}, against="x", gradients=True)
+    def twice(x, block):
+        """twice x; `block` counts for nothing"""
+        return 2 * x
+
+    assert "block is" not in told(lambda x, block: x + x.data, twice)
+
+
 def test_a_question_hangs_on_the_first_case_that_fails():
     asked = replace(mix, questions={"one": "Why one?", "rows": "Why rows?"})
 
@@ -201,10 +219,23 @@ def test_a_question_hangs_on_the_first_case_that_fails():
 
     assert "hint: Why one? wanted" in told(wrong, asked)
     assert "hint: Why rows? wanted" in told(wrong_of_many, asked)
+    said = replace(asked, questions={"…part 1 is": "Why 1?", "one": "Why?"})
+    assert "hint: Why 1?" in told(lambda a, b: (a * 2, b.cosh()), said)
+    assert "hint: Why? wanted" in told(wrong, said)
+    few = replace(asked, rules=[lambda: AtMost(30)])
+    assert "hint" not in told(lambda a, b: (a * 2, b * 3), few)
+    few.questions["…too many"] = "Why many?"
+    assert "hint: Why many?" in told(lambda a, b: (a * 2, b * 3), few)
+    # Of a wrong gradient the case's question would not speak.
+    assert "hint: data, in" in told(lambda a, b: (a + a.data, b * 3), said)
+    still = torch.detach
+    assert "hint" not in told(lambda a, b: (a + still(a), b * 3), said)
     for words, answer in (
         ("is 0: look for detach()", lambda a, b: (a.detach() * 2, b * 3)),
         ("was changed in place", lambda a, b: (a.mul_(2), b * 3)),
         ("the right numbers, but", lambda a, b: (a[None] * 2, b * 3)),
+        ("another format", lambda a, b: ((a * 2).long(), b * 3)),
+        ("but for the order", lambda a, b: (a.roll(2, 0) * 2, b * 3)),
     ):
         message = told(answer, asked)
         assert words in message and "hint" not in message
@@ -317,6 +348,25 @@ def test_of_several_hints_none_is_given():
     assert "perhaps" not in told(lambda x: long(x) + 0.5 * (len(x) > 2), plain)
     plain.known.popitem()
     assert "Zero?" in told(lambda x: long(x) + 0.5 * (len(x) > 2), plain)
+    still, steep = torch.detach, replace(plain, gradients=True)
+    assert "perhaps" not in told(
+        lambda x: 2 * x - still(x) if len(x) > 2 else x, steep
+    )
+
+
+def test_a_question_of_the_case_goes_before_what_is_right_there():
+    @task({f"{n}": (f64(*range(n)),) for n in (1, 2, 3, 4)}, against="x")
+    def plain(x):
+        """x"""
+        return x
+
+    plain.mistake("")(_named("adds", "Seven?", lambda x: x, 0))
+
+    def wrong(x):
+        return x + (7 if len(x) > 2 else len(x) - 1)
+
+    assert "perhaps: Seven?" in told(wrong, plain)
+    assert "hint: Two?" in told(wrong, replace(plain, questions={"2": "Two?"}))
 
 
 def _named(name, hint, long, change):
