@@ -426,7 +426,7 @@ def stops_at_the_last_slot(store, n_seen, new):
 @task(
     against="a sum over steps",
     cases={
-        "one token: the prefill alone": (5, 1, 10, 1),
+        "one token, the prefill alone": (5, 1, 10, 1),
         "no cost but that of the tokens": (3, 3, 1, 0),
         "no cost but that of the pairs": (3, 3, 0, 1),
         "two tokens after one": (1, 2, 10, 1),

@@ -338,8 +338,8 @@ _EMPTY = (torch.zeros(2, 2, dtype=torch.float64), f64([-INF], [-INF]))
         "three keys and five": (_done(3, seed=20), _done(5, seed=30)),
         "nothing in the second": (_done(3, seed=20), _EMPTY),
         "scores in the thousands": (
-            _done(3, seed=21, by=2e3),
-            _done(1, seed=30),
+            (f64([1, 2], [3, 4]), f64([2000], [-2000])),
+            (f64([5, 0], [0, 1]), f64([2001], [-2002])),
         ),
         "nothing in either": (_EMPTY, _EMPTY),
     },
@@ -486,6 +486,7 @@ def _batch(B, H, T, P, S, *, seed, d_k=3, d_v=2):
     gradients=True,
     rules=(functools.partial(AtMost, 50_000),),  # of 256,000 in ten copies
     cases={
+        "two shared keys, one own": _batch(1, 1, 1, 2, 1, seed=38),
         "two texts, one head": _batch(2, 1, 1, 3, 2, seed=40),
         "three texts, two heads": _batch(3, 2, 1, 4, 2, seed=50),
         "three tokens after two": _batch(2, 2, 3, 4, 5, seed=55),
@@ -571,6 +572,9 @@ _LONG = watched(randn(40, 3, seed=82), randn(300, 3, seed=83))
         "logits in the hundreds": (
             400 * randn(3, 2, seed=74), randn(7, 2, seed=75), ints(1, 6, 3), 3,
         ),
+        "logits far below zero": (
+            f64([-900], [900]), f64([1], [1.5], [2]), ints(1, 2), 2,
+        ),
         "40 places, 300 words": (*_LONG, torch.arange(40) * 7, 50),
     },
 )  # fmt: skip
@@ -620,7 +624,7 @@ def has_no_peak(x, weight, targets, block):
     """Right for small logits; for large ones the loss is infinite.
     cause: The totals are sums of plain exponentials, which overflow.
     fix: Keep a running peak beside the running total.
-    hint: How large is the exponential of your largest logit?"""
+    hint: How large are the largest and the smallest of your exponentials?"""
     own = (x * weight[targets]).sum(-1)
     total = sum(p.exp().sum(-1) for p in blocks_of(x, weight, block))
     return (total.log() - own).mean()

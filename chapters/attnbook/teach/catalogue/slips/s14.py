@@ -47,6 +47,12 @@ for words, hint, wrong in (
     ),
 ):
     c14.rows_that_fit.slip(words, hint, wrong)
+c14.rows_that_fit.ask("""
+    a tiny model, filled: Two heads ask one head of keys. Which numbers lie in
+    the cache for five tokens, and what else takes bytes?
+    a byte less: The fourth text lacks a byte. How many texts fit whole?
+    too small for one: Is there room for a whole text?
+""")
 
 
 def _slots(*, place=None, S=None, ahead=0, padding=False):
@@ -98,6 +104,15 @@ for words, hint, wrong in (
     ),
 ):
     c14.batch_mask.slip(words, hint, wrong)
+c14.batch_mask.ask("""
+    one token after two: How many slots are filled, and which may it read?
+    after two, padded on the right: Which of the two is a token, in which slot
+    does it stand, and is there a slot for the other?
+    three tokens after two: In which slot does each of the three stand, and
+    which may it read?
+    a token for rows of five and three: How many slots has the longest row
+    then, and which of them may either token read?
+""")
 
 
 def _rolls(slots):
@@ -130,19 +145,17 @@ for words, hint, wrong in (
         _PLACE,
         _rolls(lambda n, kept, C, T: n * (T < C) + kept - kept[0]),
     ),
-    (
-        "what does not fit behind the last slot is lost",
-        "Where does the key after the last slot go?",
-        lambda store, n, new: torch.cat(
-            [
-                store[: n % len(store)],
-                new[: len(store) - n % len(store)],
-                store[n % len(store) + len(new) :],
-            ]
-        ),
-    ),
 ):
     c14.roll_in.slip(words, hint, wrong)
+c14.roll_in.ask("""
+    …gradient of tensor argument 1: Seven keys, four slots: how often is a slot
+    written?
+    a token into a full one: In which of four slots does position 4 stand?
+    three tokens around the end: In which of four slots do the positions 6, 7
+    and 8 stand?
+    a prompt longer than the window: Seven keys, four slots: which keys stay,
+    and where?
+""")
 
 
 def _flops(without=None, cached=None):
@@ -197,46 +210,6 @@ for words, hint, wrong in (
         ),
     ),
     (
-        "a step has as many queries as keys",
-        _QUERIES,
-        _flops(
-            cached=lambda p, n: (
-                [(p, p)] + [(1, S * S) for S in range(p + 1, p + n)]
-            )
-        ),
-    ),
-    (
-        "the prompt is read as one token",
-        "How many tokens does the first call with the cache read?",
-        _flops(cached=lambda p, n: [(1, S) for S in range(p, p + n)]),
-    ),
-    (
-        "the prompt is read token by token",
-        "How many calls read the prompt, and how many tokens each?",
-        _flops(cached=lambda p, n: [(1, S) for S in range(1, p + n)]),
-    ),
-    (
-        "the text does not grow",
-        "How many tokens are there at the last step?",
-        _flops(
-            lambda p, n: [(p, p)] * n,
-            lambda p, n: [(p, p)] + [(1, p)] * (n - 1),
-        ),
-    ),
-    (
-        "the last reading counts for all",
-        "How often is the text read, without a cache?",
-        _flops(lambda p, n: [(p + n - 1, p + n - 1)]),
-    ),
-    (
-        "each token makes one pair with itself alone",
-        "How many pairs do T tokens make with S keys?",
-        _flops(
-            lambda p, n: [(S, 1) for S in range(p, p + n)],
-            lambda p, n: [(p, 1)] + [(1, S) for S in range(p + 1, p + n)],
-        ),
-    ),
-    (
         "masked pairs are left out",
         "Does T · S leave out what the mask hides?",
         _flops(
@@ -248,3 +221,11 @@ for words, hint, wrong in (
     ),
 ):
     c14.writing_flops.slip(words, hint, wrong)
+c14.writing_flops.ask("""
+    one token, the prefill alone: One reading of the prompt gives one token.
+    How many tokens and pairs has it, without a cache and with one?
+    no cost but that of the tokens: How many tokens does each of three readings
+    read, without a cache and with one?
+    no cost but that of the pairs: How many queries and how many keys has each
+    of three readings, without a cache and with one?
+""")

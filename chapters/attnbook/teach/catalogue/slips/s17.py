@@ -71,13 +71,38 @@ c17.with_prefix.slip(
 )
 
 
-def _two_attentions(*given):
-    t, u, c, d = c17.totals_and_contexts(*given)
-    return c / t + d / u
-
-
-c17.with_prefix.slip(
-    "each part has a softmax of its own",
-    "What do a token's weights sum to?",
-    _two_attentions,
-)
+c17.merge_finished.ask("""
+    …part 1: What is the sum of all exponentials, and what is its log?
+    112.5 with a total of 4, 100 with one of 6: Of a total of ten, how much
+    belongs to either context?
+    scores in the thousands: How often is one total the other, at each query?
+""")
+c17.tiles_to_visit.ask("""
+    four by four, two a tile: Where does each tile begin, in which is nothing
+    hidden from its two queries, and in which something?
+    one new token, five keys: It stands at the last place. In which tiles of
+    two keys are keys that it reads, and is any hidden there?
+    the last three of seven: At which places do the three stand, and what does
+    the first of a tile's queries read, what the last?
+""")
+c17.with_prefix.ask("""
+    two shared keys, one own: Which of the three keys are read, relative to
+    which peak, and what do their weights sum to?
+    two texts, one head: Which keys may a text's last token read: the prefix,
+    its own two, the other text's?
+    three texts, two heads: Which text and which head is each row of queries?
+    three tokens after two: Whose is each row of queries, what may it read of
+    the prefix and of its own five keys, and what does the rest weigh?
+    …too many numbers: Ten texts read one prefix. Which of your lines makes ten
+    of it, even if torch does so unseen?
+""")
+c17.loss_in_blocks.ask("""
+    one place, four words, two a block: Whose exponentials are summed, relative
+    to which peak, and whose logit is taken off the log?
+    a short last block: Five words, two a block: is each counted once, relative
+    to the same peak? Which target stands in which block?
+    logits far below zero: How large are exponentials of such numbers, relative
+    to the peak with which you begin?
+    40 places, 300 words: How many logits may there be at once, and of which
+    words?
+""")
