@@ -42,8 +42,8 @@ def hints(
     if isinstance(got[failing[0]].error, RuleBroken):
         finders = []
     elif not got[failing[0]].error:
-        finders += [_guessed, _akin, _told]
-    for find in [*finders, _cut_off, _asked, _by_cases, _nan]:
+        finders += [_guessed, _akin]
+    for find in [*finders, _cut_off, _told_and_asked, _by_cases, _nan]:
         try:
             words = find(fn, trial, got, failing)
         except Exception:  # an answer may give anything
@@ -81,7 +81,12 @@ def _guessed(fn, trial, got, failing) -> str:
     return words and f"{words}."
 
 
-def _told(fn, trial, got, failing) -> str:
+def _told_and_asked(fn, trial, got, failing) -> str:
+    told = "" if got[failing[0]].error else _told(trial, got, failing)
+    return f"{told} {_asked(trial, got, failing)}".strip()
+
+
+def _told(trial, got, failing) -> str:
     n = failing[0]
     words = later_part(got[n].result, trial.wanted[n].result)
     words = words or increment(trial.cases[n], got[n], trial.wanted[n])
@@ -130,7 +135,7 @@ def _cut_off(fn, trial, got, failing) -> str:
     )
 
 
-def _asked(fn, trial, got, failing) -> str:
+def _asked(trial, got, failing) -> str:
     n = failing[0]
     if error := got[n].error:
         told, about_values = str(error), not isinstance(error, RuleBroken)

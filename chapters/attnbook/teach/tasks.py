@@ -140,13 +140,6 @@ class Task:
             raise ValueError(f"two slips are called {words!r}")
         self.slips[words] = Slip(wrong, hint)
 
-    def ask(self, questions: str) -> None:
-        """Register questions, each as ``the label of a case: A question?`` or
-        ``…what the check says: A question?``; the first that fits is asked."""
-        for line in re.split(r"(?<=\?)\n", inspect.cleandoc(questions)):
-            label, _, question = " ".join(line.split()).partition(": ")
-            self.questions[label] = question
-
 
 class Slip(NamedTuple):
     """A wrong function that has no page of its own, and a question."""

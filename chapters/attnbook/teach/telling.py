@@ -172,12 +172,17 @@ def increment(case: Case, mine: Outcome, right: Outcome) -> str:
     for a, b in zip(tree_leaves(mine.result), tree_leaves(right.result)):
         for x in given:
             three = all(isinstance(y, Tensor) for y in (a, b, x))
-            if three and a.shape == b.shape == x.shape and x.numel() > 2:
+            if three and a.shape == b.shape == x.shape and _varied(x):
                 words = likeness(a.detach() - x, b.detach() - x)
                 if words.startswith(("too", "of the wrong sign")):
                     what = tuple(x.shape)
                     return f"what it adds to the given {what} is {words}"
     return ""
+
+
+def _varied(x: Tensor) -> bool:
+    """Whether a factor between two such tensors is no chance."""
+    return x.detach().unique().numel() > 2
 
 
 def _what(found: Difference, ours: Any, theirs: Any) -> str:

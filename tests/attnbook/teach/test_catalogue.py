@@ -11,7 +11,7 @@ from book import CHAPTER_FILES, exercises
 from notebooks import ROOT
 from torch.utils._pytree import tree_map
 
-from attnbook.teach.catalogue import all_mistakes, all_tasks
+from attnbook.teach.catalogue import all_mistakes, all_tasks, questions
 from attnbook.teach.catalogue.slips.s11 import _accumulate
 from attnbook.teach.catalogue.symptoms import SYMPTOMS
 from attnbook.teach.inputs import watched
@@ -50,9 +50,6 @@ def test_cases_are_the_same_each_time(task):
     first, second = task.cases(), task.cases()
     assert [repr(c) for c in first] == [repr(c) for c in second]
     assert len(first) > 1
-    asked = {label for label in task.questions if not label.startswith("…")}
-    assert asked <= {case.label for case in first}
-    assert all(words.endswith("?") for words in task.questions.values())
 
 
 @each_mistake
@@ -134,6 +131,15 @@ def test_an_exercise_has_a_hint_for_each_mistake_and_nothing_else_has():
     asked = {e.task for path in CHAPTER_FILES for e in exercises(path)}
     for name, m in MISTAKES.items():
         assert bool(m.hint) == (m.task.name in asked), name
+
+
+def test_each_case_of_an_exercise_has_a_question_and_nothing_else_has():
+    asked = {e.task for path in CHAPTER_FILES for e in exercises(path)}
+    assert set(questions()) == asked
+    for name, given in questions().items():
+        cases = [label for label in given if not label.startswith("…")]
+        assert cases == [c.label for c in TASKS[name].cases()], name
+        assert all(words.endswith("?") for words in given.values()), name
 
 
 def test_every_mistake_is_found_by_what_one_sees():

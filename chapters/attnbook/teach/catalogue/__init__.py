@@ -1,11 +1,25 @@
-"""The tasks and known mistakes of the book, one module a chapter."""
+"""The tasks and known mistakes of the book, one module a chapter.
+
+For an answer in which nothing is recognised ``questions.toml`` has a question,
+under the first case that goes wrong: it must fit all that can go wrong there.
+"""
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
+import tomllib
+from functools import cache
+from pathlib import Path
 
 from attnbook.teach.tasks import Mistake, Task
+
+
+@cache
+def questions() -> dict[str, dict[str, str]]:
+    """The questions by task, and there by the label of a case."""
+    text = Path(__file__).with_name("questions.toml").read_text("utf-8")
+    return tomllib.loads(text)
 
 
 def all_tasks() -> dict[str, Task]:
@@ -22,6 +36,7 @@ def all_tasks() -> dict[str, Task]:
                 if task.name in found:
                     raise ValueError(f"two tasks are named {task.name}")
                 found[task.name] = task
+                task.questions.update(questions().get(task.name, {}))
     return found
 
 

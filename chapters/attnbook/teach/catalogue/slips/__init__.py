@@ -2,9 +2,7 @@
 
 A known mistake has its page in the catalogue: what one sees, why, where it was
 seen. These are the smaller ones of single exercises: a wrong function, its
-name in words, and a question. Beside them stand the questions for answers that
-nothing recognises, each under the first case that goes wrong: it must fit all
-that can go wrong there.
+name in words, and a question.
 """
 
 import importlib

@@ -55,14 +55,6 @@ c01.box_regression.slip(
     "Along which axis do the weights of one query lie?",
     lambda q, k, v, b: _box(q, k, v, lambda g: g.abs() <= b, over=0),
 )
-c01.box_regression.ask("""
-    a key far below, one far above: Which keys lie in reach, and what is
-    averaged over them?
-    every key in reach: How much does each value in reach count, and what
-    is divided by?
-    no key in reach: What does a query give that no key is near?
-""")
-
 
 ROWS = partial(torch.softmax, dim=-1)
 _COLUMNS = partial(torch.softmax, dim=0)
@@ -99,15 +91,6 @@ c01.leave_one_out.slip(
     "Once its own key is left out, which score should become 0?",
     partial(_others, weigh=unshifted),
 )
-c01.leave_one_out.ask("""
-    two keys: Of two keys, whose value is left when one is left out?
-    the running example: How much more does the nearer of two keys count,
-    and what is the square of a distance divided by?
-    a key far from the others: All others lie far away: which score is
-    their largest, and is its own lower still?
-    nine keys in no order: Do all others count, each value with its own
-    key?
-""")
 
 
 def _circle(queries, keys, period, bandwidth, weigh=ROWS, *, power=2, turn=2):
@@ -135,14 +118,6 @@ c01.circular_weights.slip(
     "How large is the largest score that exp is given?",
     partial(_circle, weigh=unshifted),
 )
-c01.circular_weights.ask("""
-    a quarter and half a turn: The dot products are 1, 0 and −1. What are
-    yours, and what is done with them then?
-    two keys of one cosine: Both keys have the same cosine. Which is
-    nearer, and what tells them apart?
-    hours, some beyond the day: How long is a whole turn here, and may a
-    time lie beyond it?
-""")
 
 
 def _slope(queries, keys, values, bandwidth, weigh=ROWS, *, sum_too=True):
@@ -167,15 +142,6 @@ c01.slope.slip(
     "What should be subtracted from the scores before exp?",
     partial(_slope, weigh=unshifted),
 )
-c01.slope.ask("""
-    equal values: Here the curve is flat. When one weight grows, what must
-    the others do?
-    the running example: One query alone: which way does each score move
-    with it, and how fast?
-    far from every key: What are all exponentials there, and which two keys
-    are equally near?
-""")
-
 for exercise, wrong in (
     (c01.leave_one_out, _others),
     (c01.circular_weights, _circle),

@@ -54,17 +54,6 @@ c02.tempered_softmax.slip(
     "What is left of a number that divides each weight and their sum?",
     lambda s, t: F.normalize(torch.softmax(s, -1) / t, 1, -1),
 )
-c02.tempered_softmax.ask("""
-    temperature 2: What is divided by 2, and is it before the exp?
-    temperature 0, 1e-12 from a tie: Are scores 1e-12 apart equal, and is
-    any temperature above 0 the same as 0?
-    as small as the scores: Is 1e-20 a temperature of 0? Are the scores
-    still apart when you divide by it?
-    a batch: Along which axis lie the weights that sum to one?
-    a batch at temperature 0: How many rows are there, and has each its own
-    largest score, and its own sum?
-    float32, nearly 0: What is 8 / 2e-38 in float32, before any shift?
-""")
 
 
 def _by_group(scores, groups, hidden=-INF):
@@ -109,14 +98,6 @@ c02.softmax_by_group.slip(
     "What does a score of 0 become in the softmax?",
     lambda scores, groups: _by_group(scores, groups, 0.0),
 )
-c02.softmax_by_group.ask("""
-    one sentence: What do its two weights sum to, and is every number in
-    `groups` visited?
-    any numbers in any order: Does each weight come back to its token, and
-    may the number of a sentence be negative?
-    two sentences: Which scores share the third token's sum, and what is
-    its weight?
-""")
 c02.log_sum_exp.slip(
     "the peak is not added back",
     "The shift cancels in a softmax. Does it cancel here?",
@@ -132,18 +113,6 @@ c02.log_sum_exp.slip(
     "Where is the peak detached, and where is it not?",
     lambda s: torch.logsumexp(s, -1) + s.amax(-1) - s.amax(-1).detach(),
 )
-c02.log_sum_exp.ask("""
-    one score: Of one score, what is log exp(s), what does your shift leave
-    of it, and what brings it back?
-    two equal scores: What is exp(0) + exp(0), and what is its logarithm?
-    scores past the overflow of exp: How large is the largest exp that you
-    take, and is any score changed for good?
-    scores far below zero: How large is the largest exp that you take?
-    two rows far apart: How many rows are there, which axis is summed, and
-    how many peaks do you subtract?
-    a score of −∞: What does a score of −∞ add to the sum, and do you
-    subtract the largest score?
-""")
 
 
 def _steps(x):
@@ -180,12 +149,3 @@ c02.neighbours_only.slip(
     "Along which axis do the weights of one query lie?",
     lambda x: (_neighbours(x)[1].mT @ x, _neighbours(x)[1].mT),
 )
-c02.neighbours_only.ask("""
-    one token: Does this token listen to itself, or are its weights divided
-    by a sum of 0?
-    two tokens: Of two tokens, whom may each listen to?
-    more tokens than dimensions: Is a score the plain dot product, and has
-    each row's softmax all the others in it?
-    long vectors, scores past 1e10: Is its own score out before the softmax,
-    however large it is?
-""")

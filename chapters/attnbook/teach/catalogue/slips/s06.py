@@ -19,10 +19,6 @@ c06.linear_weight.slip(
     "Does reshape turn rows into columns?",
     lambda heads: heads.reshape(-1, heads.shape[1]),
 )
-c06.linear_weight.ask("""
-    two heads from 3 to 2, numbered: Which three numbers make component 0
-    of head 1, and in which row of the result do they stand?
-""")
 
 
 def _moved(a, n_heads):
@@ -92,16 +88,6 @@ c06.multi_head_attention.slip(
     "Is w_out used as in x W, or as nn.Linear stores it?",
     lambda *args: _many(*args[:-2], args[-2].mT, args[-1]),
 )
-c06.multi_head_attention.ask("""
-    even weights, numbered: All weights are even here: of which rows of
-    memory @ w_value is a context the mean, and in which order do its
-    numbers stand?
-    a memory of two: Each head is one number wide here: what is the root of
-    that, and has each head its own weights, a query's summing to one?
-    a batch, d_in ≠ d_model: Each head is two numbers wide: what are its
-    scores divided by? Does each text read its own memory?
-""")
-
 
 c06.grouped_attention.slip(
     "the scale is left out",
@@ -121,9 +107,3 @@ c06.grouped_attention.slip(
     "After the first head's first token, whose row comes next?",
     _below,
 )
-c06.grouped_attention.ask("""
-    four share two: The weights are even here: do a query's sum to one over
-    all keys of its head, and does its context go back to its place?
-    a batch, T ≠ S: Whose query stands in each row of the product, and what
-    are its scores divided by?
-""")

@@ -19,13 +19,6 @@ c09.rotate_some.slip(
         [c09.rotate(x, positions)[..., :width], x[..., width:]], -1
     ),
 )
-c09.rotate_some.ask("""
-    a pair of four: Which two of the four components are turned, by which
-    angle, and what becomes of the others?
-    all of it: Which components turn where `width` is d, and how fast?
-    four of ten, several heads: How wide is the head that is turned, and
-    what are the speeds of its pairs?
-""")
 
 
 def _angles(positions, width, shrink, base=1.0):
@@ -54,19 +47,6 @@ c09.interpolated_angles.slip(
     "Which is smaller for a longer text, 1 or trained/wanted?",
     lambda p, w, trained, wanted: _angles(p, w, max(1.0, trained / wanted)),
 )
-c09.interpolated_angles.ask("""
-    as long as trained: Nothing is squeezed here: how fast do the two pairs
-    turn, and which axis do they get?
-    twice as long as trained: What must each angle be multiplied by here,
-    that of position 1 as well?
-    two and a half times: What is trained / wanted, as a fraction, and for
-    which of the pairs?
-    one pair, far out: Which of your number formats can hold 301?
-""")
-c09.to_half_layout.ask("""
-    one head of width six: Where must rows 1, 2 and 5 of the six stand?
-    two heads of width four: Which rows belong to the second head?
-""")
 c09.to_half_layout.slip(
     "it is the way back",
     "Where does row 1 of a head stand, before and after?",
@@ -142,13 +122,3 @@ c09.rotary_attention.slip(
         c09.rotate(q, positions[..., None, :]), k, v
     ),
 )
-c09.rotary_attention.ask("""
-    nothing to turn: At position 0 nothing turns: is it plain attention
-    there, with scores q · k / √d?
-    two tokens: Where does R(θ) take (a, b), and are q and k turned alike?
-    three heads: What are the speeds of the two pairs of width 4, and which
-    components make each?
-    other positions a sequence: Which axes of (B, H, T, d/2) do the angles
-    vary along, and which of them have your positions?
-    neighbours far out: Which of your number formats can hold 257?
-""")

@@ -35,13 +35,6 @@ for _words, _hint, _formula in (
     ),
 ):
     c12.bits_per_byte.slip(_words, _hint, _formula)
-c12.bits_per_byte.ask("""
-    one bit: ln 2 nats are one bit, and this text is one byte. What have
-    you made of the nats, and what of the text?
-    letters of two bytes: How often is the loss paid, and over how many
-    bytes?
-    a boat and the end of a line: How many bytes has this text?
-""")
 
 
 def _merge(data, merges, *, right, first=256):
@@ -106,18 +99,6 @@ c12.encode_bytes.slip(
     "Which merges come after one that is not in the text?",
     _until_one_is_missing,
 )
-c12.encode_bytes.ask("""
-    first on the right: 256, for (98, 99), was learned first, then 257, for
-    (97, 98). Which ids come of that, with each byte in one of them?
-    three alike: Of three equal bytes, can one be joined twice?
-    no byte: What is there to join in a text of no byte, or of one?
-    a merge that the text has not: Which merges come next, and at how many
-    places?
-    bytes that are no text: Are all bytes text? Can ids be joined too?
-    two sentences: Is a space a byte like others, and (1, 2) like (2, 1)?
-    a hundred merges: All others are right. Does a number stand in your code
-    that should come from the merges?
-""")
 c12.text_as_it_comes.slip(
     "everything is shown again with each part",
     "What was shown already?",
@@ -180,10 +161,3 @@ c12.text_as_it_comes.slip(
     "May a text hold a � of its own?",
     _without_sign,
 )
-c12.text_as_it_comes.ask("""
-    whole characters: Each part is whole. What can be shown with it?
-    a boat in four parts: How many bytes has a boat, and with which of them
-    is it shown?
-    cut twice: Of the bytes that waited, how many have been shown by now?
-    rare characters: Are all of these characters of the text itself?
-""")

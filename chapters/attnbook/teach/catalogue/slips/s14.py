@@ -47,12 +47,6 @@ for words, hint, wrong in (
     ),
 ):
     c14.rows_that_fit.slip(words, hint, wrong)
-c14.rows_that_fit.ask("""
-    a tiny model, filled: Two heads ask one head of keys. Which numbers lie in
-    the cache for five tokens, and what else takes bytes?
-    a byte less: The fourth text lacks a byte. How many texts fit whole?
-    too small for one: Is there room for a whole text?
-""")
 
 
 def _slots(*, place=None, S=None, ahead=0, padding=False):
@@ -104,15 +98,6 @@ for words, hint, wrong in (
     ),
 ):
     c14.batch_mask.slip(words, hint, wrong)
-c14.batch_mask.ask("""
-    one token after two: How many slots are filled, and which may it read?
-    after two, padded on the right: Which of the two is a token, in which slot
-    does it stand, and is there a slot for the other?
-    three tokens after two: In which slot does each of the three stand, and
-    which may it read?
-    a token for rows of five and three: How many slots has the longest row
-    then, and which of them may either token read?
-""")
 
 
 def _rolls(slots):
@@ -147,15 +132,6 @@ for words, hint, wrong in (
     ),
 ):
     c14.roll_in.slip(words, hint, wrong)
-c14.roll_in.ask("""
-    …gradient of tensor argument 1: Seven keys, four slots: how often is a slot
-    written?
-    a token into a full one: In which of four slots does position 4 stand?
-    three tokens around the end: In which of four slots do the positions 6, 7
-    and 8 stand?
-    a prompt longer than the window: Seven keys, four slots: which keys stay,
-    and where?
-""")
 
 
 def _flops(without=None, cached=None):
@@ -221,11 +197,3 @@ for words, hint, wrong in (
     ),
 ):
     c14.writing_flops.slip(words, hint, wrong)
-c14.writing_flops.ask("""
-    one token, the prefill alone: One reading of the prompt gives one token.
-    How many tokens and pairs has it, without a cache and with one?
-    no cost but that of the tokens: How many tokens does each of three readings
-    read, without a cache and with one?
-    no cost but that of the pairs: How many queries and how many keys has each
-    of three readings, without a cache and with one?
-""")

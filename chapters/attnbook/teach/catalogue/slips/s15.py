@@ -170,7 +170,3 @@ c15.race.slip(
     "Who wins a race?",
     lambda logits, noise: (logits - (-noise.log()).log()).argmin(-1),
 )
-c15.race.ask("""
-    two tokens: By hand the two scores are 2.25 and 0.52. Does your draw come
-    from this u alone, and from z as it is?
-""")

@@ -66,34 +66,3 @@ c18.attend_with_sink.slip(
     "By what is a product of a query and a key divided?",
     lambda q, *rest: c18.attend_with_sink.right(q.shape[-1] ** 0.5 * q, *rest),
 )
-c18.kept_bytes.ask("""
-    one layer that reads everything: How many of five tokens does it keep, and
-    how many bytes of each?
-    every second layer: Which two of four layers are whole, and how many of ten
-    tokens lie in a window of three?
-    none that reads everything: Which number has the first whole layer, if
-    every fourth is one?
-""")
-c18.pool_key_value.ask("""
-    two heads into one: Which of the four rows are keys and which values, of
-    which head, and what is made of two heads?
-    four heads into two: A head has three rows. Which rows are averaged, and
-    where does their mean stand?
-""")
-c18.decoupled_step.ask("""
-    one head, two keys: How wide is a whole key, over what do the weights sum
-    to one, and what do they average?
-    two heads, all widths different: Which numbers of `kept` are the latent,
-    how wide is a whole key, and which queries and matrices are whose?
-    as wide as the rotated part: Two queries, three keys and no mask: how many
-    weights has each query?
-""")
-c18.attend_with_sink.ask("""
-    one query, one key: Two scores, the key's and a sink of 0: what does each
-    add to the sum, and what to the context?
-    a sink for each head: Which sink has each head, and which scores are in the
-    sum of each query?
-    …is all NaN: How large is exp(800), and its gradient?
-    large scores, a larger sink: Which is the largest of all scores, and how
-    far below it is each?
-""")

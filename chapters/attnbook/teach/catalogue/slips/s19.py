@@ -10,39 +10,6 @@ c19.held.slip(
         sum(n % size for n in lengths),
     ),
 )
-c19.held.ask("""
-    one token on a page of four: How many pages hold one token, and how
-    many of their slots are empty?
-    a page exactly full: Four tokens on pages of four: how many pages, and
-    how many slots are left?
-    two half pages: Has each request pages of its own, and empty slots?
-    several lengths: How many of these pages has the one token?
-""")
-c19.tokens_found.ask("""
-    nothing is kept: What can be found where nothing is kept?
-    one page of two tokens in common: Which pages do the two have in
-    common, and how many tokens stand on them?
-    a page that is not full: Which pages of the kept text are full?
-    the whole prompt is kept: Which token is read in any case, and where
-    does its page begin?
-    a prompt that ends inside of a page: Which page has the last token, and
-    which come before it?
-    the same page behind another: What do a page's keys depend on, beside
-    its own tokens?
-    another text's second page: Which of the two begins as the prompt does,
-    and how far?
-    the longest of two: Which text has most in common with the prompt?
-""")
-c19.shares.ask("""
-    one prompt: How much of a prompt may be read in one step?
-    a prompt longer than the budget: How much of it can be read now?
-    two that write one token each: Who takes first, and how much of the
-    budget does that leave for the third?
-    three prompts, the last one cut: What does the first one take, what the
-    second, and what is left?
-    the first one takes all: Who takes first, and what number stands for
-    one for whom nothing is left?
-""")
 c19.shares.slip(
     "what is kept afterwards is returned",
     "Are the tokens that were kept before read in this step?",
@@ -84,9 +51,3 @@ c19.give_back.slip(
     "Which page is taken next, and which one was free longest?",
     _freed(lambda free, given: given + free),
 )
-c19.give_back.ask("""
-    a page goes to the end of free: How many hold page 1 then, and behind
-    which pages does it stand?
-    three pages: Which of the text's pages is given back first?
-    a page that another holds: Who else reads a page whose count is 2?
-""")
