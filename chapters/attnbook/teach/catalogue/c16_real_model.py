@@ -434,7 +434,8 @@ _OFF = _NOISY | {
 }
 _PAIR, _HOLED = f64(1, 2), f64(1, torch.nan)
 _BACK = dict.fromkeys("cba", _PAIR)
-_ONES, _ZERO = {"z": f64(1, 1), "a": f64(1, 1)}, {"a": f64(*[0] * 1000)}
+_ONES = {"z": f64(1, 1), "a": f64(1, 1)}
+_THOUSAND = {"a": f64(*[0] * 999, 9)}
 
 
 def _tensors(*errors):
@@ -460,7 +461,11 @@ def _tensors(*errors):
         "the reference in another order": (_BACK, _tensors(1, 1, 0), 0.5),
         "just the bound": (_tensors(0), _tensors(0.5), 0.5),
         "too little for a float32": (_tensors(0), _tensors(1e-9), 1e-10),
-        "one place of a thousand": ({"a": f64(*[0] * 999, 1)}, _ZERO, 0.5),
+        "one place of a thousand": (
+            {"a": f64(*[0] * 998, 1, 9)},
+            _THOUSAND,
+            0.5,
+        ),
     },
 )
 def find_first(ours, theirs, bound):
@@ -532,6 +537,8 @@ def _hunt(seed, bug="", sizes=_SIZES, **other):
         first.attention.key_value.weight[-1] = torch.nan
     elif bug == "a small one":
         ours.norm.bias -= 5e-9
+    elif bug == "too small a one":
+        ours.norm.bias -= 1e-10
     elif bug == "an addition":
         first.__class__ = _AddsMore
     return ours.eval(), theirs.eval(), ints([0, 3, 6, 2, 5], [4, 4, 1, 0, 2])
@@ -568,6 +575,7 @@ def _outputs(model, tokens):
         "no bug": _hunt(5),
         "NaN": _hunt(6, "NaN"),
         "a small one": _hunt(8, "a small one"),
+        "less than the bound": _hunt(11, "too small a one"),
         "an addition": _hunt(9, "an addition"),
         "a Llama's rotation": _hunt(
             7, sizes=_SIZES | _ROTARY, rotary_base=100.0
