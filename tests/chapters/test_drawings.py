@@ -128,7 +128,8 @@ def encoder_decoder():
     memory, middle = normed(x), y + block.attention(normed(y), causal=True)
     q, k, v = cross.project(middle, memory)
     heard, weights = cross.with_weights(middle, memory)
-    out = middle + heard + block.feed_forward(normed(middle + heard))
+    heard_too = middle + heard
+    out = normed(heard_too + block.feed_forward(normed(heard_too)))
     return {"S": 7, "T": 5, "d": 12, "H": 3, "d_k": 4}, locals()
 
 
