@@ -153,7 +153,10 @@ _SMALL = _qkv((2,), 2, 3, 4, 2, seed=17)
         "two queries, five keys": _qkv((), 2, 5, 3, 4, seed=4),
         "two sequences of three heads": _qkv((2, 3), 4, 6, 8, 5, seed=20),
         "shared keys and values": randns((3, 4, 5), (6, 5), (6, 2), seed=7),
-        "scores in the hundreds": _qkv((), 3, 4, 2, 2, seed=11, by=30),
+        "scores in the thousands, the highest hidden": call(
+            *_qkv((), 3, 4, 2, 2, seed=11, by=1000),
+            mask=marks("1011", "0111", "1110"),
+        ),
         "boolean, the second query fully masked": call(*_SMALL, mask=_SOME),
         "an additive mask, −inf and a bias": call(*_SMALL, mask=_MIXED),
         "additive, the second query fully masked": call(*_SMALL, mask=_LOST),
@@ -378,7 +381,7 @@ _FAR_BELOW = f64([60]), f64([-50], [-50.02]), f64([1], [2])
         "one block for all": (*_qkv((2,), 3, 4, 4, 2, seed=76), 9),
         "large scores": (*_qkv((4, 4), 2, 7, 4, 5, seed=79, by=1000), 3),
         "all scores near -3000": (*_FAR_BELOW, 1),
-        "50 queries, 500 keys, 25 a block": (*_LONG, 25),
+        "50 queries, 500 keys, 10 a block": (*_LONG, 10),
     },
     rules=(partial(AtMost, 12_000),),  # of 25,000 scores
 )
