@@ -40,6 +40,13 @@ _layer_norm(
     ),
 )
 _layer_norm(
+    "the variance is E[x²] − E[x]²",
+    "How large are the two far from zero, and how large is their difference?",
+    lambda x, centred, variance, eps: (
+        centred * (c07.subtracts_two_large_squares(x) + eps).rsqrt()
+    ),
+)
+_layer_norm(
     "mean and variance run over the first axis",
     "Change one token. Which rows of your result change?",
     lambda x, centred, variance, eps: c07.layer_norm(
