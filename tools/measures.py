@@ -20,7 +20,8 @@ from nbformat import NotebookNode
 from notebooks import CHAPTERS, notebooks, read, write, write_text
 
 WORDS, LINES = 200, 12  # a minute
-FOLDED = {"setup", "hide-input", "hide-cell", "badges", "solution"}
+FOLDED = {"setup", "hide-input", "remove-input", "hide-cell"}
+FOLDED |= {"badges", "solution"}
 HEADING = re.compile(r"(?m)^(#+) (.+)$")
 EXERCISE = re.compile(r"Exercise (\d+\.\d+): .+ (\d+) minutes\)$")
 #: A week of the course: its chapters, minutes, exercises, their minutes.

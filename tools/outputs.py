@@ -58,7 +58,7 @@ def normalise(notebook: NotebookNode) -> None:
         cell.metadata.pop("execution", None)
         for name in ("collapsed", "scrolled", "editable", "slideshow"):
             cell.metadata.pop(name, None)
-        if "hide-input" in cell.metadata.get("tags", ()):
+        if {"hide-input", "remove-input"} & {*cell.metadata.get("tags", ())}:
             cell.metadata |= HIDDEN
     code = [c for c in notebook.cells if c.cell_type == "code"]
     for count, cell in enumerate(code, start=1):
