@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from itertools import combinations, permutations
+from operator import neg
 from typing import Any
 
 import torch
@@ -40,15 +41,16 @@ def guess(
         return ""  # only a gradient is wrong
     first = failing[0]
     order = [first, *(n for n in range(len(got)) if n != first)]
+    given = [_given(right, cases[n]) for n in order]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of what a reference was not made for
         for words, made in _made_of(wanted[first].result):
             if all(_gives(got[n], made, wanted[n]) for n in order):
                 return words
-        for words, change in _changes(right, cases[first]):
+        for words, change in _changes(right, given):
             if all(_does(right, change(cases[n]), got[n]) for n in order):
                 return f"it gives the right result for {words}"
-        return _beside(right, cases, wanted, got, order)
+        return _beside(given, wanted, got, order)
 
 
 def _does(right: Callable, case: Case, mine: Outcome) -> bool:
@@ -79,9 +81,9 @@ def _made_of(result: Any) -> Iterator[tuple[str, Callable]]:
         yield f"this is part {n} of the result alone", lambda x, n=n: x[n]
 
 
-def _changes(right: Callable, case: Case) -> Iterator[tuple[str, Changed]]:
-    names = list(inspect.signature(right).parameters)
-    given = _given(right, case)
+def _changes(right: Callable, rows: list) -> Iterator[tuple[str, Changed]]:
+    names, given = list(inspect.signature(right).parameters), rows[0]
+    below_0 = {n for row in rows for n, x in row.items() if _below_0(x)}
     tensors = [n for n, value in given.items() if isinstance(value, Tensor)]
     for a, b in combinations(tensors, 2):
         words = f"{a} and {b} exchanged"
@@ -89,7 +91,12 @@ def _changes(right: Callable, case: Case) -> Iterator[tuple[str, Changed]]:
     for offers in (_instead, _otherwise):
         for name, value in given.items():
             for words, to in offers(name, value):
-                yield words, _changing(names, _one(name, to))
+                if to is not neg or name in below_0:  # else by chance
+                    yield words, _changing(names, _one(name, to))
+
+
+def _below_0(x: Any) -> bool:
+    return isinstance(x, (Tensor, float)) and bool((_numbers(x) < 0).any())
 
 
 def _one(name: str, to: Callable) -> Callable[[dict], dict]:
@@ -124,7 +131,7 @@ def _otherwise(name: str, value: Any) -> Iterator[tuple[str, Callable]]:
         yield f"{name} + 1", lambda x: x + 1
         yield f"{name} − 1", lambda x: x - 1
     elif isinstance(value, float) and value:
-        yield f"−{name}", lambda x: -x
+        yield f"−{name}", neg
         yield f"1/{name}", lambda x: 1 / x
         yield f"the square of {name}", lambda x: x * x
     elif isinstance(value, (list, str, bytes)):
@@ -134,7 +141,7 @@ def _otherwise(name: str, value: Any) -> Iterator[tuple[str, Callable]]:
             yield f"{name}, each without its last", _each(slice(-1))
             yield f"{name}, each without its first", _each(slice(1, None))
     elif isinstance(value, Tensor) and value.is_floating_point():
-        yield f"−{name}", torch.neg
+        yield f"−{name}", neg
         if value.ndim > 1:
             yield f"{name} transposed", lambda x: x.mT
         if value.ndim and value.shape[-1] > 1:
@@ -160,18 +167,14 @@ def _changing(names: list[str], new: Callable[[dict], dict]) -> Changed:
 
 
 def _beside(
-    right: Callable,
-    cases: list[Case],
-    wanted: list[Outcome],
-    got: list[Outcome],
-    order: list[int],
+    given: list[dict], wanted: list[Outcome], got: list[Outcome], order: list
 ) -> str:
     """What an argument does to the result, beside its part in it."""
     rows = []
-    for n in order:
+    for n, arguments in zip(order, given):
         try:
             pair = map(_numbers, (got[n].result, wanted[n].result))
-            rows.append((_given(right, cases[n]), *pair))
+            rows.append((arguments, *pair))
         except Exception:  # these are no numbers
             return ""
     if _same(*rows[0][1:]):  # only a gradient is wrong

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +26,12 @@ from attnbook.teach.telling import (
 )
 from attnbook.teach.words import fill
 
+#: After one of these no help is needed.
+_SAYS_ALL = re.compile(
+    "was changed in place|leaf Variable that requires|right but for the order|"
+    "the right numbers(,| in another f)|ours is a tuple|the reference booleans"
+)
+
 #: What ends the graph that gradients follow.
 _CUTTING = ("detach", "data", "no_grad", "item", "tolist")
 
@@ -38,18 +46,19 @@ def hints(
         got: what the answer makes of them.
         failing: on which it is wrong.
     """
-    finders = [_coarse, _near]
-    if isinstance(got[failing[0]].error, RuleBroken):
-        finders = []
-    elif not got[failing[0]].error:
-        finders += [_guessed, _akin]
+    with suppress(Exception):  # an answer may raise anything
+        if _SAYS_ALL.search(_headline(trial, got, failing[0])):
+            return []
+    error = got[failing[0]].error
+    finders = [] if isinstance(error, RuleBroken) else [_coarse, _near]
+    finders += [] if error else [_guessed, _akin]
     for find in [*finders, _cut_off, _told_and_asked, _by_cases, _nan]:
         try:
             words = find(fn, trial, got, failing)
         except Exception:  # an answer may give anything
             continue
         if words:
-            return [fill(words, "  ")]
+            return [fill(line, "  ") for line in words.splitlines()]
     return []
 
 
@@ -66,9 +75,8 @@ def _coarse(fn, trial, got, failing) -> str:
 
 def _near(fn, trial, got, failing) -> str:
     pairs = [(got[n], trial.wanted[n]) for n in failing]
-    if _right_values(trial, got, failing):
-        return ""
-    if not all(_nearly(*pair, part=1e-4) for pair in pairs):
+    near = all(_nearly(*pair, part=1e-4) for pair in pairs)
+    if not near or _right_values(trial, got, failing):
         return ""
     return (
         "hint: it is nearly right. Is a number in it rounded, something small "
@@ -83,7 +91,7 @@ def _guessed(fn, trial, got, failing) -> str:
 
 def _told_and_asked(fn, trial, got, failing) -> str:
     told = "" if got[failing[0]].error else _told(trial, got, failing)
-    return f"{told} {_asked(trial, got, failing)}".strip()
+    return f"{told}\n{_asked(trial, got, failing)}".strip()
 
 
 def _told(trial, got, failing) -> str:
@@ -137,12 +145,10 @@ def _cut_off(fn, trial, got, failing) -> str:
 
 def _asked(trial, got, failing) -> str:
     n = failing[0]
-    if error := got[n].error:
-        told, about_values = str(error), not isinstance(error, RuleBroken)
-    else:
-        told = _headline(trial, got, n)
-        about_values = not _right_values(trial, got, failing)
-    label = trial.cases[n].label if about_values else ""
+    told, error = _headline(trial, got, n), got[n].error
+    rule = isinstance(error, RuleBroken)
+    other = rule or not error and _right_values(trial, got, failing)
+    label = "" if other else trial.cases[n].label
     for words, question in trial.task.questions.items():
         if words.startswith("…") and words[1:] in told or words == label:
             return f"hint: {question}"
@@ -150,6 +156,8 @@ def _asked(trial, got, failing) -> str:
 
 
 def _headline(trial, got, n) -> str:
+    if got[n].error:
+        return str(got[n].error)
     found = outcome_difference(got[n], trial.wanted[n], **trial.options)
     return headline(found)
 
@@ -163,9 +171,8 @@ def _right_values(trial, got, failing) -> bool:
 def _by_cases(fn, trial, got, failing) -> str:
     """The hint of the mistake that fails on the same few cases, if all that do
     have this one: else it would often mislead."""
-    if _right_values(trial, got, failing):
-        return ""
-    if 2 * len(failing) > len(got):  # else it would say nothing
+    many = 2 * len(failing) > len(got)  # else it would say nothing
+    if many or _right_values(trial, got, failing):
         return ""
     known, slips = trial.task.known.values(), trial.task.slips.values()
     found = {

@@ -355,22 +355,12 @@ def _error(
     return Verdict("error", message, error=error, short=short)
 
 
-#: After one of these no help is needed.
-_SAYS_ALL = (
-    "the right numbers, but",
-    "the right numbers in another format",
-    "right but for the order",
-)
-
-
 def _wrong(
     trial: _Trial, failing: list[int], mine: Outcome, help_: list[str]
 ) -> Verdict:
     case, right = (each[failing[0]] for each in (trial.cases, trial.wanted))
     found = outcome_difference(mine, right, **trial.options)
     told = headline(found)
-    if found.kind == "in place" or any(words in told for words in _SAYS_ALL):
-        help_ = []
     forgot = mine.result is None and all(
         w.result is not None for w in trial.wanted
     )

@@ -72,10 +72,8 @@ def sizes(args: Any) -> str:
             found.append("×".join(str(n) for n in a.shape) or "scalar")
         elif isinstance(a, Mapping):
             found.append(sizes(a.values()))
-        elif isinstance(a, (tuple, list)) and not is_numbers(a):
-            found.append(sizes(a))
         elif isinstance(a, (tuple, list)):
-            found.append(str(len(a)))
+            found.append(str(len(a)) if is_numbers(a) else sizes(a))
         elif isinstance(a, (int, float)):
             found.append(f"{a:g}")
     return ", ".join(found)

@@ -70,6 +70,7 @@ NUMBER, THREE = f64(3.0).sum(), torch.tensor(3)
         (1 / NUMBER.exp(), NUMBER.exp(), "reciprocal of the right numbers"),
         (X + f64([1], [2], [3], [4]), X, "by a number in each row, 1 to 4"),
         (X + f64(1, 2, 3, 4, 5), X, "by a number in each column, 1 to 5"),
+        (S + f64([-1e-15], [0], [1], [2]), S, "in each row, 0 to 2"),
         (S.softmax(0), P, "off: its columns sum to one, its rows do not"),
         (P * P, P, "the square of the right numbers"),
         (P.tril(), P.triu(), "not 0 where 0 is right"),
@@ -233,12 +234,24 @@ def test_a_question_hangs_on_the_first_case_that_fails():
     for words, answer in (
         ("is 0: look for detach()", lambda a, b: (a.detach() * 2, b * 3)),
         ("was changed in place", lambda a, b: (a.mul_(2), b * 3)),
+        ("into one of its arg", lambda a, b: (a.mul_(1) * 2, b * 3)),
         ("the right numbers, but", lambda a, b: (a[None] * 2, b * 3)),
         ("another format", lambda a, b: ((a * 2).long(), b * 3)),
         ("but for the order", lambda a, b: (a.roll(2, 0) * 2, b * 3)),
     ):
         message = told(answer, asked)
         assert words in message and "hint" not in message
+    masks, context = TASKS["tree_mask"], TASKS["attention_in_blocks"]
+    assert "hint" not in told(lambda p: masks(p) * 0.5, masks)
+    assert "hint" not in told(lambda *x: (context(*x), 0), context)
+    rows = replace(asked, given={"rows": (S, X[0])})
+    lines = judge(lambda a, b: (a.exp() * a, b * -3), rows).message
+    assert "\n  part 1 is of the wrong sign.\n  hint: Why rows?\n" in lines
+
+
+def test_what_is_never_negative_is_not_guessed_to_be_negated():
+    above = replace(mix, given={"one": (f64(1), f64(5)), "two": (P, P)})
+    assert "−a" not in told(lambda a, b: (-a * 2, b * 3), above)
 
 
 def test_of_a_large_result_the_row_is_shown_where_it_differs():
