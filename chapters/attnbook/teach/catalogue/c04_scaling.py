@@ -53,7 +53,7 @@ def takes_d_k_for_any_inputs(d_k, mean=0.0, variance=1.0):
 
 _sdpa = F.scaled_dot_product_attention
 _ROWS = randn(3, 5, seed=2).softmax(-1)
-_BATCH = randn(2, 3, 4, seed=3).softmax(-1)
+_BATCH = randn(2, 2, 3, 4, seed=3).softmax(-1)
 _WEIGHTS = {
     "two equal weights": (f64(0.5, 0.5),),
     "all weight on one of three keys": (f64(0, 1, 0),),
@@ -92,9 +92,9 @@ def softmax_jacobian(weights):
     against="torch's autograd",
     cases={
         "two equal weights": (f64(0.5, 0.5), randn(2, seed=10)),
-        "all weight on one of three keys": (f64(0, 1, 0), randn(3, seed=11)),
+        "all weight on one of three keys": (f64(0, 1, 0), f64(0.3, -1.2, 0)),
         "three queries, five keys": (_ROWS, randn(3, 5, seed=13)),
-        "a batch": (_BATCH, randn(2, 3, 4, seed=14)),
+        "a batch": (_BATCH, randn(2, 2, 3, 4, seed=14)),
         "a thousand keys": watched(_THOUSAND, randn(1000, seed=15)),
     },
 )

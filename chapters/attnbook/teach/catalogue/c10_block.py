@@ -438,7 +438,7 @@ def transposes_only_what_does_not_fit(state):
         "width one": (1, 1),
         "width two": (2, 8),
         "another width inside": (6, 10),
-        "GPT-2 small": (768, 3072),
+        "GPT-2 medium": (1024, 4096),
     },
 )
 def block_parameters(d_model, d_ff):
@@ -501,7 +501,7 @@ def decoder_block(x, memory, attention, cross_attention, feed_forward, norms):
         "one layer of width one": (f64(1), f64([[0.5]])),
         "two layers of width one": (f64(1), f64([[0.5]], [[-0.5]])),
         "width two": randns((2,), (1, 2, 2), seed=61),
-        "four layers": randns((3,), (4, 3, 3), seed=63),
+        "five layers": randns((3,), (5, 3, 3), seed=63),
     },
     rules=(NoAutograd,),
 )

@@ -38,7 +38,7 @@ _NONE = torch.zeros(3, dtype=torch.bool)
         ),
         "a batch of unequal lengths": (
             *randns((3, 2, 4), (3, 4, 4), seed=5),
-            marks("1111", "1100", "1110"),
+            marks("1111", "0011", "1110"),
         ),
         "a source of padding alone": (*randns((2, 4), (3, 4), seed=7), _NONE),
         "such a source beside another": (
@@ -292,7 +292,7 @@ def asks_for_every_word(tokens, chosen, kind, random_words, mask_token):
         "no prefix, as in a decoder": (0, 2),
         "a prefix and nothing else, as in an encoder": (2, 2),
         "a prefix of one, two tokens": (1, 2),
-        "a prefix of two, five tokens": (2, 5),
+        "a prefix of three, five tokens": (3, 5),
     },
 )
 def prefix_mask(n_prefix, n):

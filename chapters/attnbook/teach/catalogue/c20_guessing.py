@@ -241,6 +241,10 @@ def goes_on_behind_a_refusal(p, q):
         "a draft with a hole": (f64(0.3, 0.6, 0.1), f64(0.0, 0.5, 0.5)),
         "a word of neither": (f64(0.3, 0.7, 0.0), f64(0.6, 0.4, 0.0)),
         "two rows": (_shares(2, 5, seed=3), _shares(2, 5, seed=4)),
+        "rows in a batch": (
+            _shares(2, 3, 5, seed=5),
+            _shares(2, 3, 5, seed=6),
+        ),
     },
 )
 def acceptance(p, q):
@@ -297,8 +301,12 @@ def weighs_the_ratio_by_the_target(p, q):
         "overlapping": ([4, 4, 4], 2),
         "too short": ([4], 1),
         "shorter than n": ([4, 5], 3),
+        "three words": (
+            [1, 2, 3, 4, 1, 9, 3, 5, 7, 2, 3, 6, 1, 2, 3],
+            3,
+        ),
         "words that only look alike": (
-            [1, 2, 9, 3, 2, 8, 2, 1, 6, 11, 2, 7, 1, 2],
+            [1, 12, 9, 3, 12, 8, 12, 1, 6, 11, 12, 7, 11, 2, 5, 1, 12],
             2,
         ),
         "token 0 behind the latest": ([5, 3, 5, 0, 5], 1),
@@ -373,7 +381,7 @@ def finds_only_what_does_not_overlap(text, n):
         "two tokens, one guess": ([0.7, 0.1], 1),
         "three tokens, one guess": ([0.7, 0.1, 0.4], 1),
         "no guess": ([0.9, 0.9, 0.9], 0),
-        "always right": ([1.0] * 9, 3),
+        "always right": ([1.0] * 11, 5),
         "one hard place": ([1.0, 1.0, 0.0, 1.0, 1.0, 1.0], 4),
         "seven tokens, two guesses": ([0.3, 0.8, 0.5, 0.9, 0.2, 0.7, 0.6], 2),
         "no token": ([], 3),
@@ -454,6 +462,7 @@ _TREE = ints(-1, 0, 0, 1, 1, 2)
         "not in order": (ints(2, 0, -1, 2),),
         "the last comes first": (ints(1, 2, -1),),
         "two trees": (ints(-1, -1, 1, 0, 3, 2),),
+        "a line of six, two more trees": (ints(-1, 0, 1, 2, 3, 4, -1, -1),),
     },
 )
 def tree_mask(parents):

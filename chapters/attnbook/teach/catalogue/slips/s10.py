@@ -11,7 +11,7 @@ def _counted(d, d_ff, counts):
 
 
 _BIAS = "What has a layer beside its matrix?"
-_NORM = "How many numbers does a layer norm learn?"
+_NORM = "How many norms has a block, and how many numbers does each learn?"
 _WIDE = "How wide is what a matrix makes, and so its bias?"
 for _words, _hint, _counts in (
     ("the matrices alone are counted", _BIAS, (4, 2, 0, 0)),
@@ -21,7 +21,7 @@ for _words, _hint, _counts in (
         "What do two norms learn, and what four biases of attention?",
         (4, 2, 5, 1),
     ),
-    ("the norms have no bias", _NORM, (4, 2, 7, 1)),
+    ("2 d_model are missing", _NORM, (4, 2, 7, 1)),
     (
         "the inner width is taken for 4 d_model",
         "What is d_ff given for?",
