@@ -84,6 +84,15 @@ def test_figures_are_pictures_with_alt_text(path):
 
 
 @by_notebook()
+def test_each_column_of_a_table_has_a_name_in_words(path):
+    """A screen reader says it, and a formula alone is silent."""
+    texts = [c.source for c in read(path).cells if c.cell_type == "markdown"]
+    for row in re.findall(r"(?m)^\|(.+)\|\n\|[-: |]+\|$", "\n".join(texts)):
+        for name in re.sub(r"\$[^$]*\$", "", row).split("|"):
+            assert re.search(r"\w", name), row
+
+
+@by_notebook()
 def test_code_keeps_the_rules(path):
     for cell in code_cells(path):
         for bad in ("import *", "filterwarnings", "% pip", "!pip"):
