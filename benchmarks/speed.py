@@ -529,17 +529,35 @@ def highest(*, since_now: bool = False) -> int:
 # ---- training
 
 
-def training(rounds: int) -> dict:
-    """A step of chapter 11's model against two of the same shape."""
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    torch.set_num_threads(1)  # for matrices this small two are slower
-    config, options = TOWN_CONFIG, {"use_cache": False}
+def stepper(model: nn.Module) -> Callable[[], float]:
+    """A step of training on one batch of stories: its seconds."""
     tokens, targets = Town().batches(
         TOWN_RECIPE.batch_size, torch.Generator().manual_seed(0)
     )
     labels = torch.cat([tokens[:, :1], targets[:, :-1]], 1)
     total = int((targets != -100).sum())
+    optimizer = make_optimizer(model, TOWN_RECIPE)
+    theirs = hasattr(model, "generation_config")  # transformers' counts itself
+
+    def step():
+        if theirs:
+            loss = model(input_ids=tokens, labels=labels, use_cache=False).loss
+        else:
+            loss = loss_share(model, tokens, targets, total)
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), TOWN_RECIPE.clip)
+        optimizer.step()
+
+    return lambda: seconds(step)
+
+
+def training(rounds: int) -> dict:
+    """A step of chapter 11's model against two of the same shape."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.set_num_threads(1)  # for matrices this small two are slower
+    config = TOWN_CONFIG
 
     def peer(activation):
         return GPT2LMHeadModel(
@@ -577,21 +595,6 @@ def training(rounds: int) -> dict:
             dataclasses.replace(config, positions="learned", activation="gelu")
         ),
     }
-
-    def stepper(model):
-        optimizer = make_optimizer(model, TOWN_RECIPE)
-
-        def step():
-            if isinstance(model, GPT2LMHeadModel):
-                loss = model(input_ids=tokens, labels=labels, **options).loss
-            else:
-                loss = loss_share(model, tokens, targets, total)
-            optimizer.zero_grad()
-            loss.backward()
-            nn.utils.clip_grad_norm_(model.parameters(), TOWN_RECIPE.clip)
-            optimizer.step()
-
-        return lambda: seconds(step)
 
     found = rounds_of(
         {name: stepper(model) for name, model in models.items()}, 20 * rounds
