@@ -121,7 +121,7 @@ def scale_outside_the_softmax(x, w_query, w_key, w_value):
 @self_attention.mistake("stevezheng23/reading_comprehension_tf #284")
 def keys_from_the_query_matrix(x, w_query, w_key, w_value):
     """All shapes are right and the model trains, but its scores are symmetric,
-    and w_key gets no gradient.
+    and training leaves the matrix of the keys as it is.
     cause: A line was copied and one name in it was not changed.
     fix: Multiply each of the three by its own matrix.
     hint: Which of your arguments is never used?"""
