@@ -154,11 +154,7 @@ def unfilled(output):
     def said(found):
         first, *rest = [found[1], *found[2].split("\n  ")[1:]]
         too_long = " ".join([first, *(line.split()[0] for line in rest[:1])])
-        if (
-            first.startswith("what happens: ")
-            or rest
-            and len(html.unescape(too_long)) > 79
-        ):
+        if rest and len(html.unescape(too_long)) > 79:
             sentence = " ".join([first, *rest])
             return f'<span class="said">{sentence}\n</span>'
         return found[0]

@@ -152,3 +152,13 @@ def test_a_chapter_checks_and_shows_mistakes(path):
     source = "\n".join(c.source for c in code_cells(path))
     assert len(re.findall(r"^ *check(\.equal)?\(", source, re.M)) >= 5
     assert source.count("mistakes.run(") >= 1
+
+
+@by_notebook()
+def test_a_call_that_only_shows_is_not_shown(path):
+    for cell in code_cells(path):
+        if re.search(r"(?m)^(drawing|mistakes\.run)\(", cell.source):
+            assert (
+                len(cell.source.splitlines()) == 1 or "drawing" in cell.source
+            )
+            assert {"remove-input", "hide-input"} & {*cell.metadata.tags}

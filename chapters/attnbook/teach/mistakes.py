@@ -8,7 +8,7 @@ from IPython.display import display
 
 from attnbook.teach.catalogue import all_mistakes
 from attnbook.teach.tasks import Mistake
-from attnbook.teach.words import fill, say
+from attnbook.teach.words import fill
 
 _THREAD = re.compile(r"([\w.-]+/[\w.-]+) ((?:#\d+(?:, )?)+)")
 
@@ -30,18 +30,17 @@ def get(name: str) -> Mistake:
 
 def run(name: str) -> None:
     """Run a known mistake: what happens, and the rest folded."""
-    found = get(name)
-    say(f"what happens: {found.symptom}")
-    display(Evidence(found))
+    display(Evidence(get(name)))
 
 
 class Evidence:
-    """The wrong code, cause and fix, where it was seen, what catches it.
+    """What happens; wrong code, cause and fix, where seen, what catches it.
 
-    A page shows it folded; where nothing can fold it is plain text.
+    A page folds all but the first; where nothing can fold it is plain text.
     """
 
     def __init__(self, mistake: Mistake) -> None:
+        self.symptom = mistake.symptom
         self.source = mistake.source()
         self.cause = mistake.cause
         self.fix = mistake.fix
@@ -52,6 +51,7 @@ class Evidence:
     def _repr_markdown_(self) -> str:
         seen = ", ".join(f"[{t}]({at})" for t, at in self.seen.items())
         parts = [
+            f"*What happens:* {plain(self.symptom)}",
             "<details>\n<summary>The wrong code, its cause, the fix, and what "
             "catches it</summary>",
             f"```python\n{self.source}\n```",
@@ -66,12 +66,15 @@ class Evidence:
     def __repr__(self) -> str:
         seen = ", ".join(self.seen.values())
         parts = [
+            fill(f"what happens: {self.symptom}"),
+            self.source,
+            "",
             fill(f"cause: {self.cause}"),
             fill(f"fix: {self.fix}"),
             *[fill(f"seen in: {seen}")] * bool(seen),
             fill(f"caught by {self.check}: {self.caught}"),
         ]
-        return "\n".join([self.source, "", *parts])
+        return "\n".join(parts)
 
 
 def links(seen: str) -> dict[str, str]:
