@@ -1,6 +1,6 @@
 """Run chapters and store their outputs, the same bytes every time.
 
-usage: python tools/outputs.py [CHAPTER]     e.g. 04, or mistakes
+usage: python tools/outputs.py [CHAPTER ...]     e.g. 04 mistakes; all if none
 """
 
 from __future__ import annotations
@@ -68,19 +68,17 @@ def normalise(notebook: NotebookNode) -> None:
                 output.execution_count = count
 
 
-def main(arguments: list[str]) -> int:
-    wanted = arguments[0] if arguments else ""
-    chosen = [
-        p for p in notebooks() if not wanted or wanted in (p.stem, p.stem[:2])
-    ]
-    if not chosen:
-        names = ", ".join(p.stem for p in notebooks())
+def main(wanted: list[str]) -> int:
+    names = {p: {p.stem, p.stem[:2]} for p in notebooks()}
+    unknown = {*wanted} - set().union(*names.values())
+    if unknown:
         print(
-            f"there is no chapter {wanted!r}; expected a number such as 04, "
-            f"or one of {names}",
+            f"there is no chapter {', '.join(sorted(unknown))}; expected "
+            f"numbers such as 04, or {', '.join(p.stem for p in names)}",
             file=sys.stderr,
         )
         return 2
+    chosen = [p for p in names if not wanted or names[p] & {*wanted}]
     os.environ |= {"ATTNBOOK_OFFLINE": "1", "ATTNBOOK_QUIET": "1"}
     for path in chosen:
         write(path, execute(path))
