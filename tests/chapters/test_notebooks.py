@@ -154,7 +154,7 @@ def test_a_chapter_checks_and_shows_mistakes(path):
     assert source.count("mistakes.run(") >= 1
 
 
-@by_notebook()
+@by_notebook(CHAPTER_FILES)
 def test_a_call_that_only_shows_is_not_shown(path):
     for cell in code_cells(path):
         if re.search(r"(?m)^(drawing|mistakes\.run)\(", cell.source):
