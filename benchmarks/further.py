@@ -15,6 +15,7 @@ import copy
 import dataclasses
 import os
 import sys
+from functools import partial
 
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"
 
@@ -46,23 +47,22 @@ kernels = torch.ops.mkldnn
 
 
 class Product(nn.Module):
-    """A packed matrix of any type, and a GELU within its product if asked.
+    """A packed matrix of any type, and what bends its product, if anything.
 
     Shapes: x (..., in_features) → (..., out_features), in the type of x.
     """
 
-    def __init__(self, linear: nn.Linear, dtype, *, gelu: bool) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None, dtype) -> None:
         super().__init__()
-        weight, bias = linear.weight.detach(), linear.bias
         # What the model asks for its type and shape; it holds nothing.
         self.weight = torch.empty_like(weight, device="meta")
         self.packed = kernels._reorder_linear_weight(weight.to(dtype), None)
-        self.bias = None if bias is None else bias.detach().to(dtype)
+        self.bias = None if bias is None else bias.to(dtype)
         self.dtype = dtype
-        self.bend = ("gelu", [], "tanh") if gelu else ("none", [], "")
+        self.bend = ("none", [], "")
 
     def forward(self, x: Tensor) -> Tensor:
-        """x Wᵀ + b, or the GELU of it."""
+        """x Wᵀ + b, bent."""
         y = kernels._linear_pointwise(
             x.to(self.dtype), self.packed, self.bias, *self.bend
         )
@@ -94,29 +94,14 @@ def join(model: GPT) -> GPT:
     return model
 
 
-@torch.no_grad()
 def lay_out(model: GPT, *, dtype=torch.float32, gelu: bool = False) -> GPT:
     """The same model for writing, its matrices packed as a `Product`."""
-    head = nn.Linear(1, 1, bias=False)
-    head.weight = model.token_embedding.weight
-    model = copy.deepcopy(model)
-    for block in model.blocks:
-        for layer, name in (
-            (block.attention, "query"),
-            (block.attention, "key_value"),
-            (block.attention, "out"),
-            (block.feed_forward, "down"),
-        ):
-            linear = getattr(layer, name)
-            if linear is not None:
-                setattr(layer, name, Product(linear, dtype, gelu=False))
-        up = Product(block.feed_forward.up, dtype, gelu=gelu)
-        if gelu:
-            block.feed_forward = nn.Sequential(up, block.feed_forward.down)
-        else:
-            block.feed_forward.up = up
-    model.head = Product(head, dtype, gelu=False)
-    return model.eval()
+    packed = pack(model, partial(Product, dtype=dtype))
+    for block in packed.blocks if gelu else ():
+        up, down = block.feed_forward.up, block.feed_forward.down
+        up.bend = ("gelu", [], "tanh")
+        block.feed_forward = nn.Sequential(up, down)
+    return packed
 
 
 def writing(rounds: int) -> dict:
