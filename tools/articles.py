@@ -2,7 +2,8 @@
 
 Every id of a page gets the page's name before it, so that ids are unique in
 the whole book and links between pages become links between places of it. The
-solutions that the pages have folded are moved into a chapter of their own.
+solutions and answers that the pages have folded are moved into a chapter of
+their own.
 """
 
 from __future__ import annotations
@@ -163,37 +164,55 @@ def linked(name: str, words: Tag, target: str) -> Tag:
 
 
 def move_solutions(chapters: list[Tag]) -> Tag:
-    """Take the folded solutions out of the chapters, into one of their own.
+    """Take the folded solutions and answers out of the chapters, into one of
+    their own.
 
     Paper cannot fold, and an exercise beside its solution is none. The two
     lead to each other.
     """
-    solutions = parse(
+    end = parse(
         '<section class="chapter" id="solutions"><h1>Solutions</h1></section>'
     ).section
     for part in chapters:
-        found = [
-            summary.parent
-            for summary in part.find_all("summary")
-            if summary.get_text(strip=True) == "Solution"
-        ]
-        if found:
-            solutions.append(linked("h2", part.h1, part["id"]))
-        for fold in found:
+        solutions, answers = folds(part, "Solution"), folds(part, "Answer")
+        if solutions or answers:
+            end.append(linked("h2", part.h1, part["id"]))
+        for fold in solutions:
             exercise = fold.find_parent("section")
-            title = linked("h3", exercise.h3, exercise["id"])
-            title["id"] = f"solution--{exercise['id']}"
-            fold.insert_before(
-                parse(
-                    '<p class="to-solution">'
-                    f'<a href="#{title["id"]}">Solution</a></p>'
-                )
-            )
-            fold.summary.decompose()
-            fold.name = "div"
-            solutions.append(title)
-            solutions.append(fold.extract())
-    return solutions
+            fold.insert_before(way_to(exercise, "Solution"))
+            move([fold], "div", exercise.h3, end)
+        if answers:
+            quiz = answers[0].find_parent("section")
+            quiz.append(way_to(quiz, "Answers"))
+            move(answers, "ol", quiz.h2, end)
+    return end
+
+
+def folds(part: Tag, said: str) -> list[Tag]:
+    """What a chapter folds below these words."""
+    every = part.find_all("summary")
+    return [s.parent for s in every if s.get_text(strip=True) == said]
+
+
+def way_to(section: Tag, said: str) -> Tag:
+    """A line that leads from a section to its place at the end."""
+    target = f"solution--{section['id']}"
+    line = f'<p class="to-solution"><a href="#{target}">{said}</a></p>'
+    return parse(line).contents[0]
+
+
+def move(folded: list[Tag], box: str, title: Tag, end: Tag) -> None:
+    """Put folds into a box at the end, below the title of their section."""
+    section = title.find_parent("section")
+    head = linked("h3", title, section["id"])
+    head["id"] = f"solution--{section['id']}"
+    end.append(head)
+    holder = parse(f"<{box}></{box}>").contents[0]
+    end.append(holder)
+    for fold in folded:
+        fold.summary.decompose()
+        fold.name = "li" if box == "ol" else "div"
+        holder.append(fold.extract())
 
 
 def whole_book(
@@ -240,8 +259,8 @@ def title_page(config: dict, book: Book) -> Tag:
   <p class="title">{escape(config["title"])}</p>
   <p class="motto">{escape(motto.get_text())}</p>
   <p class="imprint">Release {branch.removeprefix("v")}{at}. Every chapter
-  is a notebook that runs. Here the solutions of the exercises stand at the
-  end, and folded code, which draws figures, is left out.</p>
+  is a notebook that runs. Here solutions and answers stand at the end,
+  and folded code, which draws figures, is left out.</p>
   <p class="imprint">{config["html"]["extra_footer"]}</p>
 </section>""").section
 

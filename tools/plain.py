@@ -1,8 +1,8 @@
 """A plain-text twin of each built page, and a list of them: llms.txt.
 
 For assistants, and for who prefers to read or hear a text. A twin is in
-Markdown: formulas as TeX, a figure as its description, the solutions last.
-Folded code, which draws figures, is left out, as on paper.
+Markdown: formulas as TeX, a figure as its description, solutions and answers
+last. Folded code, which draws figures, is left out, as on paper.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MARKS = {"b": "**", "code": "`", "em": "*", "i": "*", "strong": "**"}
 HEAD = """\
 {title}: the page {page}.html as plain text.
 It is Markdown. Formulas are TeX, figures are described, folded code is left
-out, and solutions stand at the end. The pages in their order: llms.txt
+out; solutions and answers stand at the end. The pages in their order: llms.txt
 """
 
 

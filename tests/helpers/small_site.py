@@ -44,6 +44,10 @@ ARTICLES = {
     '<a href="#wings">near</a></section>'
     '<section class="exercise" id="try"><h3>Exercise 1.1</h3><p>Try.</p>'
     "<details><summary>Solution</summary><p>Done.</p></details>"
+    '</section><section id="quiz"><h2>Two questions</h2><ol><li>Why?</li></ol>'
+    "<details><summary>Answer</summary><p>So.</p></details>"
+    '<ol start="2"><li>How?</li></ol>'
+    "<details><summary>Answer</summary><p>Thus.</p></details>"
     "</section></section>",
     "a": '<section id="top"><h1>Ants</h1><a href="b.html">b</a></section>',
 }

@@ -33,6 +33,15 @@ def test_solutions_stand_at_the_end(document):
     assert document.select_one('#solutions a[href="#b--try"]')
 
 
+def test_answers_stand_at_the_end(document):
+    quiz, end = document.find(id="b--quiz"), document.find(id="solutions")
+    assert quiz.ol.li.get_text() == "Why?"
+    assert "So." not in quiz.get_text()
+    assert [item.get_text() for item in end.ol("li")] == ["So.", "Thus."]
+    assert quiz.select_one('a[href="#solution--b--quiz"]')
+    assert end.select_one('#solution--b--quiz a[href="#b--quiz"]')
+
+
 def test_what_paper_cannot_use_is_left_out(document):
     text = document.body.get_text()
     assert not document.select("script, .headerlink, details, nav")
