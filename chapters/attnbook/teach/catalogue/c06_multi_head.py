@@ -148,8 +148,8 @@ def views_instead_of_transposing(
     """Splitting and merging undo each other, and with one head all is right.
     With more, each head gets a stretch of the sentence instead of a part of
     every token, and the stretches never hear of each other.
-    cause: view is used to get to (..., H, T, d_k), and view to get back. It
-    cuts the row of numbers at other places and moves none.
+    cause: view or reshape is used to get to (..., H, T, d_k), and to get back.
+    It cuts the row of numbers at other places and moves none.
     fix: Cut the last axis in two, (..., T, H, d_k), then transpose.
     hint: What is in the first row of the second head, before attention?"""
 
