@@ -129,7 +129,8 @@ def test_a_twin_says_what_the_page_says(site):
         "# 1. Bees\n\n## Wings\n\n$x^2$\n\n```\n6\n```\n\n"
         "```output\n4 < 5\n```\n\n"
         "[Figure: Two wings.]\n\n[far](https://example.org/a.html)near\n\n"
-        "### Exercise 1.1\n\nTry.\n\n## Solutions\n\n### Exercise 1.1\n\n"
-        "Done.\n"
+        "### Exercise 1.1\n\nTry.\n\n## Two questions\n\n1. Why?\n\n"
+        "2. How?\n\n## Solutions\n\n### Exercise 1.1\n\n"
+        "Done.\n\n### Two questions\n\n1. So.\n2. Thus.\n"
     )
     assert "[b](b.txt)" in (site / "a.txt").read_text("utf-8")
