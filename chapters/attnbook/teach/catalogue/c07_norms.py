@@ -96,9 +96,9 @@ def takes_the_unbiased_variance(x, weight=None, bias=None, *, eps=1e-5):
 
 @layer_norm.mistake("pyg-team/pytorch_geometric #2917, microsoft/CNTK #3816")
 def adds_eps_outside_the_root(x, weight=None, bias=None, *, eps=1e-5):
-    """Nearly right for most tokens. A token whose numbers hardly differ comes
-    out too large, and one whose numbers are all equal gives 0 and the
-    gradient NaN.
+    """Nearly right for most tokens. But (0.500, 0.501, 0.502) gives
+    (−1.21, 0, 1.21) instead of (−0.31, 0, 0.31), and a token of equal numbers
+    gives 0 and the gradient NaN.
     cause: eps is added to the standard deviation. The root below it still
     meets 0, where its slope is infinite.
     fix: Add eps to the variance, under the root.
