@@ -145,9 +145,9 @@ def attends_across_heads(x, memory, w_query, w_key, w_value, w_out, n_heads):
 def views_instead_of_transposing(
     x, memory, w_query, w_key, w_value, w_out, n_heads
 ):
-    """Splitting and merging undo each other, and with one head all is right.
-    With more, each head gets a stretch of the sentence instead of a part of
-    every token, and the stretches never hear of each other.
+    """No error comes, and with one head all is right. With more, each head
+    gets a stretch of the sentence instead of a part of every token, and the
+    stretches never hear of each other.
     cause: view or reshape is used to get to (..., H, T, d_k), and to get back.
     It cuts the row of numbers at other places and moves none.
     fix: Cut the last axis in two, (..., T, H, d_k), then transpose.
