@@ -145,7 +145,7 @@ def attends_across_heads(x, memory, w_query, w_key, w_value, w_out, n_heads):
 def views_instead_of_transposing(
     x, memory, w_query, w_key, w_value, w_out, n_heads
 ):
-    """No error comes, and with one head all is right. With more, each head
+    """There is no error, and with one head all is right. With more, each head
     gets a stretch of the sentence instead of a part of every token, and the
     stretches never hear of each other.
     cause: view or reshape is used to get to (..., H, T, d_k), and to get back.
