@@ -143,10 +143,10 @@ def takes_neighbours_for_pairs(x, positions, base=10_000.0):
     fix: Find out which layout the weights were trained with, and turn those
     pairs; or reorder the rows of W_q and W_k."""
     angles = rotary_angles(positions, x.shape[-1], base=base)
-    a, b = x[..., 0::2], x[..., 1::2]
+    first, second = x[..., 0::2], x[..., 1::2]
     cos, sin = angles.cos(), angles.sin()
-    turned = torch.stack([a * cos - b * sin, a * sin + b * cos], -1)
-    return turned.flatten(-2)
+    turned = [first * cos - second * sin, first * sin + second * cos]
+    return torch.stack(turned, -1).flatten(-2)
 
 
 @rotate.mistake("huggingface/transformers #40462")
@@ -159,8 +159,9 @@ def lays_the_angles_out_for_the_other(x, positions, base=10_000.0):
     θ₁, …)."""
     angles = rotary_angles(positions, x.shape[-1], base=base)
     angles = angles.repeat_interleave(2, -1)
-    a, b = x.chunk(2, -1)
-    return x * angles.cos() + torch.cat([-b, a], -1) * angles.sin()
+    first, second = x.chunk(2, -1)
+    across = torch.cat([-second, first], -1)
+    return x * angles.cos() + across * angles.sin()
 
 
 @task(
