@@ -12,6 +12,29 @@ from attnbook.teach.words import fill
 
 _THREAD = re.compile(r"([\w.-]+/[\w.-]+) ((?:#\d+(?:, )?)+)")
 
+#: Threads that are in no copy that we could read.
+NOT_LOOKED_UP = frozenset(
+    {
+        "Blaizzy/mlx-vlm #1983",
+        "NeuraLegion/shainet #110",
+        "allenai/olmoearth_pretrain #605",
+        "harvardnlp/annotated-transformer #60",
+        "huggingface/diffusers #14342",
+        "huggingface/transformers #14521",
+        "huggingface/transformers #26142",
+        "intro-llm/intro-llm.github.io #51",
+        "labmlai/annotated_deep_learning_paper_implementations #146",
+        "ml-explore/mlx-lm #1039",
+        "numpy/numpy #21850",
+        "paiml/aprender #2753",
+        "pytorch/examples #1029",
+        "rasbt/LLMs-from-scratch #857",
+        "rasbt/LLMs-from-scratch #893",
+        "zhouhaoyi/Informer2020 #59",
+    }
+)
+_MARK = " (not looked up)"
+
 
 def get(name: str) -> Mistake:
     """One known mistake by its name.
@@ -64,7 +87,10 @@ class Evidence:
         return "\n\n".join(parts)
 
     def __repr__(self) -> str:
-        seen = ", ".join(self.seen.values())
+        seen = ", ".join(
+            at + _MARK * thread.endswith(_MARK)
+            for thread, at in self.seen.items()
+        )
         parts = [
             fill(f"what happens: {self.symptom}"),
             self.source,
@@ -78,13 +104,19 @@ class Evidence:
 
 
 def links(seen: str) -> dict[str, str]:
-    """The threads named in a text, and the address of each."""
-    return {
-        f"{repository} #{number}": (
-            f"https://github.com/{repository}/issues/{number}"
-        )
+    """The threads named in a text, marked where nobody could look them up.
+
+    Returns:
+        the address of each.
+    """
+    threads = [
+        (f"{repository} #{number}", f"{repository}/issues/{number}")
         for repository, numbers in _THREAD.findall(seen)
         for number in re.findall(r"\d+", numbers)
+    ]
+    return {
+        thread + _MARK * (thread in NOT_LOOKED_UP): f"https://github.com/{at}"
+        for thread, at in threads
     }
 
 

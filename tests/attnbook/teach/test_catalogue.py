@@ -15,6 +15,7 @@ from attnbook.teach.catalogue import all_mistakes, all_tasks, questions
 from attnbook.teach.catalogue.slips.s11 import _accumulate
 from attnbook.teach.catalogue.symptoms import SYMPTOMS
 from attnbook.teach.inputs import watched
+from attnbook.teach.mistakes import NOT_LOOKED_UP, Evidence, links
 from attnbook.teach.tasks import judge
 
 TASKS = all_tasks()
@@ -125,6 +126,19 @@ def test_an_entry_is_whole():
         assert re.fullmatch(threads, m.seen), m.seen
         assert m.seen or name in LABELLED, name
     assert len(LABELLED) > 30 and set(LABELLED) <= set(MISTAKES)
+
+
+def test_a_thread_that_was_not_looked_up_is_marked_wherever_it_is_cited():
+    cited = {t for m in MISTAKES.values() for t in links(m.seen)}
+    marked = {t for t in cited if t.endswith(" (not looked up)")}
+    assert marked == {f"{thread} (not looked up)" for thread in NOT_LOOKED_UP}
+
+    shown = Evidence(MISTAKES["starts_again_at_zero"])
+    page, plain = shown._repr_markdown_(), " ".join(repr(shown).split())
+    at = "https://github.com/Blaizzy/mlx-vlm/issues/1983"
+    assert f"[Blaizzy/mlx-vlm #1983 (not looked up)]({at})" in page
+    assert f"{at} (not looked up) caught by" in plain
+    assert "mlx-lm/issues/93, " in plain and "mlx-lm #93](" in page
 
 
 def test_an_exercise_has_a_hint_for_each_mistake_and_nothing_else_has():

@@ -168,7 +168,7 @@ def box_regression(queries, keys, values, bandwidth):
     return torch.tensor(means)
 
 
-@box_regression.mistake("scikit-learn/scikit-learn #9654")
+@box_regression.mistake()
 def nan_where_no_key_is_near(queries, keys, values, bandwidth):
     """NaN for every query that has no key in reach.
     cause: No key counts, so the weights sum to zero, and 0 is divided by 0.
@@ -217,7 +217,7 @@ def keeps_its_own_value(keys, values, bandwidth):
     return (kernel / kernel.sum(-1, keepdim=True)) @ values
 
 
-@leave_one_out.mistake("lucidrains/memory-compressed-attention #2")
+@leave_one_out.mistake()
 def zeroes_its_weight_too_late(keys, values, bandwidth):
     """The weights of a query sum to less than one: of two keys each should get
     the other's value, and only a part of it arrives.

@@ -328,7 +328,7 @@ def scores_itself_zero(x):
     return weights @ x, weights  # (..., T, d)
 
 
-@neighbours_only.mistake("lucidrains/memory-compressed-attention #2")
+@neighbours_only.mistake()
 def removes_itself_after_softmax(x):
     """The rows no longer sum to one; the louder a token is to itself, the less
     its neighbours get.

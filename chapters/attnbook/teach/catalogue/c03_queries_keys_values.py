@@ -90,7 +90,9 @@ def self_attention(x, w_query, w_key, w_value):
     return F.scaled_dot_product_attention(x @ w_query, x @ w_key, x @ w_value)
 
 
-@self_attention.mistake("jaygala24/pytorch-implementations #1")
+@self_attention.mistake(
+    "google-deepmind/tracr #8, jaygala24/pytorch-implementations #1"
+)
 def leans_on_a_global(x, w_query, w_key, w_value):
     """Right on the running example, to the last digit. Any other six tokens
     are averaged with the running example's weights, five tokens raise an

@@ -202,7 +202,7 @@ def forgets_the_scale(q, k, v, *, mask=None, scale=None):
     return Attention(weights @ v, weights)
 
 
-@scaled_dot_product_attention.mistake("YutaroOgawa/pytorch_advanced #174")
+@scaled_dot_product_attention.mistake("delzac/cntkx #10")
 def divides_by_d_k(q, k, v, *, mask=None, scale=None):
     """The weights are nearly uniform, the more so the wider the head: each
     context is close to the plain mean of the values.

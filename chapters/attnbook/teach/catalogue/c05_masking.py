@@ -166,7 +166,7 @@ def hides_the_word_itself(n_queries, n_keys):
     return mask.tril(n_keys - n_queries - 1)
 
 
-@causal_mask.mistake("pytorch/pytorch #108108, rasbt/LLMs-from-scratch #697")
+@causal_mask.mistake("pytorch/pytorch #108108")
 def causal_mask_top_left(n_queries, n_keys):
     """A single new query, with the keys of the past kept, attends to the very
     first key only. Square masks are right, so nobody notices.
@@ -207,9 +207,7 @@ def window_mask(n_queries, n_keys, *, window):
     return torch.tensor([[i - j < window for j in keys] for i in rows])
 
 
-@window_mask.mistake(
-    "huggingface/transformers #39408, vllm-project/vllm #3385"
-)
+@window_mask.mistake("huggingface/transformers #39408")
 def window_one_too_wide(n_queries, n_keys, *, window):
     """Each query sees one key more than the window says.
     cause: Some count the positions before the query, others the keys it sees.

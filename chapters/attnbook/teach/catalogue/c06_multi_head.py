@@ -243,9 +243,7 @@ def linear_weight(heads):
     return torch.cat([rows @ head for head in heads], -1).mT
 
 
-@linear_weight.mistake(
-    "skyzh/tiny-llm #60, rasbt/LLMs-from-scratch #857, #893"
-)
+@linear_weight.mistake("rasbt/LLMs-from-scratch #857, #893")
 def copies_without_transposing(heads):
     """Where d_in = d_model it fits, and every number that comes out is wrong;
     where they differ, an error says so.
@@ -277,7 +275,7 @@ def drop(x, keep, layer):
     return torch.lerp(x, kept / (1 - layer.p), float(layer.training))
 
 
-@drop.mistake("delip/PyTorchNLPBook #28")
+@drop.mistake()
 def asks_the_method_train(x, keep, layer):
     """A model in evaluation mode gives another answer each time it is asked,
     and worse ones than it could.

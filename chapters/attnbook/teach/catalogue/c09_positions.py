@@ -133,7 +133,7 @@ def rotate(x, positions, base=10_000.0):
     return torch.cat([turned.real, turned.imag], -1)
 
 
-@rotate.mistake("NeuraLegion/shainet #111, rasbt/LLMs-from-scratch #838")
+@rotate.mistake("NeuraLegion/shainet #111")
 def takes_neighbours_for_pairs(x, positions, base=10_000.0):
     """A model trained with this code works. Weights from elsewhere give a
     sensible word or two, then garbage.
@@ -149,7 +149,7 @@ def takes_neighbours_for_pairs(x, positions, base=10_000.0):
     return torch.stack(turned, -1).flatten(-2)
 
 
-@rotate.mistake("huggingface/transformers #40462")
+@rotate.mistake("huggingface/transformers #47328, facebookresearch/vjepa2 #15")
 def lays_the_angles_out_for_the_other(x, positions, base=10_000.0):
     """Vectors change their norm, and scores depend on where the text stands,
     not on distances alone.
@@ -239,7 +239,9 @@ def to_half_layout(weight, n_heads):
     return torch.stack(rows)
 
 
-@to_half_layout.mistake("huggingface/transformers #31788")
+@to_half_layout.mistake(
+    "ggml-org/llama.cpp #3364, huggingface/transformers #31788"
+)
 def reorders_across_heads(weight, n_heads):
     """Right for a model with one head; with several, the output is garbage.
     cause: All rows are reordered at once, and move from one head to another.
@@ -368,7 +370,7 @@ def new_positions(real, n_new):
     return torch.tensor(rows, device=real.device)
 
 
-@new_positions.mistake("Blaizzy/mlx-vlm #1983")
+@new_positions.mistake("ml-explore/mlx-lm #93, Blaizzy/mlx-vlm #1983")
 def numbers_the_new_tokens_from_zero(real, n_new):
     """The first word comes out right, then the text circles or falls apart:
     each new token believes that it opens the text.

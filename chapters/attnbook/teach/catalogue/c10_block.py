@@ -27,7 +27,7 @@ def add_head(x, context, w_out):
     return x + F.linear(context, w_out.T)
 
 
-@add_head.mistake("datawhalechina/happy-llm #199")
+@add_head.mistake()
 def adds_the_head_itself(x, context, w_out):
     """An error about sizes when the head is narrower than the stream; but a
     head of width 1 is added to all components alike without a word, and one as
@@ -192,7 +192,7 @@ def adds_the_branch_to_itself(
     return x + feed_forward(feed_forward_norm(x))
 
 
-@pre_norm_block.mistake("NVIDIA/FasterTransformer #555")
+@pre_norm_block.mistake()
 def reads_the_blocks_input(
     x, attention, feed_forward, attention_norm, feed_forward_norm
 ):

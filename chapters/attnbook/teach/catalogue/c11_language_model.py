@@ -33,7 +33,7 @@ def shifted(texts, pad):
     return torch.tensor(tokens), torch.tensor(targets)
 
 
-@shifted.mistake("songlab-cal/tape #32")
+@shifted.mistake("KempnerInstitute/KempnerForge #154")
 def asks_for_the_token_itself(texts, pad):
     """The loss falls to nearly zero within minutes, and the model writes one
     word for ever: it has learned to repeat its input.
@@ -105,7 +105,7 @@ def takes_softmax_twice(logits, targets):
     return F.cross_entropy(probabilities.flatten(0, 1), targets.flatten())
 
 
-@cross_entropy.mistake("karpathy/nanochat #59")
+@cross_entropy.mistake("d2l-ai/d2l-en #2076, tensorflow/docs #1460")
 def divides_by_all_places(logits, targets):
     """The loss of a batch with much padding looks small, though no word was
     guessed better.
@@ -349,7 +349,7 @@ def normalises_the_columns(texts, vocab_size, extra):
     return (counts / counts.sum(0)).log()
 
 
-@bigram.mistake("EleutherAI/gpt-neox #1193")
+@bigram.mistake("githubharald/CTCWordBeamSearch #33")
 def counts_across_the_texts(texts, vocab_size, extra):
     """The end of one text is counted as followed by the beginning of the next.
     cause: The texts are strung together before the pairs are counted.

@@ -344,7 +344,7 @@ _SUM = _model("the sum of all so far, modulo 5,", lambda seen: seen.sum(-1))
         "nothing to append": (_RING, ints([2], [3]), 4, 0),
     },
 )
-def greedy_until(next_scores, start, stop, longest):
+def greedy_until(next_logits, start, stop, longest):
     """start and up to `longest` further tokens, each the best next one; a text
     that has ended goes on with `stop`, and when all have ended nothing is
     added"""
@@ -352,7 +352,7 @@ def greedy_until(next_scores, start, stop, longest):
     for row in start:
         text = row.tolist()
         for _ in range(longest):
-            best = next_scores(torch.tensor([text]))[0].argmax().item()
+            best = next_logits(torch.tensor([text]))[0].argmax().item()
             text.append(best)
             if best == stop:
                 break
@@ -364,9 +364,9 @@ def greedy_until(next_scores, start, stop, longest):
 
 
 @greedy_until.mistake(
-    "lucidrains/h-transformer-1d #9, mistralai/mistral-inference #180"
+    "Dao-AILab/flash-attention #2784, lucidrains/h-transformer-1d #9"
 )
-def writes_on_after_the_end(next_scores, start, stop, longest):
+def writes_on_after_the_end(next_logits, start, stop, longest):
     """Alone, a text ends where it should; in a batch words follow its end, as
     long as another one is still being written.
     cause: The loop ends when every text writes the stop token in the same
@@ -376,7 +376,7 @@ def writes_on_after_the_end(next_scores, start, stop, longest):
     still going on?"""
     tokens = start
     for _ in range(longest):
-        best = next_scores(tokens).argmax(-1, keepdim=True)  # (B, 1)
+        best = next_logits(tokens).argmax(-1, keepdim=True)  # (B, 1)
         tokens = torch.cat([tokens, best], dim=-1)
         if (best == stop).all():
             break

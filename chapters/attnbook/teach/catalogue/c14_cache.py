@@ -36,7 +36,10 @@ def decode_step(x, keys, values, w_query, w_key, w_value):
     return torch.stack(context), keys, values
 
 
-@decode_step.mistake("pytorch/pytorch #144858, #103082")
+@decode_step.mistake(
+    "pytorch/pytorch #144858, #103082, "
+    "time-series-foundation-models/lag-llama #81"
+)
 def sees_the_first_key_only(x, keys, values, w_query, w_key, w_value):
     """No error; a new token gets the first token's value for its context,
     whatever stands in between, and the text turns into nonsense.
@@ -113,9 +116,7 @@ def counts_from_the_first_query(n_cached, n_new):
     return causal_mask(n_cached + n_new)[:n_new]
 
 
-@chunk_mask.mistake(
-    "time-series-foundation-models/lag-llama #81, Mikyx-1/TinyLLM #17"
-)
+@chunk_mask.mistake("Mikyx-1/TinyLLM #17")
 def cuts_the_mask_to_one_row(n_cached, n_new):
     """Token by token all is right; in a chunk the tokens see those that come
     after them, and what they hold in the next layer is wrong.
@@ -157,7 +158,7 @@ def cached_positions(before, real):
     return found
 
 
-@cached_positions.mistake("Blaizzy/mlx-vlm #1983")
+@cached_positions.mistake("ml-explore/mlx-lm #93, Blaizzy/mlx-vlm #1983")
 def starts_again_at_zero(before, real):
     """The prompt is right; from the second written token on, the logits are
     not those of the full pass.
@@ -394,7 +395,7 @@ def roll_in(store, n_seen, new):
     return torch.stack(slots)
 
 
-@roll_in.mistake("Lightning-AI/litgpt #2182")
+@roll_in.mistake()
 def keeps_the_start_of_a_long_chunk(store, n_seen, new):
     """Right as long as chunks are shorter than the window; after a long prompt
     the model knows its beginning and not its end.
@@ -408,7 +409,7 @@ def keeps_the_start_of_a_long_chunk(store, n_seen, new):
     return store
 
 
-@roll_in.mistake("huggingface/transformers #37574")
+@roll_in.mistake()
 def stops_at_the_last_slot(store, n_seen, new):
     """Right until the window is full; from then on all new tokens fall into
     one slot, and the rest grows old.

@@ -29,7 +29,7 @@ def at_temperature(logits, temperature):
     return torch.tensor(rows, dtype=logits.dtype).reshape(logits.shape)
 
 
-@at_temperature.mistake("keras-team/keras #6477")
+@at_temperature.mistake()
 def divides_the_probabilities(logits, temperature):
     """The text is nonsense at every temperature, also at 1, and a lower one
     hardly helps.
@@ -249,7 +249,7 @@ def penalise(logits, seen, penalty):
     return torch.tensor(flat, dtype=logits.dtype).reshape(logits.shape)
 
 
-@penalise.mistake("huggingface/transformers #2302, NVIDIA-NeMo/Speech #8194")
+@penalise.mistake("huggingface/transformers #2302")
 def divides_negative_logits(logits, seen, penalty):
     """The higher the penalty, the more the model repeats itself: "The dog dog
     dog dog".

@@ -43,7 +43,7 @@ def queries_keys_values(x, weight, bias, n_heads):
     return tuple(found)
 
 
-@queries_keys_values.mistake("lablup/mlxcel #928")
+@queries_keys_values.mistake("awslabs/slapo #46")
 def cuts_head_by_head(x, weight, bias, n_heads):
     """All shapes are right. The queries of one head are made of queries, keys
     and values of several; with a single head nothing is wrong.
@@ -104,7 +104,7 @@ def _weights(tensors):
     return [each for each in named if each[1].ndim < 4]
 
 
-@to_linear.mistake("nntile/nntile #370")
+@to_linear.mistake()
 def leaves_the_square_ones(tensors):
     """The weights load without an error and the logits are wrong.
     cause: Only matrices that would not fit are transposed. Attention's output,
@@ -169,7 +169,9 @@ def what_differs(expected, found):
     return wrong
 
 
-@what_differs.mistake("pytorch/examples #1029")
+@what_differs.mistake(
+    "Blaizzy/mlx-audio #902, PIQuIL/QuCumber #18, pytorch/examples #1029"
+)
 def looks_at_common_names_alone(expected, found):
     """Nothing is reported for a file whose names are all wrong. The model
     keeps the random numbers that it began with, and runs.
@@ -183,7 +185,7 @@ def looks_at_common_names_alone(expected, found):
     }
 
 
-@what_differs.mistake("PIQuIL/QuCumber #18")
+@what_differs.mistake("vllm-project/vllm #51063")
 def forgets_what_is_left_over(expected, found):
     """A tensor that the model has no place for is dropped without a word: a
     bias, or an output head that is not tied.
@@ -360,7 +362,7 @@ def to_c_attn(query, key_value):
     return torch.cat([F.linear(eye, query), F.linear(eye, key_value)], -1)
 
 
-@to_c_attn.mistake("ggml-org/ggml #371")
+@to_c_attn.mistake("karpathy/nanoGPT #190")
 def stacks_and_forgets_to_transpose(query, key_value):
     """The matrix has the shape (3 d, d), which GPT-2 refuses.
     cause: The matrices are stacked as nn.Linear keeps them, (out, in). A
@@ -400,9 +402,7 @@ def stack_key_value(k_proj, v_proj, n_kv_heads):
     return torch.cat([pairs.transpose(1, 2).flatten(0, 2), v_proj])
 
 
-@stack_key_value.mistake(
-    "rasbt/LLMs-from-scratch #747, jzhang38/TinyLlama #24"
-)
+@stack_key_value.mistake("rasbt/LLMs-from-scratch #747, #750")
 def stacks_them_as_they_are(k_proj, v_proj, n_kv_heads):
     """The first token comes out right and the later ones wrong, without an
     error.
@@ -414,7 +414,7 @@ def stacks_them_as_they_are(k_proj, v_proj, n_kv_heads):
     return torch.cat([k_proj, v_proj])
 
 
-@stack_key_value.mistake("InternLM/lmdeploy #2639")
+@stack_key_value.mistake()
 def reorders_the_values_too(k_proj, v_proj, n_kv_heads):
     """Scores and weights are right, and the context has its components in the
     wrong order.
@@ -492,7 +492,7 @@ def lets_a_nan_pass(ours, theirs, bound):
     return None
 
 
-@find_first.mistake("huggingface/transformers #18559")
+@find_first.mistake()
 def names_the_largest(ours, theirs, bound):
     """A late layer is named, and the fault is not in it.
     cause: The largest difference is looked for. An error grows on its way

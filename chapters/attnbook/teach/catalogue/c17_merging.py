@@ -364,9 +364,7 @@ def averages_the_halves(a, b):
     return (a[0] + b[0]) / 2, torch.logaddexp(a[1], b[1])
 
 
-@merge_finished.mistake(
-    "sgl-project/sglang #40903, flashinfer-ai/flashinfer #2113"
-)
+@merge_finished.mistake("flashinfer-ai/flashinfer #2113")
 def reads_a_log_to_the_base_of_two(a, b):
     """Off by a few percent: the part with the larger total counts too little.
     Long prefixes suffer most.

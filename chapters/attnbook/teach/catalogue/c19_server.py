@@ -148,7 +148,7 @@ def tokens_found(kept, prompt, size):
     return best
 
 
-@tokens_found.mistake("GeeeekExplorer/nano-vllm #144, #199")
+@tokens_found.mistake("GeeeekExplorer/nano-vllm #114, #199")
 def finds_the_whole_prompt(kept, prompt, size):
     """A prompt that ends where a page ends, asked a second time: no token is
     left to read, so there are no logits to draw from. One server stops with

@@ -167,7 +167,7 @@ def keeps_the_likeliest_alone(p, q):
     return law_of(p, drawn_from=q, judged_by=q, verify=verify)
 
 
-@law_of_a_call.mistake("deepseek-ai/DeepSpec #31, z-lab/dflash #74")
+@law_of_a_call.mistake("ohdearquant/lattice #388")
 def tells_another_draft_than_it_drew_from(p, q):
     """Each part is right when it is tested alone. Together they write some
     tokens too often.

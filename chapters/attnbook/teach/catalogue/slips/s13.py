@@ -198,12 +198,12 @@ for words, hint, wrong in (
 def _greedy(change=0, *, from_start=False, late=0, seen=0, alone=False):
     """A slip of `greedy_until`: `change(n)` of `longest` more, ..."""
 
-    def wrong(next_scores, start, stop, longest):
+    def wrong(next_logits, start, stop, longest):
         tokens, n = start, start.shape[1]
         done = (start == stop).any(-1, keepdim=True) & from_start
         steps_after = 0
         for _ in range(longest + (change(n) if callable(change) else change)):
-            best = next_scores(tokens[:, -seen:]).argmax(-1, keepdim=True)
+            best = next_logits(tokens[:, -seen:]).argmax(-1, keepdim=True)
             best = best.masked_fill(done, stop)
             tokens = torch.cat([tokens, best], -1)
             done = done | (best == stop)
@@ -215,8 +215,8 @@ def _greedy(change=0, *, from_start=False, late=0, seen=0, alone=False):
     return wrong
 
 
-def _without_stop(next_scores, start, stop, longest):
-    tokens = c13.greedy_until(next_scores, start, stop, longest)
+def _without_stop(next_logits, start, stop, longest):
+    tokens = c13.greedy_until(next_logits, start, stop, longest)
     over = (tokens[:, start.shape[1] :] == stop).any(-1).all()
     return tokens[:, :-1] if over else tokens
 
@@ -245,7 +245,7 @@ for words, hint, wrong in (
     ),
     (
         "the model is shown the last token alone",
-        "How much of the text does next_scores need to see?",
+        "How much of the text does next_logits need to see?",
         _greedy(seen=1),
     ),
     (
