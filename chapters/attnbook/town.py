@@ -32,7 +32,8 @@ PLACES = tuple(
 )
 WHEN = ("early", "late", "alone", "today")
 WALKED, WALKING = ("went", "walked", "ran"), ("going", "walking", "running")
-#: Everybody has habits: where one goes, and how or when, three times in five.
+#: Everybody has habits, three times in five: how or when one goes, and where,
+#: if nobody is there yet.
 USUAL_PLACE = dict(zip(PEOPLE, PLACES))
 USUAL_WHEN = dict(zip(PEOPLE, WHEN * 2))
 USUALLY = 0.6
