@@ -1,7 +1,7 @@
 """Stamp the repository's address into all places that name it.
 
 It stands in `_config.yml` (`repository: url, branch`) and is written from
-there into the notebooks' badges and set-up cells, the README and the citation.
+there into the notebooks' badges and set-up cells, and the citation.
 
 usage: python tools/repository.py [URL [REFERENCE]]     either may be empty
 """
@@ -15,7 +15,6 @@ import yaml
 from notebooks import ROOT, notebooks, read, write, write_text
 
 CONFIG = ROOT / "_config.yml"
-README = ROOT / "README.md"
 CITATION = ROOT / "CITATION.cff"
 URL = re.compile(r"https://github\.com/[\w.-]+/[\w-]+")
 REFERENCE = re.compile(r"[A-Za-z][\w./-]*")
@@ -108,7 +107,7 @@ def badges_source(url: str, reference: str, file: str) -> str:
 
 
 def stamp(url: str, reference: str) -> None:
-    """Write the address into every notebook, README and citation."""
+    """Write the address into every notebook and the citation."""
     for path in notebooks():
         notebook = read(path)
         for cell in notebook.cells:
@@ -118,8 +117,6 @@ def stamp(url: str, reference: str) -> None:
             if "badges" in tags:
                 cell.source = badges_source(url, reference, path.name)
         write(path, notebook)
-    if README.exists():
-        write_text(README, URL.sub(url, README.read_text("utf-8")))
     if CITATION.exists():  # names none, or the one of before, at its end
         text, *_ = CITATION.read_text("utf-8").partition("repository-code: ")
         write_text(CITATION, f"{text}repository-code: {url}\n")

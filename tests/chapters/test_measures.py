@@ -1,6 +1,7 @@
 """What a chapter asks of a reader: minutes, lines, folds."""
 
 import re
+from statistics import mean
 
 from book import CHAPTER_FILES, by_notebook
 from bs4 import BeautifulSoup
@@ -69,6 +70,14 @@ def test_six_chapters_take_an_evening():
     assert minutes < 120
     first = read(ROOT / "chapters" / "index.ipynb")
     assert f"take {minutes} minutes to read" in str(first.cells)
+
+
+def test_a_course_takes_what_the_first_page_says():
+    all_of_them = [measure(read(path)) for path in CHAPTER_FILES]
+    to_read = mean(one.core + one.side_roads for one in all_of_them)
+    to_try = mean(one.exercises for one in all_of_them)
+    said = f"{to_read:.0f} minutes to read and {to_try:.0f} to try, on average"
+    assert said in str(read(ROOT / "chapters" / "index.ipynb").cells)
 
 
 def test_minutes_are_words_and_lines():

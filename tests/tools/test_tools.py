@@ -71,18 +71,16 @@ BOOK = "https://github.com/someone/book"
 
 @pytest.fixture
 def tree(tmp_path, notebook, monkeypatch):
-    """The real settings, a README and a notebook, with the placeholder."""
+    """The real settings, a citation and a notebook, with the placeholder."""
     url = "https://github.com/OWNER/averages-to-attention"
     config = (ROOT / "_config.yml").read_text("utf-8")
     config = config.replace(repository.address()[0], url)
     for name, text in (
         ("_config.yml", config),
-        ("README.md", f"{url}/issues"),
         ("CITATION.cff", "title: a book\n"),
     ):
         (tmp_path / name).write_text(text, "utf-8")
     monkeypatch.setattr(repository, "CONFIG", tmp_path / "_config.yml")
-    monkeypatch.setattr(repository, "README", tmp_path / "README.md")
     monkeypatch.setattr(repository, "CITATION", tmp_path / "CITATION.cff")
     monkeypatch.setattr(repository, "notebooks", lambda: [notebook])
     return tmp_path
@@ -110,7 +108,6 @@ def test_stamping_reaches_every_place(tree, notebook, monkeypatch):
     assert other.source == "x + 1"
     stamped = contents(tree)
     assert not any("OWNER/averages" in text for text in stamped.values())
-    assert "someone/book/issues" in stamped["README.md"]
     cited = f"title: a book\nrepository-code: {BOOK}\n"
     assert stamped["CITATION.cff"] == cited
     assert repository.main([]) == 0
