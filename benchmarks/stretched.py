@@ -1,0 +1,72 @@
+"""Rotary models read texts four times as long as their training, stretched.
+
+The rotary models of `positions.py` are trained again, and read sequences of
+384 tokens in four ways, none of which trains them any further: as they are,
+with all angles divided by 4, with the larger base of the NTK-aware way, and
+with YaRN's speeds. Chapter 9 shows the result. It takes about two minutes on
+two idle cores.
+
+usage: python benchmarks/stretched.py
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from concurrent.futures import ProcessPoolExecutor
+
+import torch
+from positions import (
+    ASKED,
+    BIN,
+    LONG,
+    POOL,
+    SEEDS,
+    SIZES,
+    TRAINED,
+    measure,
+    sequences,
+    trained,
+)
+from results import store
+
+from attnbook.gpt import GPT
+
+FACTOR = LONG / TRAINED
+WIDTH = SIZES["d_model"] // SIZES["n_heads"]
+#: By the turns of a hand in training: at most `low`, its speed is divided by
+#: the factor; `high` or more, it keeps it; between them, a mixture.
+EVERY_HAND, YARN = (1e6, 2e6), (1, 32)
+WAYS = {
+    "as it is": {},
+    "interpolation": {"rotary_scaling": (FACTOR, *EVERY_HAND, TRAINED)},
+    "NTK-aware": {"rotary_base": 10_000.0 * FACTOR ** (WIDTH / (WIDTH - 2))},
+    "YaRN": {"rotary_scaling": (FACTOR, *YARN, TRAINED)},
+}
+
+
+def run(seed: int) -> dict[str, list[float]]:
+    """Train one rotary model, and measure it in each way, bin by bin."""
+    taught = sequences(POOL, TRAINED, seed=10**6 * seed)
+    model = trained("rotary", seed, taught)
+    data = sequences(ASKED, LONG, seed=10**9)
+    found = {}
+    for way, changed in WAYS.items():
+        stretched = GPT(dataclasses.replace(model.config, **changed)).eval()
+        stretched.load_state_dict(model.state_dict())
+        found[way] = measure(stretched, data)["above"]
+    return found
+
+
+def main() -> None:
+    with ProcessPoolExecutor(
+        initializer=torch.set_num_threads, initargs=(1,)
+    ) as pool:
+        runs = list(pool.map(run, SEEDS))
+    for way in WAYS:
+        print(f"{way:13}", [f"{one[way][-1]:.3f}" for one in runs])
+    above = {way: [one[way] for one in runs] for way in WAYS}
+    store("stretched", {"trained": TRAINED, "bin": BIN, "above": above})
+
+
+if __name__ == "__main__":
+    main()
