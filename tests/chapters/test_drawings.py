@@ -63,6 +63,13 @@ def multi_head_attention():
 sum_of_heads = multi_head_attention
 
 
+def cut_heads():
+    queries = 10 * torch.arange(4)[:, None] + torch.arange(6)
+    cut = queries.unflatten(-1, (2, 3))
+    heads = cut.transpose(0, 1)
+    return {"T": 4, "d": 6, "H": 2, "d_k": 3}, locals()
+
+
 def grouped_queries():
     layer = MultiHeadAttention(12, 4, n_kv_heads=2)
     q, k, _ = layer.project(torch.randn(5, 12))
@@ -248,6 +255,14 @@ def test_the_shapes_of_a_drawing_are_those_of_tensors(name):
         assert drawn == tuple(tensors[tensor].shape), tensor
 
 
+def test_the_numbers_of_the_cut_are_those_of_its_tensors():
+    _, tensors = cut_heads()
+    svg = (CHAPTERS / "attnbook/teach/drawings/cut_heads.svg").read_text()
+    drawn = " ".join(re.findall(r">([\d ]+)</text>", svg)).split()
+    each = [tensors[n].flatten() for n in ("queries", "cut", "heads")]
+    assert [int(n) for n in drawn] == torch.cat(each).tolist()
+
+
 def test_a_drawing_holds_no_words_but_those_that_are_seen(monkeypatch):
     """A search marks all text of a page, and fails inside these."""
     shown = []
@@ -262,15 +277,3 @@ def test_a_drawing_holds_no_words_but_those_that_are_seen(monkeypatch):
         ValueError, match="expected one of batch_norm,.*'knot'"
     ):
         drawings.drawing("knot")
-
-
-def test_numbers_stand_in_place_of_a_shape(monkeypatch):
-    shown = []
-    monkeypatch.setattr(drawings, "display", lambda x, raw: shown.append(x))
-    drawings.drawing("block", x=torch.tensor([0.554, -1.0, -0.001]))
-    svg = BeautifulSoup(shown[0]["text/html"], "html.parser").svg
-    assert svg.select_one("[data-of=x]").text == "0.55 −1.00 0.00"
-    assert svg.select_one("[data-of=heard]").text == "(T, d)"
-    assert shown[0]["text/plain"].endswith(" x: 0.55 −1.00 0.00.")
-    with pytest.raises(ValueError, match="'block' has no 'q'"):
-        drawings.drawing("block", q=torch.ones(3))

@@ -11,7 +11,6 @@ import re
 from pathlib import Path
 
 from IPython.display import display
-from torch import Tensor
 
 _HERE = Path(__file__).parent
 
@@ -19,14 +18,11 @@ _HERE = Path(__file__).parent
 DRAWINGS = sorted(path.stem for path in _HERE.glob("*.svg"))
 
 
-def drawing(name: str, **rows: Tensor) -> None:
+def drawing(name: str) -> None:
     """Display a drawing; its description stands in where none is shown.
 
-    Args:
-        rows: numbers, by tensor, that stand in place of its shape.
-
     Raises:
-        ValueError: if there is no drawing, or no tensor in it, of this name.
+        ValueError: if there is no drawing of this name.
     """
     if name not in DRAWINGS:
         raise ValueError(
@@ -38,14 +34,6 @@ def drawing(name: str, **rows: Tensor) -> None:
         " ".join(re.search(rf"(?s)<{tag}[^>]*>(.*?)</{tag}>", svg)[1].split())
         for tag in ("title", "desc")
     )
-    for tensor, row in rows.items():
-        numbers = " ".join(f"{a:z.2f}" for a in row.tolist())
-        numbers = numbers.replace("-", "−")
-        shape = rf'(data-of="{tensor}"[^>]*>)\(.*?\)<'
-        svg, found = re.subn(shape, rf"\g<1>{numbers}<", svg)
-        if not found:
-            raise ValueError(f"the drawing {name!r} has no {tensor!r}")
-        text += f" {tensor}: {numbers}."
     # No words besides those that are seen: a search would mark them, too.
     svg = re.sub(r"(?s)<(title|desc).*?</\1>\n?", "", svg)
     width = int(re.search(r'viewBox="\S+ \S+ (\d+)', svg)[1])
