@@ -121,11 +121,9 @@ def test_the_badges_are_stamped(path):
     assert cell.source == badges_source(*address(), path.name)
 
 
-def test_the_readme_names_the_same_address():
-    url, _ = address()
-    text = (ROOT / "README.md").read_text()
-    found = set(re.findall(r"https://github\.com/[\w.-]+/[\w-]+", text))
-    assert found == {url}
+def test_the_readme_names_no_address():
+    """It would lead nowhere until the book has one; the pages' buttons do."""
+    assert address()[0] not in (ROOT / "README.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
@@ -162,3 +160,23 @@ def test_a_call_that_only_shows_is_not_shown(path):
                 len(cell.source.splitlines()) == 1 or "drawing" in cell.source
             )
             assert {"remove-input", "hide-input"} & {*cell.metadata.tags}
+
+
+GOAL = re.compile(
+    r"<summary>The (?:class|function) that this chapter builds</summary>"
+    r"\n\n```python\n(.*?)\n```",
+    re.DOTALL,
+)
+
+
+@by_notebook(CHAPTER_FILES)
+def test_the_goal_on_the_first_screen_is_what_the_chapter_builds(path):
+    """Word for word, so that the fold and the page's code cannot part."""
+    cells = read(path).cells
+    shown = [
+        c.source
+        for c in cells
+        if c.cell_type == "code" and "hide-input" not in tags(c)
+    ]
+    for goal in GOAL.findall("\n".join(c.source for c in cells)):
+        assert any(goal in source for source in shown), goal
