@@ -5,7 +5,8 @@ usage: python tools/measures.py [--write] [CHAPTER ...]     e.g. 04
 A reader takes a minute for 200 words and one for 12 visible lines of code. A
 heading that begins with "Side road:" begins a part that is folded on the page;
 the rest, but for the exercises, is the core. With --write the minutes are
-written where the chapter says them, and into the course for teachers.
+written where the chapter says them, into the course for teachers, and into the
+first page's ways through the book.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ HEADING = re.compile(r"(?m)^(#+) (.+)$")
 EXERCISE = re.compile(r"Exercise (\d+\.\d+): .+ (\d+) minutes\)$")
 #: A week of the course: its chapters, minutes, exercises, their minutes.
 WEEK = re.compile(r"(?m)^(\| \d+ \| (\[.+?) )\| \d+ \| \d+ (\| ([\d., ]+)) .*")
-TEACHERS = CHAPTERS / "teachers.md"
+TEACHERS, FIRST = CHAPTERS / "teachers.md", CHAPTERS / "index.ipynb"
 TIME = re.compile(
     r"\*\*Time:\*\* (\d+) minutes, side roads (\d+) more, exercises (\d+)\."
 )
@@ -198,6 +199,19 @@ def course(text: str) -> str:
     return WEEK.sub(week, text)
 
 
+def ways(text: str) -> str:
+    """The first page, with what an evening and a course take."""
+    found = [measure(read(path)) for path in chapters([])]
+    evening = sum(f.core for f in found[:6])
+    to_read = sum(f.core + f.side_roads for f in found) / len(found)
+    to_try = sum(f.exercises for f in found) / len(found)
+    text = re.sub(
+        r"\d+ minutes to read\.", f"{evening} minutes to read.", text
+    )
+    a_chapter = f"{to_read:.0f} minutes to read and {to_try:.0f} to try"
+    return re.sub(r"\d+ minutes to read and \d+ to try", a_chapter, text)
+
+
 def minutes(n: int) -> str:
     return f"{n} minute{'s' * (n != 1)}"
 
@@ -219,6 +233,10 @@ def main(arguments: list[str]) -> int:
             write(path, stamped(notebook))
     if writing:
         write_text(TEACHERS, course(TEACHERS.read_text("utf-8")))
+        first = read(FIRST)
+        for cell in first.cells:
+            cell.source = ways(cell.source)
+        write(FIRST, first)
     return 0
 
 
