@@ -23,9 +23,7 @@ NOT_LOOKED_UP = frozenset(
         "huggingface/transformers #14521",
         "huggingface/transformers #26142",
         "intro-llm/intro-llm.github.io #51",
-        "labmlai/annotated_deep_learning_paper_implementations #146",
         "ml-explore/mlx-lm #1039",
-        "numpy/numpy #21850",
         "paiml/aprender #2753",
         "pytorch/examples #1029",
         "rasbt/LLMs-from-scratch #857",
@@ -33,7 +31,6 @@ NOT_LOOKED_UP = frozenset(
         "zhouhaoyi/Informer2020 #59",
     }
 )
-_MARK = " (not looked up)"
 
 
 def get(name: str) -> Mistake:
@@ -87,10 +84,7 @@ class Evidence:
         return "\n\n".join(parts)
 
     def __repr__(self) -> str:
-        seen = ", ".join(
-            at + _MARK * thread.endswith(_MARK)
-            for thread, at in self.seen.items()
-        )
+        seen = ", ".join(self.seen.values())
         parts = [
             fill(f"what happens: {self.symptom}"),
             self.source,
@@ -104,20 +98,13 @@ class Evidence:
 
 
 def links(seen: str) -> dict[str, str]:
-    """The threads named in a text, marked where nobody could look them up.
-
-    Returns:
-        the address of each.
-    """
+    """The threads named in a text, and the address of each."""
     threads = [
         (f"{repository} #{number}", f"{repository}/issues/{number}")
         for repository, numbers in _THREAD.findall(seen)
         for number in re.findall(r"\d+", numbers)
     ]
-    return {
-        thread + _MARK * (thread in NOT_LOOKED_UP): f"https://github.com/{at}"
-        for thread, at in threads
-    }
+    return {thread: f"https://github.com/{at}" for thread, at in threads}
 
 
 def plain(text: str) -> str:

@@ -72,7 +72,7 @@ _UNEQUAL = _head(20, 4, d_k=3, d_v=5, seed=30)
     against="torch's scaled_dot_product_attention",
     gradients=True,
     cases={
-        "the running example": (TOKENS, *MATRICES),
+        "the six tokens of journey": (TOKENS, *MATRICES),
         "six other tokens": _head(6, 3, d_k=2, d_v=2, seed=10),
         "one token": _head(1, 3, d_k=2, d_v=2, seed=20),
         "T=20, d_model=4, d_k=3, d_v=5": _UNEQUAL,
@@ -94,8 +94,8 @@ def self_attention(x, w_query, w_key, w_value):
     "google-deepmind/tracr #8, jaygala24/pytorch-implementations #1"
 )
 def leans_on_a_global(x, w_query, w_key, w_value):
-    """Right on the running example, to the last digit. Any other six tokens
-    are averaged with the running example's weights, five tokens raise an
+    """Right on the six tokens of journey, to the last digit. Any other six
+    are averaged with the weights of these, five tokens raise an
     error, and w_query and w_key get no gradient: they never learn.
     cause: The last line uses attention_weights, a variable of an earlier cell,
     in place of the local weights.
@@ -192,7 +192,7 @@ def transpose_hidden_by_a_square(x, weight):
 
 _MATRIX_CASES = {
     "square": (f64([1, 2], [3, 4]), f64([5, 6], [7, 8]), f64([9, 0], [1, 2])),
-    "the running example": MATRICES,
+    "the six tokens of journey": MATRICES,
     "d_model=4, d_k=3, d_v=5": randns((4, 3), (4, 3), (4, 5), seed=60),
 }
 

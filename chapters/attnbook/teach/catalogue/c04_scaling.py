@@ -237,8 +237,8 @@ def scales_by_the_full_width(q, k, v, *, mask=None, scale=None):
     "vllm-project/speculators #691, huggingface/diffusers #14342"
 )
 def adds_a_boolean_mask(q, k, v, *, mask=None, scale=None):
-    """Nothing is masked: forbidden keys keep their weight but for a factor of
-    e, and no error is raised.
+    """Nothing is masked: forbidden keys lose a factor of e against the others
+    and nothing more, and no error is raised.
     cause: A boolean mask is added to the scores. True counts as 1 and False as
     0, so allowed scores grow by 1 and forbidden ones stay.
     fix: Fill with −∞ where the mask is False; add only a mask that holds 0 and

@@ -319,8 +319,8 @@ def pre_norm_stack(x, blocks, final_norm):
 
 @pre_norm_stack.mistake("NVIDIA-NeMo/Speech #2197, brightmart/albert_zh #41")
 def forgets_the_final_norm(x, blocks, final_norm):
-    """What comes out grows with the depth of the stack; the scores made from
-    it are too large, and the gradient is larger the deeper one looks.
+    """What comes out grows with the depth of the stack. So the scores made
+    from it are too large, and the gradient that they send back is too.
     cause: In a pre-norm block the norm stands on the branch. Nobody has
     normalised the stream itself when it leaves the last block.
     fix: One more norm, after the last block."""
