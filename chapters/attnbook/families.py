@@ -39,7 +39,7 @@ class Family(NamedTuple):
     names: dict[str, str]  # theirs and ours, in the order of computation
     sizes: dict[str, str]  # ours and theirs, beside those of `_SIZES`
     norm_eps: tuple[str, float]  # with transformers' default
-    activation: tuple[str, str]
+    activation: tuple[str, str]  # the setting's name, and its default
     activations: dict[str, str]  # theirs and ours
     conv1d: bool = False  # whether the blocks' matrices lie (inputs, outputs)
     tied: bool = False  # the default
