@@ -235,7 +235,8 @@ def main(arguments: list[str]) -> int:
         write_text(TEACHERS, course(TEACHERS.read_text("utf-8")))
         first = read(FIRST)
         for cell in first.cells:
-            cell.source = ways(cell.source)
+            if "minutes to read" in cell.source:
+                cell.source = ways(cell.source)
         write(FIRST, first)
     return 0
 

@@ -12,7 +12,7 @@ from attnbook.teach.words import fill
 
 _THREAD = re.compile(r"([\w.-]+/[\w.-]+) ((?:#\d+(?:, )?)+)")
 
-#: Threads that are in no copy that we could read.
+#: Threads of which we had no copy to read; the page of all mistakes says so.
 NOT_LOOKED_UP = frozenset(
     {
         "Blaizzy/mlx-vlm #1983",
@@ -99,12 +99,13 @@ class Evidence:
 
 def links(seen: str) -> dict[str, str]:
     """The threads named in a text, and the address of each."""
-    threads = [
-        (f"{repository} #{number}", f"{repository}/issues/{number}")
+    return {
+        f"{repository} #{number}": (
+            f"https://github.com/{repository}/issues/{number}"
+        )
         for repository, numbers in _THREAD.findall(seen)
         for number in re.findall(r"\d+", numbers)
-    ]
-    return {thread: f"https://github.com/{at}" for thread, at in threads}
+    }
 
 
 def plain(text: str) -> str:
