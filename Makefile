@@ -19,6 +19,11 @@ SOURCES := $(wildcard chapters/*.ipynb chapters/*.md images/*) \
 export ATTNBOOK_OFFLINE := 1
 export ATTNBOOK_QUIET := 1
 
+# Matplotlib lists the fonts that it finds once, for all later runs. The list
+# in a home may be older than this environment, and lack the fonts in it; then
+# a figure prints warnings. Settings there would change figures, too.
+export MPLCONFIGDIR := $(CURDIR)/.venv/matplotlib
+
 # Hundreds of processes import torch: what one has compiled the next reads.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -57,6 +62,7 @@ install: $(INSTALLED) ## create .venv and install what the book needs
 # The stamp is written last: an interrupted installation is taken up again.
 $(INSTALLED): requirements.txt $(CONSTRAINTS)
 	$(PYTHON) tools/install.py $(CONSTRAINTS)
+	@$(BIN)/python -c "import matplotlib.font_manager"  # lists the fonts
 	@touch $@
 
 book: $(BUILT) ## build the HTML and say where it is
