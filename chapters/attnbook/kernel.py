@@ -2,10 +2,12 @@
 
 One program computes one tile of queries and walks over the tiles of keys, as
 `partial.tiled_attention` does. Without a card Triton's interpreter runs it.
+"tf32x3" is for NVIDIA's cards; others would need "ieee" in its place.
 """
 
 import math
 import os
+from functools import cache
 from types import SimpleNamespace
 
 import torch
@@ -28,7 +30,7 @@ except ImportError as error:
 
 
 def tile_of_queries(
-    q, k, v, out, lse, T, S, d_k, d_v, causal,
+    q, k, v, out, lse, T, S, d_k, d_v, causal: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     first, n = tl.program_id(0) * ROWS, tl.program_id(1)
@@ -46,7 +48,7 @@ def tile_of_queries(
         there = (j < S)[:, None]
         keys = tl.load(k + key * d_k + w, mask=there & (w < d_k), other=0.0)
         values = tl.load(v + key * d_v + w, mask=there & (w < d_v), other=0.0)
-        scores = tl.dot(rows, tl.trans(keys), input_precision="ieee")
+        scores = tl.dot(rows, tl.trans(keys), input_precision="tf32x3")
         last = i + S - T if causal else i * 0 + S  # the last key seen
         seen = (j[None, :] <= last[:, None]) & (j < S)[None, :]
         scores = tl.where(seen, scores, -float("inf"))
@@ -54,13 +56,19 @@ def tile_of_queries(
         top = tl.where(higher == -float("inf"), 0.0, higher)
         keep, exp = tl.exp(peak - top), tl.exp(scores - top[:, None])
         total = total * keep + tl.sum(exp, 1)
-        products = tl.dot(exp, values, input_precision="ieee")
+        products = tl.dot(exp, values, input_precision="tf32x3")
         context = context * keep[:, None] + products
         peak = higher
     some = tl.where(total == 0, 1.0, total)
     at = (n * T + i)[:, None] * d_v + w
     tl.store(out + at, context / some[:, None], mask=real & (w < d_v))
     tl.store(lse + n * T + i, peak + tl.log(some), mask=i < T)
+
+
+@cache
+def _compiled():
+    """One kernel for all calls: it remembers what it has compiled."""
+    return triton.jit(tile_of_queries)
 
 
 def kernel_attention(
@@ -76,6 +84,6 @@ def kernel_attention(
     (*batch, T, d_k), (S, d_v) = q.shape, v.shape[-2:]
     out, lse = q.new_empty(*batch, T, d_v), q.new_empty(*batch, T, 1)
     width = max(16, triton.next_power_of_2(max(d_k, d_v)))
-    run = triton.jit(tile_of_queries)[triton.cdiv(T, tile), math.prod(batch)]
+    run = _compiled()[triton.cdiv(T, tile), math.prod(batch)]
     run(q, k, v, out, lse, T, S, d_k, d_v, causal, tile, tile, width)
     return Finished(out, lse)

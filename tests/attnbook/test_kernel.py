@@ -1,4 +1,4 @@
-"""The kernel in Triton, where there is Triton, by its interpreter."""
+"""The kernel in Triton, where there is Triton: on a card, or interpreted."""
 
 import os
 import subprocess
@@ -12,6 +12,7 @@ from attnbook.partial import tiled_attention
 from attnbook.teach.proof import agrees
 from attnbook.teach.seeded import randn
 
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SIZES = [(33, 57, 4, 3), (5, 40, 16, 16), (40, 5, 2, 20), (1, 1, 1, 1)]
 
 
@@ -21,7 +22,7 @@ def test_the_kernel_is_the_loop(T, S, d_k, d_v, causal):
     if kernel.MISSING:
         pytest.skip(kernel.MISSING)
     q, k, v = (
-        randn(2, *size, seed=n, dtype=torch.float32)
+        randn(2, *size, seed=n, dtype=torch.float32).to(DEVICE)
         for n, size in enumerate([(T, d_k), (S, d_k), (S, d_v)])
     )
     ours = kernel.kernel_attention(q, k, v, causal=causal)
@@ -34,6 +35,7 @@ def test_of_a_triton_without_its_interpreter_it_says_what_to_do():
         pytest.skip(kernel.MISSING or "there is a card")
     code = "import triton; from attnbook import kernel; print(kernel.MISSING)"
     free = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    free["PYTHONPATH"] = os.pathsep.join(sys.path)
     told = subprocess.check_output([sys.executable, "-c", code], env=free)
     assert b"set TRITON_INTERPRET=1 first" in told
 

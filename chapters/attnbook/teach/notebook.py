@@ -26,6 +26,9 @@ def setup() -> torch.device:
     use_style()
     # transformers complains when Jupyter has no widgets; no bar is shown.
     warnings.filterwarnings("ignore", message="IProgress not found")
+    # On a card torch complains where a backward pass begins with a product
+    # of matrices: it must first make the card ready, and does.
+    warnings.filterwarnings("ignore", message="Attempting to run cuBLAS")
     return DEVICE
 
 
