@@ -159,7 +159,7 @@ def draw_prompts(*lengths: int) -> list[list[int]]:
     """Random tokens, the same each time."""
     generator = torch.Generator().manual_seed(7)
     return [
-        torch.randint(50_257, (n,), generator=generator).tolist()
+        torch.randint(50_257, (n,), generator=generator, device="cpu").tolist()
         for n in lengths
     ]
 

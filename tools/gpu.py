@@ -4,8 +4,9 @@ What came of it is one page, `_build/gpu.md`: the card, its driver, torch's
 version; for each notebook whether its cells and its checks run there, and how
 many of its outputs differ from the stored ones; how the ways to compute
 attention compare; and what those of benchmarks/ find that a card can change:
-what trains, or counts bytes, finds there what it finds on a CPU. Nothing of
-the book changes. Without a card it says so.
+what trains, or counts bytes, finds there what it finds on a CPU. Where all of
+it ran, `data/card.json` keeps the numbers for the page "How fast is it?".
+Without a card it says so.
 
 usage: .venv/bin/python tools/gpu.py [CHAPTER ...]     or: make gpu
 """
@@ -17,7 +18,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
@@ -30,6 +32,7 @@ from torch import Tensor
 CARD = torch.device("cuda")
 PAGE = ROOT / "_build" / "gpu.md"
 LENGTHS, WIDTH, HEADS, ROUNDS = (512, 2048, 4096), 64, 8, 9
+SIDE_BY_SIDE = 4  # notebooks that run at a time
 PROMPTS = ((32,), (512,), (512,) * 8)  # lengths, in batches
 
 
@@ -104,25 +107,23 @@ def seconds(run: Callable[[], Tensor], device: torch.device) -> float:
     return statistics.median(times[1:])
 
 
-def measured(lengths: Sequence[int], device: torch.device) -> list[str]:
-    """Lines of a table: each way's time as a multiple of torch's."""
-    lines = ["| tokens | way | times torch's | largest difference |"]
-    lines.append("|---|---|---|---|")
-    for length in lengths:
-        ways = contenders(length, device)
-        fused = ways["torch's fused"]
-        unit, right = seconds(fused, device), fused()
-        for name, run in ways.items():
-            apart = (run() - right).abs().max().item()
-            ratio = seconds(run, device) / unit
-            lines.append(f"| {length} | {name} | {ratio:.2f} | {apart:.1e} |")
-    return lines
+def attention(length: int) -> dict[str, float]:
+    """Each way's time as a multiple of torch's, if they agree."""
+    device = torch.get_default_device()
+    ways = contenders(length, device)
+    fused = ways["torch's fused"]
+    unit, right = seconds(fused, device), fused()
+    found = {}
+    for name, run in ways.items():
+        torch.testing.assert_close(run(), right, rtol=0, atol=1e-5)
+        found[name] = seconds(run, device) / unit
+    return found
 
 
-def benchmarks() -> dict[str, Callable[[], dict]]:
+def benchmarks() -> dict[str, tuple[str, Callable[[], dict]]]:
     """What each measures, in words, and a run of it where tensors are made;
     a number that it finds is a ratio, or its three quartiles."""
-    sys.path.append(str(ROOT / "benchmarks"))
+    import card
     import decoding
     import fewer_keys
     import guess
@@ -162,27 +163,46 @@ def benchmarks() -> dict[str, Callable[[], dict]]:
         return guess.measure(steps, "0", ROUNDS)
 
     return {
-        "Decoding: tokens a second, times those of transformers": (
-            beside_transformers
+        "attention": (
+            "Causal attention in float32, forwards: time over torch's fused",
+            lambda: {str(length): attention(length) for length in LENGTHS},
         ),
-        "Chapter 6: time over SDPA's": lambda: {
-            size: ladder.ratios(size, ROUNDS) for size in ladder.SIZES
-        },
-        "Chapter 14: time of the next token": next_token,
-        "Chapter 17: the kernel beside the loop": lambda: (
-            tiles.held_against_the_loop() or {"without Triton, runs of it": 0}
+        "writing": (
+            "Writing after 512 tokens, by the number of texts at once",
+            lambda: card.measure(ROUNDS),
         ),
-        "Chapter 18: time of a step over that with 16 heads of keys": (
+        "transformers": (
+            "Decoding: tokens a second, times those of transformers",
+            beside_transformers,
+        ),
+        "ladder": (
+            "Chapter 6: time over SDPA's",
+            lambda: {
+                size: ladder.ratios(size, ROUNDS) for size in ladder.SIZES
+            },
+        ),
+        "decoding": ("Chapter 14: time of the next token", next_token),
+        "kernel": (
+            "Chapter 17: the kernel beside the loop",
+            lambda: (
+                tiles.held_against_the_loop()
+                or {"without Triton, runs of it": 0}
+            ),
+        ),
+        "fewer_keys": (
+            "Chapter 18: time of a step over that with 16 heads of keys",
             lambda: {
                 span: fewer_keys.clock(span, ROUNDS)
                 for span in fewer_keys.SPANS
-            }
+            },
         ),
-        "Chapter 19: tokens a second, times one request after another": (
-            lambda: server.measure(ROUNDS, server.CONFIG, server.SIZES)
+        "server": (
+            "Chapter 19: tokens a second, times one request after another",
+            lambda: server.measure(5, server.CONFIG, server.SIZES),
         ),
-        "Chapter 20: time of a call that reads so many guesses more": (
-            longer_calls
+        "guess": (
+            "Chapter 20: time of a call that reads so many guesses more",
+            longer_calls,
         ),
     }
 
@@ -197,16 +217,19 @@ def rows(found: dict, name: str = "") -> Iterator[str]:
             yield f"| {name}{key} | {number:.3g} |"
 
 
-def benchmarked(device: torch.device) -> Iterator[str]:
-    """A table for each; or why there is none, which costs that one alone."""
-    for what, run in benchmarks().items():
+def benchmarked(device: torch.device, found: dict) -> Iterator[str]:
+    """A table for each; or why there is none, which costs that one alone.
+    What they found is put into `found`."""
+    for name, (what, run) in benchmarks().items():
         yield from ("", f"{what}:", "", "| | |", "|---|---|")
         try:
             with device:
-                yield from rows(run())
+                found[name] = run()
         except Exception as error:  # a card's own, too
             said = " ".join(str(error).split())[:100]
             yield f"| fails | {type(error).__name__}: {said} |"
+        else:
+            yield from rows(found[name])
 
 
 def main(arguments: list[str]) -> int:
@@ -214,31 +237,43 @@ def main(arguments: list[str]) -> int:
         print("there is no graphics card that torch can use: nothing to run")
         return 0
     os.environ |= {"ATTNBOOK_OFFLINE": "1", "ATTNBOOK_QUIET": "1"}
+    sys.path.append(str(ROOT / "benchmarks"))
+    from results import store
+
+    found = {
+        "card": torch.cuda.get_device_name(CARD),
+        "torch": torch.__version__.split("+")[0],
+    }
     lines = [
         "# The book on a graphics card",
         "",
-        f"{torch.cuda.get_device_name(CARD)}, driver {driver()}, "
-        f"torch {torch.__version__}.",
+        f"{found['card']}, driver {driver()}, torch {torch.__version__}.",
         "",
         "| notebook | | outputs that differ |",
         "|---|---|---|",
     ]
-    failed = 0
-    for path in notebooks():
-        if not arguments or path.name[:2] in arguments:
-            result, differ = run_notebook(path)
-            failed += result != "passes"
-            lines.append(f"| {path.stem} | {result} | {differ} |")
+    chosen = [
+        path
+        for path in notebooks()
+        if not arguments or path.name[:2] in arguments
+    ]
+    failed, same = 0, 0
+    with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+        for path, ran in zip(chosen, pool.map(run_notebook, chosen)):
+            failed += ran[0] != "passes"
+            same += ran[1].startswith("0 of")
+            lines.append(f"| {path.stem} | {ran[0]} | {ran[1]} |")
             print(lines[-1], flush=True)
-    lines += ["", "Causal attention in float32, forwards:", ""]
-    lines += measured(LENGTHS, CARD)
-    for line in benchmarked(CARD):
+    found["notebooks"] = {"run": len(chosen), "same": same}
+    for line in benchmarked(CARD, found):
         failed += line.startswith("| fails |")
         lines.append(line)
         print(line, flush=True)
     PAGE.parent.mkdir(exist_ok=True)
     write_text(PAGE, "\n".join(lines) + "\n")
     print(f"wrote {PAGE}")
+    if not arguments and not failed:
+        store("card", found)
     return int(failed > 0)
 
 
