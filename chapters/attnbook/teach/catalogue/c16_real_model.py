@@ -131,7 +131,7 @@ def transposes_the_embeddings_too(tensors):
 @to_linear.mistake("liaoyuhua/GPT-TS #5")
 def looks_for_the_prefix(tensors):
     """A file that transformers wrote loads rightly. From the published one no
-    matrix is transposed; the square ones go wrong without a word.
+    matrix is transposed, and those that are not square do not fit.
     cause: All names are taken to begin with "transformer.", and a block to
     have ".h." in its own. The published names begin with "h.".
     fix: Take the prefix away first; then a block's names begin with "h."."""

@@ -39,7 +39,7 @@ def residual(p, q):
 
 @residual.mistake()
 def draws_from_the_target_again(p, q):
-    """The text is fluent, and likely words come too often: what the draft
+    """The text is fluent, and some words come too often: what the draft
     likes is offered twice.
     cause: After a refusal the token is drawn from p. But p's share of the
     guesses that were kept has been given out already.
