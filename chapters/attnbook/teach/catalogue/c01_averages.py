@@ -39,9 +39,9 @@ def weighted_average(values, weights):
 
 @weighted_average.mistake()
 def divides_by_n_again(values, weights):
-    """The average is too small by a factor n: 35.00 where 105.00 is right,
+    """The average is too small by a factor S: 35.00 where 105.00 is right,
     below every value that went in.
-    cause: The weights already sum to one; dividing by n is done twice.
+    cause: The weights already sum to one; dividing by S is done twice.
     fix: Sum weight times value, and stop there."""
     return (weights * values).sum() / len(values)
 
