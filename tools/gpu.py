@@ -116,7 +116,7 @@ def attention(length: int) -> dict[str, float]:
     found = {}
     for name, run in ways.items():
         torch.testing.assert_close(run(), right, rtol=0, atol=1e-5)
-        found[name] = seconds(run, device) / unit
+        found[name] = float(f"{seconds(run, device) / unit:.4g}")
     return found
 
 
@@ -198,6 +198,7 @@ def benchmarks() -> dict[str, tuple[str, Callable[[], dict]]]:
         ),
         "server": (
             "Chapter 19: tokens a second, times one request after another",
+            # As many rounds as the script takes by itself: these are long.
             lambda: server.measure(5, server.CONFIG, server.SIZES),
         ),
         "guess": (
