@@ -85,7 +85,7 @@ check: $(INSTALLED) ## look all over in minutes, or one chapter (CHAPTER=04)
 	$(RUFF) check $(NOTEBOOK) $(CATALOGUE)
 	$(call beside,$(BIN)/python -m pytest $(NBVAL) $(NOTEBOOK),\
 		$(PYTEST) -q -k "$(basename $(notdir $(NOTEBOOK))) or $(CHAPTER)-" \
-		tests/chapters tests/attnbook/teach/test_catalogue.py)
+		tests/chapters tests/attnbook/teach/catalogue/test_catalogue.py)
 	OMP_NUM_THREADS=1 $(BIN)/python tools/mutants.py --sample 4 \
 		--seed $(or $(SEED),1) $(CHAPTER)
 else

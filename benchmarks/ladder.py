@@ -28,7 +28,7 @@ from transformers.models.gpt2.modeling_gpt2 import GPT2Attention
 
 from attnbook.attention import merge_heads, softmax, split_heads
 from attnbook.layers import SelfAttention
-from attnbook.teach.seeded import randn
+from attnbook.teach.check.seeded import randn
 
 REFERENCE = "SDPA"
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from attnbook.gpt import GPT
 from attnbook.layers import TransformerBlock
-from attnbook.teach.seeded import randn
+from attnbook.teach.check.seeded import randn
 from attnbook.training import Recipe
 
 PLACES = ("pre", "post")

@@ -30,7 +30,7 @@ from attnbook import kernel
 from attnbook.attention import weigh
 from attnbook.masks import causal_mask
 from attnbook.partial import tiled_attention
-from attnbook.teach.seeded import randn
+from attnbook.teach.check.seeded import randn
 
 WIDTH, SHORTEST, LONGEST = 64, 256, 16384
 #: A measurement is repeated until it has taken about this long.

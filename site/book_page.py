@@ -144,7 +144,7 @@ BETWEEN_FOLDS = re.compile(
 
 
 STREAM = re.compile(r'(?s)<div class="output stream [^>]*>.*?</pre>')
-# A sentence as attnbook.teach.words fills it, on one line or on more.
+# A sentence as attnbook.teach.check.words fills it, on one line or on more.
 FILLED = re.compile(r"(?m)(?:^|(?<=</span>))([^\s<].*)((?:\n {2}\S.*)*)\n")
 
 

@@ -73,7 +73,7 @@ def contenders(length: int, device: torch.device) -> dict[str, Callable]:
     from attnbook.attention import weigh
     from attnbook.masks import causal_mask
     from attnbook.partial import tiled_attention
-    from attnbook.teach.seeded import randn
+    from attnbook.teach.check.seeded import randn
 
     q, k, v = (
         randn(1, HEADS, length, WIDTH, seed=n, dtype=torch.float32).to(device)

@@ -29,7 +29,7 @@ GUARDED_BY = {
     **dict.fromkeys(("command", "places"), ("run/test_command",)),
 }
 #: The tasks guard the functions that they call their home.
-TASKS = TESTS / "teach" / "test_catalogue.py"
+TASKS = TESTS / "teach" / "catalogue" / "test_catalogue.py"
 OWN = f"{TASKS}::test_the_right_answer_and_the_packages_own_pass"
 #: What tests import; it stays the same whatever room is mutated.
 OTHERS = {

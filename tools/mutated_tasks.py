@@ -166,7 +166,7 @@ def _float64() -> Any:
 
 def passes(mutant: Mutant, task: Any) -> bool | None:
     """Whether a task takes a mutant for right; None if it makes no sense."""
-    from attnbook.teach.tasks import judge
+    from attnbook.teach.check.tasks import judge
 
     given = task.given() if callable(task.given) else task.given
     label = next(iter(given))

@@ -29,7 +29,7 @@ from importlib.util import find_spec
 if find_spec("attnbook") is None:  # this notebook was opened alone
 {alone}
 
-from attnbook.teach.notebook import randn, setup, show, show_source
+from attnbook.teach.page.notebook import randn, setup, show, show_source
 
 device = setup()"""
 

@@ -6,7 +6,7 @@ import torch
 
 from attnbook.families import config_of
 from attnbook.pretrained import load
-from attnbook.teach.proof import agrees
+from attnbook.teach.check.proof import agrees
 
 SMALL = {
     name: {"model_type": name, "vocab_size": theirs.VOCABULARY} | sizes

@@ -31,7 +31,7 @@ from attnbook.generate import (
     pad_left,
 )
 from attnbook.gpt import POSITIONS, GPTConfig
-from attnbook.teach.seeded import randn
+from attnbook.teach.check.seeded import randn
 
 SMALL = GPTConfig(vocab_size=12, context=24, d_model=16, n_heads=4, n_layers=2)
 PROMPTS = [[3, 1, 4, 1, 5], [9], [2, 6, 5], [0, 0, 7, 0]]

@@ -15,8 +15,8 @@ from models import random_model, random_tokens
 from attnbook.gpt import GPT, POSITIONS, GPTConfig, last_real
 from attnbook.masks import padding_mask
 from attnbook.positions import sinusoidal
-from attnbook.teach.proof import agrees
-from attnbook.teach.seeded import randn
+from attnbook.teach.check.proof import agrees
+from attnbook.teach.check.seeded import randn
 
 SMALL = GPTConfig(vocab_size=30, context=12, d_model=16, n_heads=4, n_layers=3)
 

@@ -9,8 +9,8 @@ import torch
 
 from attnbook import kernel
 from attnbook.partial import tiled_attention
-from attnbook.teach.proof import agrees
-from attnbook.teach.seeded import randn
+from attnbook.teach.check.proof import agrees
+from attnbook.teach.check.seeded import randn
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SIZES = [(33, 57, 4, 3), (5, 40, 16, 16), (40, 5, 2, 20), (1, 1, 1, 1)]

@@ -19,9 +19,9 @@ from attnbook.latent import (
     sink_mask,
     use_latent,
 )
-from attnbook.teach.inputs import drawn
-from attnbook.teach.proof import difference
-from attnbook.teach.seeded import randn
+from attnbook.teach.check.inputs import drawn
+from attnbook.teach.check.proof import difference
+from attnbook.teach.check.seeded import randn
 
 
 def same(ours, theirs, within=1e-12):

@@ -22,8 +22,8 @@ from attnbook.layers import (
 )
 from attnbook.masks import causal_mask, padding_mask
 from attnbook.norms import LayerNorm, RMSNorm, make_norm
-from attnbook.teach.proof import agrees
-from attnbook.teach.seeded import randn
+from attnbook.teach.check.proof import agrees
+from attnbook.teach.check.seeded import randn
 
 B, T, D_IN, D_K, D_V = 2, 7, 4, 3, 5
 

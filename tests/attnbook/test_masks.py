@@ -20,8 +20,8 @@ from attnbook.masks import (
     window_mask,
 )
 from attnbook.positions import token_positions
-from attnbook.teach.proof import agrees
-from attnbook.teach.seeded import randn
+from attnbook.teach.check.proof import agrees
+from attnbook.teach.check.seeded import randn
 
 SIZES = [(1, 1), (4, 4), (1, 5), (2, 5), (3, 4)]
 

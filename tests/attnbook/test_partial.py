@@ -12,8 +12,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from attnbook.partial import Partial, finish, merge, partial, tiled_attention
-from attnbook.teach.proof import Case, agrees, difference
-from attnbook.teach.seeded import randn
+from attnbook.teach.check.proof import Case, agrees, difference
+from attnbook.teach.check.seeded import randn
 
 INF = torch.inf
 TIGHT = 1e-12

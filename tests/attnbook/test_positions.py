@@ -14,8 +14,8 @@ from attnbook.positions import (
     rotate,
     token_positions,
 )
-from attnbook.teach.proof import agrees
-from attnbook.teach.seeded import randn
+from attnbook.teach.check.proof import agrees
+from attnbook.teach.check.seeded import randn
 
 
 def test_the_layouts_are_permutations_of_each_other():

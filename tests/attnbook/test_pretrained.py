@@ -24,7 +24,7 @@ from attnbook.families import FAMILIES, SIZES, config_of
 from attnbook.gpt import GPT, GPTConfig
 from attnbook.masks import padding_mask
 from attnbook.pretrained import load, load_model, rename, save_model
-from attnbook.teach.proof import agrees
+from attnbook.teach.check.proof import agrees
 from attnbook.text import Vocabulary
 from attnbook.training import loss_share
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from attnbook import text
 from attnbook.positions import token_positions
-from attnbook.teach.proof import agrees
-from attnbook.teach.tokenizer import train_tokenizer
+from attnbook.teach.catalogue.tokenizer import train_tokenizer
+from attnbook.teach.check.proof import agrees
 from attnbook.text import Vocabulary, book_text, tiny_shakespeare, windows
 
 TEXTS = ["The boat left the river bank", "One step", ""]

@@ -13,7 +13,7 @@ from torch import nn
 
 from attnbook import town as language
 from attnbook.gpt import GPT
-from attnbook.teach.proof import agrees
+from attnbook.teach.check.proof import agrees
 from attnbook.town import START, WORDS, Town, accuracy, bigram, encode
 from attnbook.training import train
 

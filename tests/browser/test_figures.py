@@ -9,7 +9,9 @@ from views import PHONE
 
 
 def test_every_kind_of_figure_is_in_the_book():
-    scripts = ROOT.joinpath("chapters/attnbook/teach/explore").glob("*.js")
+    scripts = ROOT.joinpath("chapters/attnbook/teach/page/explore").glob(
+        "*.js"
+    )
     kinds = {script.stem for script in scripts} - {"explore"}
     assert {kind for _, kind, _ in figures()} == kinds
 

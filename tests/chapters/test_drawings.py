@@ -18,10 +18,10 @@ from attnbook.norms import layer_norm as normed
 from attnbook.pages import Pages
 from attnbook.partial import partial
 from attnbook.positions import alibi_bias, sinusoidal
-from attnbook.teach import drawings
 from attnbook.teach.catalogue.c12_real_text import encode_bytes, learn_merges
 from attnbook.teach.catalogue.c18_fewer_keys import rolling_step, sink_mask
-from attnbook.teach.drawings import DRAWINGS
+from attnbook.teach.page import drawings
+from attnbook.teach.page.drawings import DRAWINGS
 from attnbook.text import book_text
 
 SIZES = {"T": 5, "d_model": 12, "d_k": 3, "d_v": 2}
@@ -247,7 +247,7 @@ def pages():
 @pytest.mark.parametrize("name", DRAWINGS)
 def test_the_shapes_of_a_drawing_are_those_of_tensors(name):
     sizes, tensors = globals()[name]()
-    svg = (CHAPTERS / f"attnbook/teach/drawings/{name}.svg").read_text()
+    svg = (CHAPTERS / f"attnbook/teach/page/drawings/{name}.svg").read_text()
     shapes = re.findall(r'data-of="(\w+)"[^>]*>\((.*?)\)<', svg)
     assert len(shapes) == svg.count('class="shape') > 0
     for tensor, shape in shapes:
@@ -257,7 +257,7 @@ def test_the_shapes_of_a_drawing_are_those_of_tensors(name):
 
 def test_the_numbers_of_the_cut_are_those_of_its_tensors():
     _, tensors = cut_heads()
-    svg = (CHAPTERS / "attnbook/teach/drawings/cut_heads.svg").read_text()
+    svg = (CHAPTERS / "attnbook/teach/page/drawings/cut_heads.svg").read_text()
     drawn = " ".join(re.findall(r">([\d ]+)</text>", svg)).split()
     each = [tensors[n].flatten() for n in ("queries", "cut", "heads")]
     assert [int(n) for n in drawn] == torch.cat(each).tolist()

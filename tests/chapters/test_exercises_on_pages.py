@@ -5,8 +5,8 @@ import torch
 from book import CHAPTER_FILES, by_notebook, defined, exercises
 
 from attnbook.teach.catalogue import all_tasks
+from attnbook.teach.check.tasks import judge
 from attnbook.teach.exercises import check
-from attnbook.teach.tasks import judge
 
 EXERCISES = [(path, e) for path in CHAPTER_FILES for e in exercises(path)]
 

@@ -8,8 +8,8 @@ from measures import TEACHERS, WEEK, chapters, course, measure
 from notebooks import read
 
 from attnbook.teach.catalogue import all_mistakes
-from attnbook.teach.confine import PATIENCE
-from attnbook.teach.grade import MEMORY, SECONDS
+from attnbook.teach.check.confine import PATIENCE
+from attnbook.teach.check.grade import MEMORY, SECONDS
 
 PAGE = TEACHERS.read_text("utf-8")
 

@@ -17,7 +17,7 @@ from book import (
 from pretend import CARD, Pretended
 from torch import nn
 
-from attnbook.teach import notebook
+from attnbook.teach.page import notebook
 
 
 @pytest.fixture

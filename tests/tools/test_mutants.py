@@ -13,7 +13,7 @@ from mutated_rooms import Room, mutants_of_room
 from mutated_tasks import mutants_of_task, passes
 from mutations import mutations
 
-from attnbook.teach.tasks import task
+from attnbook.teach.check.tasks import task
 
 
 def changes(source, **options):

@@ -15,7 +15,7 @@ import town_page
 from notebooks import CHAPTERS
 
 from attnbook.gpt import GPT
-from attnbook.teach import live
+from attnbook.teach.page import live
 from attnbook.town import TOWN_CONFIG, WORDS, Town, bigram
 
 pytestmark = pytest.mark.slow  # the weights are packed, which takes seconds

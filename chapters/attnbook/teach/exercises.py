@@ -6,9 +6,9 @@ import difflib
 from collections.abc import Callable
 
 from attnbook.teach.catalogue import all_mistakes, all_tasks
-from attnbook.teach.proof import Disagreement, agrees
-from attnbook.teach.tasks import Task, judge
-from attnbook.teach.words import in_cases, say
+from attnbook.teach.check.proof import Disagreement, agrees
+from attnbook.teach.check.tasks import Task, judge
+from attnbook.teach.check.words import in_cases, say
 
 
 class _Check:

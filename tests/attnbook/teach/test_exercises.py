@@ -11,10 +11,10 @@ import torch
 
 from attnbook.attention import softmax
 from attnbook.teach.catalogue import all_mistakes, all_tasks
+from attnbook.teach.check.proof import Disagreement
+from attnbook.teach.check.tasks import judge, task
+from attnbook.teach.check.words import brief
 from attnbook.teach.exercises import check
-from attnbook.teach.proof import Disagreement
-from attnbook.teach.tasks import judge, task
-from attnbook.teach.words import brief
 
 X = torch.arange(3, dtype=torch.float64)
 

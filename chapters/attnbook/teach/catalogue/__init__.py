@@ -12,7 +12,7 @@ import tomllib
 from functools import cache
 from pathlib import Path
 
-from attnbook.teach.tasks import Mistake, Task
+from attnbook.teach.check.tasks import Mistake, Task
 
 
 @cache

@@ -7,10 +7,10 @@ from scipy.spatial.distance import cdist
 from scipy.special import logsumexp
 from scipy.stats import norm, vonmises
 
-from attnbook.teach.inputs import f64, randns
-from attnbook.teach.rules import NoAutograd
-from attnbook.teach.seeded import randn
-from attnbook.teach.tasks import task
+from attnbook.teach.check.inputs import f64, randns
+from attnbook.teach.check.rules import NoAutograd
+from attnbook.teach.check.seeded import randn
+from attnbook.teach.check.tasks import task
 
 DAYS = f64(1, 2, 3), f64(90, 120, 100)  # the running example
 

@@ -4,10 +4,10 @@ import numpy as np
 import scipy.special
 import torch
 
-from attnbook.teach.inputs import f64, ints
-from attnbook.teach.proof import call
-from attnbook.teach.seeded import randn
-from attnbook.teach.tasks import task
+from attnbook.teach.check.inputs import f64, ints
+from attnbook.teach.check.proof import call
+from attnbook.teach.check.seeded import randn
+from attnbook.teach.check.tasks import task
 
 INF = torch.inf
 LEAST = torch.finfo(torch.float64).min

@@ -4,9 +4,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from attnbook.teach.inputs import Labelled, f64, randns
-from attnbook.teach.rules import NoProduct
-from attnbook.teach.tasks import task
+from attnbook.teach.check.inputs import Labelled, f64, randns
+from attnbook.teach.check.rules import NoProduct
+from attnbook.teach.check.tasks import task
 
 #: The six tokens of "Your journey begins with one step".
 TOKENS = f64(  # "Your journey begins with one step"

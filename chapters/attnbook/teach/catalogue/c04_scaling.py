@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch.autograd.functional import jacobian
 
 from attnbook.attention import Attention, softmax
-from attnbook.teach.inputs import (
+from attnbook.teach.check.inputs import (
     Labelled,
     Watched,
     f64,
@@ -16,10 +16,10 @@ from attnbook.teach.inputs import (
     randns,
     watched,
 )
-from attnbook.teach.proof import call, difference
-from attnbook.teach.rules import AtMost
-from attnbook.teach.seeded import randn
-from attnbook.teach.tasks import task
+from attnbook.teach.check.proof import call, difference
+from attnbook.teach.check.rules import AtMost
+from attnbook.teach.check.seeded import randn
+from attnbook.teach.check.tasks import task
 
 
 @task(

@@ -3,10 +3,10 @@
 import torch
 import torch.nn.functional as F
 
-from attnbook.teach.inputs import f64, marks, randns, wary
-from attnbook.teach.proof import call
-from attnbook.teach.seeded import randn
-from attnbook.teach.tasks import task
+from attnbook.teach.check.inputs import f64, marks, randns, wary
+from attnbook.teach.check.proof import call
+from attnbook.teach.check.seeded import randn
+from attnbook.teach.check.tasks import task
 
 
 @task(

@@ -8,9 +8,9 @@ from torch import nn
 from torch.func import functional_call
 
 from attnbook.attention import softmax
-from attnbook.teach.inputs import f64, marks, randns
-from attnbook.teach.seeded import randn
-from attnbook.teach.tasks import task
+from attnbook.teach.check.inputs import f64, marks, randns
+from attnbook.teach.check.seeded import randn
+from attnbook.teach.check.tasks import task
 
 
 @task(

@@ -4,11 +4,11 @@ import torch
 import torch.nn.functional as F
 from torch.func import functional_call
 
-from attnbook.teach.inputs import Labelled, Watched, f64, randns
-from attnbook.teach.proof import Case, call, outcome_difference, run
-from attnbook.teach.rules import NoAutograd
-from attnbook.teach.seeded import randn
-from attnbook.teach.tasks import task
+from attnbook.teach.check.inputs import Labelled, Watched, f64, randns
+from attnbook.teach.check.proof import Case, call, outcome_difference, run
+from attnbook.teach.check.rules import NoAutograd
+from attnbook.teach.check.seeded import randn
+from attnbook.teach.check.tasks import task
 
 
 @task(

@@ -8,10 +8,10 @@ import torch.nn.functional as F
 from torch.func import functional_call
 from torch.utils.flop_counter import FlopCounterMode
 
-from attnbook.teach.inputs import f64, randns, watched
-from attnbook.teach.rules import AtMost, NoAutograd
-from attnbook.teach.seeded import randn
-from attnbook.teach.tasks import task
+from attnbook.teach.check.inputs import f64, randns, watched
+from attnbook.teach.check.rules import AtMost, NoAutograd
+from attnbook.teach.check.seeded import randn
+from attnbook.teach.check.tasks import task
 
 
 @task(

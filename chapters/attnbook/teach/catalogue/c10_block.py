@@ -5,10 +5,10 @@ import torch.nn.functional as F
 from torch import nn
 from torch.func import functional_call
 
-from attnbook.teach.inputs import Labelled, drawn, f64, marks, randns
-from attnbook.teach.rules import NoAutograd
-from attnbook.teach.seeded import randn
-from attnbook.teach.tasks import task
+from attnbook.teach.check.inputs import Labelled, drawn, f64, marks, randns
+from attnbook.teach.check.rules import NoAutograd
+from attnbook.teach.check.seeded import randn
+from attnbook.teach.check.tasks import task
 
 
 @task(

@@ -8,10 +8,10 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 
-from attnbook.teach.inputs import drawn, f64, ints, randns
-from attnbook.teach.proof import call
-from attnbook.teach.seeded import randn
-from attnbook.teach.tasks import task
+from attnbook.teach.check.inputs import drawn, f64, ints, randns
+from attnbook.teach.check.proof import call
+from attnbook.teach.check.seeded import randn
+from attnbook.teach.check.tasks import task
 
 
 @task(

@@ -6,7 +6,7 @@ import math
 
 from tokenizers import Tokenizer, models, trainers
 
-from attnbook.teach.tasks import task
+from attnbook.teach.check.tasks import task
 
 _BYTES = [chr(byte) for byte in range(256)]  # in order: their ids are 0–255
 _TEXT = b"The boat left the river bank at dawn. The boat came back."

@@ -9,10 +9,17 @@ from torch import nn
 from attnbook.attention import softmax
 from attnbook.layers import TransformerBlock
 from attnbook.masks import causal_mask
-from attnbook.teach.inputs import Labelled, drawn, f64, ints, marks, randns
-from attnbook.teach.proof import call
-from attnbook.teach.seeded import randn
-from attnbook.teach.tasks import task
+from attnbook.teach.check.inputs import (
+    Labelled,
+    drawn,
+    f64,
+    ints,
+    marks,
+    randns,
+)
+from attnbook.teach.check.proof import call
+from attnbook.teach.check.seeded import randn
+from attnbook.teach.check.tasks import task
 
 _ROW, _REAL = f64([1, 0]), marks("11100")[0]
 _NONE = torch.zeros(3, dtype=torch.bool)

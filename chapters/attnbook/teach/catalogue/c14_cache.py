@@ -7,9 +7,9 @@ import torch.nn.functional as F
 
 from attnbook.gpt import GPT, GPTConfig
 from attnbook.masks import causal_mask
-from attnbook.teach.inputs import drawn, ints, marks, randns
-from attnbook.teach.proof import call
-from attnbook.teach.tasks import task
+from attnbook.teach.check.inputs import drawn, ints, marks, randns
+from attnbook.teach.check.proof import call
+from attnbook.teach.check.tasks import task
 
 _MATRICES = randns((3, 2), (3, 2), (3, 4), seed=1)
 _X, _KEYS, _VALUES = randns((3, 3), (5, 2), (5, 4), seed=4)

@@ -4,9 +4,9 @@ import math
 
 import torch
 
-from attnbook.teach.inputs import f64, ints
-from attnbook.teach.seeded import randn
-from attnbook.teach.tasks import task
+from attnbook.teach.check.inputs import f64, ints
+from attnbook.teach.check.seeded import randn
+from attnbook.teach.check.tasks import task
 
 
 @task(

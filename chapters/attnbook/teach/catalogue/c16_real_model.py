@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from attnbook.gpt import GPT, GPTConfig
 from attnbook.layers import TransformerBlock
 from attnbook.teach.catalogue.c10_block import gpt2_block
-from attnbook.teach.inputs import drawn, f64, ints, randns
-from attnbook.teach.seeded import randn
-from attnbook.teach.tasks import task
+from attnbook.teach.check.inputs import drawn, f64, ints, randns
+from attnbook.teach.check.seeded import randn
+from attnbook.teach.check.tasks import task
 
 _JOINT = f64([1, 0, 10, 0, 100, 0], [0, 1, 0, 10, 0, 100])
 

@@ -7,11 +7,11 @@ import torch
 import torch.nn.functional as F
 
 from attnbook.partial import Partial
-from attnbook.teach.inputs import f64, ints, randns, watched
-from attnbook.teach.proof import call
-from attnbook.teach.rules import AtMost
-from attnbook.teach.seeded import randn
-from attnbook.teach.tasks import task
+from attnbook.teach.check.inputs import f64, ints, randns, watched
+from attnbook.teach.check.proof import call
+from attnbook.teach.check.rules import AtMost
+from attnbook.teach.check.seeded import randn
+from attnbook.teach.check.tasks import task
 
 INF = math.inf
 

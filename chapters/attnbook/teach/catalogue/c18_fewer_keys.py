@@ -7,9 +7,9 @@ import torch.nn.functional as F
 
 from attnbook.attention import scaled_dot_product_attention
 from attnbook.masks import causal_mask
-from attnbook.teach.inputs import f64, randns, watched
-from attnbook.teach.proof import call
-from attnbook.teach.tasks import task
+from attnbook.teach.check.inputs import f64, randns, watched
+from attnbook.teach.check.proof import call
+from attnbook.teach.check.tasks import task
 
 
 def _latent(T, S, H, d, d_c, d_k, d_v, seed):

@@ -2,8 +2,8 @@
 
 import torch
 
-from attnbook.teach.inputs import ints
-from attnbook.teach.tasks import task
+from attnbook.teach.check.inputs import ints
+from attnbook.teach.check.tasks import task
 
 
 @task(

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attnbook.teach.seeded import randn
+from attnbook.teach.check.seeded import randn
 
 
 def f64(*numbers: Any) -> Tensor:

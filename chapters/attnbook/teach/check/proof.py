@@ -22,9 +22,15 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from attnbook.teach.guard import Clock
-from attnbook.teach.rules import Rule, following
-from attnbook.teach.words import in_cases, is_numbers, plain_repr, say, sizes
+from attnbook.teach.check.guard import Clock
+from attnbook.teach.check.rules import Rule, following
+from attnbook.teach.check.words import (
+    in_cases,
+    is_numbers,
+    plain_repr,
+    say,
+    sizes,
+)
 
 
 class Disagreement(AssertionError):

@@ -12,13 +12,18 @@ import pytest
 import torch
 from torch.nn.modules.module import register_module_forward_hook as hook_all
 
-from attnbook.teach import guard
 from attnbook.teach.catalogue import all_tasks
+from attnbook.teach.check import guard
+from attnbook.teach.check.guard import Clock, OutOfTime
+from attnbook.teach.check.inputs import f64
+from attnbook.teach.check.rules import (
+    AtMost,
+    NoAutograd,
+    RuleBroken,
+    following,
+)
+from attnbook.teach.check.tasks import judge, task
 from attnbook.teach.exercises import check
-from attnbook.teach.guard import Clock, OutOfTime
-from attnbook.teach.inputs import f64
-from attnbook.teach.rules import AtMost, NoAutograd, RuleBroken, following
-from attnbook.teach.tasks import judge, task
 
 X, Y = f64(1, 2, 3), f64(4, 5, 6)
 TABLE = f64(1, 2)  # a tensor of the page

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from attnbook.teach import confine
-from attnbook.teach.confine import alone, bare_environment
+from attnbook.teach.check import confine
+from attnbook.teach.check.confine import alone, bare_environment
 
 LIMITS = {"seconds": 9, "memory": 500}
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from attnbook.teach import figures, notebook
+from attnbook.teach.page import figures, notebook
 
 matplotlib.use("Agg")
 

@@ -11,8 +11,8 @@ from book import CHAPTER_FILES, by_notebook, exercises, lesson
 from nbformat.v4 import new_code_cell, new_notebook, writes
 from notebooks import CHAPTERS
 
-from attnbook.teach import grade as room
-from attnbook.teach.answers import judged, needed
+from attnbook.teach.check import grade as room
+from attnbook.teach.check.answers import judged, needed
 
 #: A right answer, and what may go before it or into it.
 HEAD = "def my_leave_one_out(keys, values, bandwidth):\n"
@@ -52,7 +52,7 @@ HARMLESS = {
     "=1+1": WRONG + "\nraise ValueError('=cmd')",
 }
 NETWORK = "__import__('socket').create_connection(('127.0.0.1', 9), 1)"
-CHANGES = "__import__('attnbook.teach.tasks').teach."
+CHANGES = "__import__('attnbook.teach.check.tasks').teach."
 HOSTILE = {
     "hangs": begins("while True: pass"),
     "hangs at once": "x = max(0 for _ in iter(int, 1))\n" + begins("x"),
@@ -115,7 +115,7 @@ def graded(tmp_path_factory):
     os.mkfifo(work / "a pipe.ipynb")
     (work / "right.ipynb.txt").touch()
     done = subprocess.run(
-        [sys.executable, "-m", "attnbook.teach.grade", str(work)]
+        [sys.executable, "-m", "attnbook.teach.check.grade", str(work)]
         + ["--out", str(out), "--seconds", str(SECONDS), "--memory", "200"],
         env={**os.environ, "PYTHONPATH": str(CHAPTERS), "SECRET": "mine"},
         capture_output=True,

@@ -13,8 +13,8 @@ import torch
 from IPython.display import Markdown, display
 from torch import Tensor
 
-from attnbook.teach import seeded
-from attnbook.teach.figures import as_array, use_style
+from attnbook.teach.check import seeded
+from attnbook.teach.page.figures import as_array, use_style
 
 #: Where the notebooks compute. The graphics chips of some laptops ("mps")
 #: have no float64, which the proofs need, so they are not used.

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from attnbook.teach import explore as room
-from attnbook.teach.explore import explore
+from attnbook.teach.page import explore as room
+from attnbook.teach.page.explore import explore
 
 GOOD = {
     "title": "One query, and its scale",

@@ -1,4 +1,4 @@
-"""Grade a folder of notebooks: ``python -m attnbook.teach.grade FOLDER``.
+"""Grade notebooks: ``python -m attnbook.teach.check.grade FOLDER``.
 
 Each answer is taken out of its notebook, with what it needs and nothing else,
 and tried by the book's own check, alone (see `confine`). What the notebook
@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from attnbook.files import replacing
-from attnbook.teach.answers import judged
 from attnbook.teach.catalogue import all_tasks
-from attnbook.teach.confine import alone, bare_environment
-from attnbook.teach.tasks import Task
-from attnbook.teach.words import say
+from attnbook.teach.check.answers import judged
+from attnbook.teach.check.confine import alone, bare_environment
+from attnbook.teach.check.tasks import Task
+from attnbook.teach.check.words import say
 
 SECONDS, MEMORY = 20, 2000  # for one answer; MB beyond what it starts with
 MOST = 2**25  # bytes of a notebook
@@ -190,7 +190,7 @@ def _tried(
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m attnbook.teach.grade",
+        prog="python -m attnbook.teach.check.grade",
         description="Grade the exercises in a folder of notebooks.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
@@ -222,6 +222,6 @@ def main(arguments: list[str] | None = None) -> int:
 
 if __name__ == "__main__":
     # By its name, under which processes find it.
-    from attnbook.teach import grade as room
+    from attnbook.teach.check import grade as room
 
     sys.exit(room.main())

@@ -21,7 +21,7 @@ import numpy as np
 from IPython.display import display
 from torch import Tensor
 
-from attnbook.teach.figures import as_array
+from attnbook.teach.page.figures import as_array
 
 _HERE = Path(__file__).parent
 

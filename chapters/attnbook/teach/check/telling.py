@@ -20,11 +20,17 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
-from attnbook.teach.guard import Guard
-from attnbook.teach.likeness import in_length, likeness
-from attnbook.teach.proof import Case, Difference, Outcome, difference, run
-from attnbook.teach.rules import RuleBroken
-from attnbook.teach.words import brief, fill, listed
+from attnbook.teach.check.guard import Guard
+from attnbook.teach.check.likeness import in_length, likeness
+from attnbook.teach.check.proof import (
+    Case,
+    Difference,
+    Outcome,
+    difference,
+    run,
+)
+from attnbook.teach.check.rules import RuleBroken
+from attnbook.teach.check.words import brief, fill, listed
 
 #: What torch says, and what to do about it.
 _ADVICE = {

@@ -21,8 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attnbook.teach.guard import Clock
-from attnbook.teach.proof import Case, Outcome, difference, run
+from attnbook.teach.check.guard import Clock
+from attnbook.teach.check.proof import Case, Outcome, difference, run
 
 Changed = Callable[[Case], Case]
 

@@ -14,9 +14,9 @@ from torch.utils._pytree import tree_map
 from attnbook.teach.catalogue import all_mistakes, all_tasks, questions
 from attnbook.teach.catalogue.slips.s11 import _accumulate
 from attnbook.teach.catalogue.symptoms import SYMPTOMS
-from attnbook.teach.inputs import watched
-from attnbook.teach.mistakes import NOT_LOOKED_UP, links
-from attnbook.teach.tasks import judge
+from attnbook.teach.check.inputs import watched
+from attnbook.teach.check.tasks import judge
+from attnbook.teach.page.mistakes import NOT_LOOKED_UP, links
 
 TASKS = all_tasks()
 MISTAKES = all_mistakes()

@@ -14,17 +14,17 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from attnbook.teach.guesses import guess
-from attnbook.teach.proof import Outcome, outcome_difference
-from attnbook.teach.rules import RuleBroken
-from attnbook.teach.telling import (
+from attnbook.teach.check.guesses import guess
+from attnbook.teach.check.proof import Outcome, outcome_difference
+from attnbook.teach.check.rules import RuleBroken
+from attnbook.teach.check.telling import (
     float32_line,
     headline,
     increment,
     later_part,
     out_of_step,
 )
-from attnbook.teach.words import fill
+from attnbook.teach.check.words import fill
 
 #: After one of these no help is needed.
 _SAYS_ALL = re.compile(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from attnbook.teach.proof import (
+from attnbook.teach.check.proof import (
     Case,
     Disagreement,
     agrees,

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from attnbook.teach.guard import Guard, OutOfTime
-from attnbook.teach.hints import hints
-from attnbook.teach.proof import (
+from attnbook.teach.check.guard import Guard, OutOfTime
+from attnbook.teach.check.hints import hints
+from attnbook.teach.check.proof import (
     Case,
     Outcome,
     as_cases,
@@ -28,8 +28,8 @@ from attnbook.teach.proof import (
     outcome_difference,
     run,
 )
-from attnbook.teach.rules import Rule, RuleBroken
-from attnbook.teach.telling import (
+from attnbook.teach.check.rules import Rule, RuleBroken
+from attnbook.teach.check.telling import (
     apart,
     error_text,
     headline,
@@ -38,7 +38,7 @@ from attnbook.teach.telling import (
     numbers,
     side_effects,
 )
-from attnbook.teach.words import fill
+from attnbook.teach.check.words import fill
 
 #: Labels and arguments (a tuple, or `call`), or a function that makes them.
 Cases = Mapping[str, Any] | Callable[[], Mapping[str, Any]]

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from attnbook.teach.catalogue import all_tasks
-from attnbook.teach.tasks import judge
+from attnbook.teach.check.tasks import judge
 
 #: Read here, before any answer runs, and once for all processes to come.
 TASKS = all_tasks()

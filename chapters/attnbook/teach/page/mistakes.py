@@ -7,8 +7,8 @@ import re
 from IPython.display import display
 
 from attnbook.teach.catalogue import all_mistakes
-from attnbook.teach.tasks import Mistake
-from attnbook.teach.words import fill
+from attnbook.teach.check.tasks import Mistake
+from attnbook.teach.check.words import fill
 
 _THREAD = re.compile(r"([\w.-]+/[\w.-]+) ((?:#\d+(?:, )?)+)")
 

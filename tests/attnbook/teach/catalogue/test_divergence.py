@@ -10,7 +10,7 @@ from torch import nn
 
 from attnbook.masks import padding_mask
 from attnbook.pretrained import load
-from attnbook.teach.divergence import compare, pairs_of, record
+from attnbook.teach.catalogue.divergence import compare, pairs_of, record
 
 # What is kept.
 

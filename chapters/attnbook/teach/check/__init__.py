@@ -1,0 +1,1 @@
+"""The engine that judges an answer: it knows tasks, and no book."""

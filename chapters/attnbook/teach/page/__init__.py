@@ -1,0 +1,1 @@
+"""What a page needs beside its text: figures, drawings, printed numbers."""
