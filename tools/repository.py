@@ -83,7 +83,7 @@ def check(url: str, reference: str) -> None:
         )
     if not REFERENCE.fullmatch(reference):
         raise ValueError(
-            "this is no reference; expected a tag such as v0.1.0; "
+            "this is no reference; expected a tag such as v0.3.0; "
             f"got {reference!r}"
         )
 

@@ -16,4 +16,4 @@ Each room imports from rooms further down only::
 Both import the library, never the other way, nor each other.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.3.0"

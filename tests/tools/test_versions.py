@@ -6,8 +6,12 @@ import tomllib
 
 import install
 import pytest
+import yaml
+from changes import CHANGELOG, editions
 from constraints import line
 from notebooks import ROOT
+
+from attnbook import __version__
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LOCK = tomllib.loads((ROOT / "uv.lock").read_text())
@@ -54,6 +58,27 @@ def test_a_pin_names_the_python_it_needs():
     assert line("torch", "2.13.0+cpu", ">=3.11") == "torch==2.13.0"
     newer = line("a", "4", ">=3.11.5")
     assert newer == 'a==4; python_full_version >= "3.11.5"'
+
+
+def test_the_book_has_one_version():
+    """Package, citation, changelog, errata and the reference that pages name.
+
+    The tag that a release makes is that reference, see CONTRIBUTING.md.
+    """
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
+    config = yaml.safe_load((ROOT / "_config.yml").read_text("utf-8"))
+    errata = (ROOT / "chapters" / "errata.md").read_text("utf-8")
+    newest = editions(CHANGELOG.read_text("utf-8"))[0]
+    (edition,) = re.findall(r"known in edition ([\d.]+)\.\s", errata)
+    (changed,) = re.findall(r"\(([\d.]+)\)", newest.name)
+    assert re.fullmatch(r"\d+\.\d+\.\d+", __version__)
+    named = {
+        "CITATION.cff": citation["version"],
+        "CHANGELOG.md": changed,
+        "errata.md": edition,
+        "_config.yml": config["repository"]["branch"].removeprefix("v"),
+    }
+    assert named == dict.fromkeys(named, __version__)
 
 
 LISTED = """\
