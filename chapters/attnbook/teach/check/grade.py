@@ -1,4 +1,4 @@
-"""Grade notebooks: ``python -m attnbook.teach.check.grade FOLDER``.
+"""Grade notebooks: ``python -m attnbook grade FOLDER``.
 
 Each answer is taken out of its notebook, with what it needs and nothing else,
 and tried by the book's own check, alone (see `confine`). What the notebook
@@ -190,7 +190,7 @@ def _tried(
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m attnbook.teach.check.grade",
+        prog="python -m attnbook grade",
         description="Grade the exercises in a folder of notebooks.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
