@@ -20,9 +20,10 @@ import torch
 from results import store
 from shakespeare import held_out_loss
 
+from attnbook.batches import windows
 from attnbook.gpt import GPT, GPTConfig
-from attnbook.text import Vocabulary, windows
 from attnbook.training import Recipe, evaluating, train
+from attnbook.vocabulary import Vocabulary
 
 SEEDS = range(3)
 START = dict(

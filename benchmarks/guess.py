@@ -28,19 +28,14 @@ from results import CHAPTERS, here, n_rounds, now, quartiles, store
 
 from attnbook.gpt import GPT, GPTConfig
 from attnbook.pretrained import load_model
-from attnbook.speculative import (
-    Draft,
-    Reader,
-    grammar_draft,
-    look_up_draft,
-    write,
-)
+from attnbook.speculative import Draft, Reader, look_up_draft, write
 from attnbook.town import (
     END,
     START,
     TOWN_CONFIG,
     Town,
     bigram,
+    grammar_draft,
     vocabulary,
 )
 from attnbook.training import Recipe, train

@@ -9,7 +9,7 @@ Each room imports from rooms further down only::
     layers   kernel                           its blocks; tiles on a card
     feed_forward   norms   attention   partial   cache   their parts
     positions   training                      where a token stands; the loop
-    masks   text                              who sees whom; texts as numbers
+    masks   batches   vocabulary   text       who sees whom; texts as numbers
     files   shapes   config                   what is refused, and how
 
 `run` keeps a long training safe; `teach` is the machinery behind the pages.

@@ -22,7 +22,8 @@ from attnbook.config import one_of
 from attnbook.families import FAMILIES, REVISIONS, SIZES, config_of
 from attnbook.files import shown
 from attnbook.gpt import GPT, GPTConfig
-from attnbook.text import OFFLINE, Vocabulary
+from attnbook.text import OFFLINE
+from attnbook.vocabulary import Vocabulary
 
 _TYPES = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
 

@@ -26,7 +26,6 @@ from attnbook.generate import Sampling, draw
 from attnbook.gpt import GPT
 from attnbook.server import Request, sample
 from attnbook.shapes import expect
-from attnbook.town import WORDS, Town, vocabulary
 
 Pick = Callable[[Tensor], int]
 #: The probabilities (V,) of the token after a text; None: no guess.
@@ -169,21 +168,6 @@ def look_up_draft(vocab_size: int, sizes: Sequence[int] = (3, 2, 1)) -> Draft:
     def draft(text: list[int]) -> Tensor | None:
         found = (look_up(text, n) for n in sizes)
         return next((certain[f] for f in found if f is not None), None)
-
-    return draft
-
-
-def grammar_draft(town: Town) -> Draft:
-    """The truth itself; None where a text is no beginning of a story."""
-    words = vocabulary()
-
-    def draft(text: list[int]) -> Tensor | None:
-        try:
-            following = town.next_words([words[token] for token in text])
-        except ValueError:
-            return None
-        q = [following.get(word, 0.0) for word in WORDS]
-        return torch.tensor(q, dtype=torch.float64) if following else None
 
     return draft
 

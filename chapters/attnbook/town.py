@@ -12,7 +12,7 @@ the probability of each of their words. Three facts reach far:
 import itertools
 import math
 import random
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from attnbook.config import check_fields, one_of, option, whole, wrong
 from attnbook.files import shown
 from attnbook.gpt import GPTConfig
-from attnbook.text import Vocabulary
 from attnbook.training import Recipe, evaluating
+from attnbook.vocabulary import Vocabulary
 
 PAD, START, END = "<pad>", "<s>", "</s>"
 PEOPLE = ("mira", "omar", "lena", "tomas", "nora", "emil", "ada", "jonas")
@@ -387,6 +387,32 @@ def accuracy(model: nn.Module, questions: Sequence[Question]) -> float:
         score = {word: last[words.number(word)] for word in q.candidates}
         right += max(score, key=lambda word: score[word]) == q.answer
     return right / len(questions)
+
+
+def grammar_draft(town: Town) -> Callable[[list[int]], Tensor | None]:
+    """A draft for `attnbook.speculative` that knows the truth.
+
+    Args:
+        town: the grammar whose stories are written.
+
+    Returns:
+        A function of a text, as token numbers: the exact probabilities of the
+        next word, (V,), float64, or None where no story begins like the text
+        or the story has ended.
+    """
+    words = vocabulary()
+
+    def draft(text: list[int]) -> Tensor | None:
+        try:
+            following = town.next_words([words[token] for token in text])
+        except ValueError:  # no story begins like this
+            return None
+        if not following:
+            return None
+        q = [following.get(word, 0.0) for word in WORDS]
+        return torch.tensor(q, dtype=torch.float64)
+
+    return draft
 
 
 #: The book's language model, and how it is trained.

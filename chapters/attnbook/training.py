@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from attnbook.batches import Batches
 from attnbook.config import check_fields, number, option, whole
-from attnbook.text import Batches
 
 _ONE_AT_A_TIME = threading.RLock()  # a mode is the model's, not a thread's
 

@@ -25,8 +25,8 @@ from attnbook.gpt import GPT, GPTConfig
 from attnbook.masks import padding_mask
 from attnbook.pretrained import load, load_model, rename, save_model
 from attnbook.teach.check.proof import agrees
-from attnbook.text import Vocabulary
 from attnbook.training import loss_share
+from attnbook.vocabulary import Vocabulary
 
 THETA = {"rope_theta": 50.0, "rope_type": "default"}
 #: What is different from a small model of the family.

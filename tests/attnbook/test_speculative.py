@@ -21,7 +21,6 @@ from attnbook.speculative import (
     as_alone,
     every_path,
     expected_calls,
-    grammar_draft,
     guess_ahead,
     likeliest,
     look_up_draft,
@@ -30,7 +29,6 @@ from attnbook.speculative import (
     verify,
     write,
 )
-from attnbook.town import Town, vocabulary
 
 SMALL = GPTConfig(vocab_size=7, context=40, d_model=16, n_heads=4, n_layers=2)
 V = 3
@@ -326,19 +324,6 @@ def test_the_longest_is_looked_up_first():
     text = [1, 2, 3, 4, 2, 3, 5, 3, 6]  # by three, two and one if not told
     for last, found in (([1, 2, 3], 4), ([2, 3], 5), ([3], 6)):
         assert look_up_draft(9)([*text, 0, *last]).argmax() == found
-
-
-def test_the_grammar_is_the_truth_and_silent_outside_it():
-    town, words = Town(), vocabulary()
-    draft = grammar_draft(town)
-    story = town.stories(1, seed=3)[0]
-    tokens = words.encode(" ".join(story))
-    for length in range(1, len(tokens)):
-        expected = town.next_words(story[:length])
-        q = draft(tokens[:length]).tolist()
-        assert {words[i]: x for i, x in enumerate(q) if x} == expected
-    assert draft(tokens) is None
-    assert draft(words.encode("<s> the the")) is None
 
 
 # ---- within the server

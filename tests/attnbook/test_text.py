@@ -1,5 +1,5 @@
-"""Text: vocabularies, windows, the tokenizer and Tiny Shakespeare, each
-from where it can be had, and what stands in for it elsewhere."""
+"""Texts: the book's own through its tokenizer, and Tiny Shakespeare from
+where it can be had, with what stands in for it elsewhere."""
 
 import contextlib
 import hashlib
@@ -12,14 +12,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
 from attnbook import text
 from attnbook.positions import token_positions
 from attnbook.teach.catalogue.tokenizer import train_tokenizer
 from attnbook.teach.check.proof import agrees
-from attnbook.text import Vocabulary, book_text, tiny_shakespeare, windows
+from attnbook.text import book_text, tiny_shakespeare
 
 TEXTS = ["The boat left the river bank", "One step", ""]
 
@@ -48,68 +46,6 @@ def test_a_batch_is_padded_on_the_left(tokenizer):
 def test_training_is_the_same_each_time(tokenizer):
     assert train_tokenizer(book_text()).get_vocab() == tokenizer.get_vocab()
     assert len(tokenizer(TEXTS[0]).input_ids) == 6  # as the chapters show it
-
-
-@given(st.text(min_size=1))
-@example(" a\n")
-@settings(deadline=None)
-def test_characters_survive_the_round_trip(line):
-    vocabulary = Vocabulary.of_characters(line)
-    numbers = vocabulary.encode(line)
-    assert vocabulary.decode(numbers) == line
-    assert set(numbers) == set(range(len(vocabulary)))
-    assert list(Vocabulary(list(vocabulary))) == list(vocabulary)
-
-
-def test_words_survive_the_round_trip():
-    words = ["<s>", "the", "boat", "a"]
-    vocabulary = Vocabulary(words)
-    words.clear()  # it has its own
-    assert Vocabulary(["of", "a"]).decode([1, 0]) == "a of"
-    assert vocabulary.encode("the  boat\nthe a") == [1, 2, 1, 3]
-    assert vocabulary.decode(torch.tensor([0, 2])) == "<s> boat"
-    assert "boat" in vocabulary and "bank" not in vocabulary
-    assert 0 not in vocabulary
-
-
-AB, OLD = Vocabulary(["a", "b"]), Vocabulary(["the", "boat"])
-
-
-@pytest.mark.parametrize(
-    "fn, arguments, names",
-    [
-        (Vocabulary, ([],), "number of tokens"),
-        (Vocabulary, (["a", ""],), "''"),
-        (Vocabulary, (["a", "b", "a"],), "'a'"),
-        (Vocabulary, (["the boat"],), "'the boat'"),
-        (OLD.encode, (" \n",), "length of the text"),
-        (AB.encode, ("abxa",), "'x'"),
-        (AB.decode, ([0, 2],), "got 2"),
-        (AB.decode, ([-1],), "got -1"),
-        (windows, ([1, 2, 3], 3), "length of the text"),
-        (windows, ([1, 2, 3], 0), "context"),
-    ],
-)
-def test_bad_vocabularies_and_windows_are_named(fn, arguments, names):
-    with pytest.raises(ValueError, match=names):
-        fn(*arguments)
-
-
-def test_windows_are_pieces_of_the_text_one_place_apart():
-    """Every piece is drawn, the first and the last too, equally often."""
-    numbers = torch.arange(10, 17).int()  # so that a token tells its place
-    draw = windows(numbers, 4)
-    tokens, targets = draw(3000, torch.Generator().manual_seed(0))
-    assert tokens.dtype == targets.dtype == torch.int64
-    first = tokens[:, :1]
-    agrees(tokens, first + torch.arange(4), name="side by side")
-    agrees(targets, tokens + 1, name="the next")
-    starts = first.flatten().bincount()[10:]
-    assert len(starts) == 3 and starts.min() > 900
-    again, _ = draw(3000, torch.Generator().manual_seed(0))
-    agrees(again, tokens, name="the same seed")
-    one, its_next = windows([5, 6], 1)(2, torch.Generator())
-    assert one.tolist() == [[5]] * 2 and its_next.tolist() == [[6]] * 2
 
 
 # Tiny Shakespeare, from a host on this machine that has a short one.

@@ -14,7 +14,16 @@ from torch import nn
 from attnbook import town as language
 from attnbook.gpt import GPT
 from attnbook.teach.check.proof import agrees
-from attnbook.town import START, WORDS, Town, accuracy, bigram, encode
+from attnbook.town import (
+    START,
+    WORDS,
+    Town,
+    accuracy,
+    bigram,
+    encode,
+    grammar_draft,
+    vocabulary,
+)
 from attnbook.training import train
 
 TOWN = Town()
@@ -350,3 +359,16 @@ def test_a_town_that_cannot_be_is_refused():
 def test_bad_input_is_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_the_grammar_is_the_truth_and_silent_outside_it():
+    town, words = Town(), vocabulary()
+    draft = grammar_draft(town)
+    story = town.stories(1, seed=3)[0]
+    tokens = words.encode(" ".join(story))
+    for length in range(1, len(tokens)):
+        expected = town.next_words(story[:length])
+        q = draft(tokens[:length]).tolist()
+        assert {words[i]: x for i, x in enumerate(q) if x} == expected
+    assert draft(tokens) is None
+    assert draft(words.encode("<s> the the")) is None

@@ -20,8 +20,8 @@ from attnbook.gpt import GPT, GPTConfig
 from attnbook.run.checkpoints import Run
 from attnbook.run.loop import go_on
 from attnbook.run.processes import joined
-from attnbook.text import Vocabulary
 from attnbook.training import Recipe
+from attnbook.vocabulary import Vocabulary
 
 SMALL = GPTConfig(vocab_size=11, context=8, d_model=8, n_heads=2, n_layers=1)
 RECIPE = Recipe(steps=7, batch_size=4, peak=0.01, warmup=2, clip=1.0, seed=3)

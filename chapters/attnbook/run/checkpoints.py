@@ -13,8 +13,8 @@ import torch
 from attnbook import files
 from attnbook.gpt import GPT
 from attnbook.run.processes import of_all_processes, processes_here
-from attnbook.text import Vocabulary
 from attnbook.training import Recipe, make_optimizer
+from attnbook.vocabulary import Vocabulary
 
 
 class Run:

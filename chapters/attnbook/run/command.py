@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from attnbook.batches import windows
 from attnbook.config import whole
 from attnbook.generate import Sampling, complete
 from attnbook.gpt import GPT, GPTConfig
@@ -22,8 +23,9 @@ from attnbook.run.checkpoints import Run
 from attnbook.run.loop import go_on
 from attnbook.run.places import check_place, reserved
 from attnbook.run.processes import joined, processes_here, usable_device
-from attnbook.text import Vocabulary, tiny_shakespeare, windows
+from attnbook.text import tiny_shakespeare
 from attnbook.training import Recipe, evaluating, mean_loss
+from attnbook.vocabulary import Vocabulary
 
 PROGRAM = "python -m attnbook"
 

@@ -9,9 +9,9 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from tqdm import tqdm
 
+from attnbook.batches import Batches
 from attnbook.run.checkpoints import Run
 from attnbook.run.processes import processes_here, shared_loss
-from attnbook.text import Batches
 from attnbook.training import loss_share, update
 
 
