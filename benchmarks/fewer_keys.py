@@ -28,7 +28,8 @@ from results import CHAPTERS, here, now, store
 from torch import Tensor, nn
 
 from attnbook.gpt import GPT
-from attnbook.latent import pool_heads, read_window, use_latent
+from attnbook.latent import use_latent
+from attnbook.pooling import pool_heads
 from attnbook.town import (
     TOWN_CONFIG,
     TOWN_RECIPE,
@@ -37,6 +38,7 @@ from attnbook.town import (
     encode,
 )
 from attnbook.training import mean_loss, train
+from attnbook.window import read_window
 
 SEEDS = range(3)
 HEADS = {"4 heads": 4, "2 heads": 2, "1 head": 1}

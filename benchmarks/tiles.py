@@ -29,7 +29,7 @@ from torch.utils._pytree import tree_leaves
 from attnbook import kernel
 from attnbook.attention import weigh
 from attnbook.masks import causal_mask
-from attnbook.partial import tiled_attention
+from attnbook.merging import tiled_attention
 from attnbook.teach.check.seeded import randn
 
 WIDTH, SHORTEST, LONGEST = 64, 256, 16384

@@ -72,7 +72,7 @@ def contenders(length: int, device: torch.device) -> dict[str, Callable]:
     from attnbook import kernel
     from attnbook.attention import weigh
     from attnbook.masks import causal_mask
-    from attnbook.partial import tiled_attention
+    from attnbook.merging import tiled_attention
     from attnbook.teach.check.seeded import randn
 
     q, k, v = (

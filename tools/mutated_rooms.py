@@ -24,7 +24,7 @@ TESTS = ROOT / "tests" / "attnbook"
 GUARDED_BY = {
     "norms": ("test_layers",),
     "feed_forward": ("test_layers",),
-    "cache": ("test_cache", "test_latent"),
+    "cache": ("test_cache", "test_window"),
     "pages": ("test_server",),
     **dict.fromkeys(("command", "places"), ("run/test_command",)),
 }

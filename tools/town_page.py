@@ -76,12 +76,13 @@ def logits(
     mask = alibi_bias(model.config.n_heads, at, at)  # (H, T, T)
     mask = mask.masked_fill(~seen, -math.inf)
     x = model.token_embedding(tokens)[None]  # (1, T, d)
-    for n, block in enumerate(model.blocks):
+
+    def run_block(n, block, x):
         if n in blocks:
-            continue
+            return x
         out = {int(name[2:]) for name in heads if name.startswith(f"{n}.")}
 
-        def cut(layer, args, out=out):
+        def cut(layer, args):
             contexts = (
                 args[0].unflatten(-1, (model.config.n_heads, -1)).clone()
             )
@@ -91,6 +92,9 @@ def logits(
         hook = block.attention.out.register_forward_pre_hook(cut)
         x = block(x, mask=mask)
         hook.remove()
+        return x
+
+    x = model.run_blocks(x, run_block)
     return model.unembed(x)[0]
 
 

@@ -4,13 +4,15 @@ Each room imports from rooms further down only::
 
     speculative                               what guesses ahead
     server   pretrained   town                what answers; weights, texts
-    pages   latent   families   generate   fast   what uses a model
+    pages   latent   pooling   window   families   generate   fast
+                                              what uses a model
     gpt                                       the model
     layers   kernel                           its blocks; tiles on a card
-    feed_forward   norms   attention   partial   cache   their parts
+    feed_forward   norms   attention   merging   cache   their parts
     positions   training                      where a token stands; the loop
     masks   batches   vocabulary   text       who sees whom; texts as numbers
-    files   shapes   config                   what is refused, and how
+    config   shapes                           options and tensors that fit
+    files   values                            what is written, and refused
 
 `run` keeps a long training safe; `teach` is the machinery behind the pages.
 Both import the library, never the other way, nor each other.

@@ -13,9 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attnbook.config import check_sizes, number, whole
 from attnbook.masks import check_mask, merge_causal
 from attnbook.shapes import expect
+from attnbook.values import check_sizes, number, whole
 
 
 class Attention(NamedTuple):

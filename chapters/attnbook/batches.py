@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from attnbook.config import whole
+from attnbook.values import whole
 
 #: Draws a batch: (size, generator) → tokens and targets, on the CPU.
 Batches = Callable[[int, torch.Generator], tuple[Tensor, Tensor]]

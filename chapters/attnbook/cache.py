@@ -16,9 +16,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attnbook.config import check_sizes, whole, wrong
 from attnbook.positions import token_positions
 from attnbook.shapes import expect
+from attnbook.values import bad_value, check_sizes, whole
 
 
 class Places(NamedTuple):
@@ -95,7 +95,9 @@ class KVCache:
         """
         rows = len(self.lengths)
         if batch != rows:
-            raise wrong(ValueError, "the batch", batch, f"the cache's {rows}")
+            raise bad_value(
+                ValueError, "the batch", batch, f"the cache's {rows}"
+            )
         n_tokens = whole("n_tokens", n_tokens, at_least=1)
         device = self.keys.device
         offsets = columns = torch.arange(n_tokens, device=device)  # (T,)
@@ -201,7 +203,9 @@ class KVCache:
         for name, x in {"keys": k, "values": v}.items():
             if x.device != self.keys.device:
                 device = f"the cache's {self.keys.device}"
-                raise wrong(ValueError, f"{name}' device", x.device, device)
+                raise bad_value(
+                    ValueError, f"{name}' device", x.device, device
+                )
             if x.requires_grad:
                 raise TypeError(
                     f"{name} record gradients; expected a call under "
@@ -241,7 +245,9 @@ class RollingCache(KVCache):
         rows, start = len(self.lengths), self.lengths[0]
         if batch != rows or real is not None:
             got = f"{batch} with{'out' * (real is None)} padding"
-            raise wrong(ValueError, "the batch", got, f"{rows} rows without")
+            raise bad_value(
+                ValueError, "the batch", got, f"{rows} rows without"
+            )
         end = start + whole("n_tokens", n_tokens, at_least=1)
         at = torch.arange(start, end, device=self.keys.device)
         return Places(at, [end] * rows, start)
@@ -270,7 +276,7 @@ class RollingCache(KVCache):
     def trim(self, lengths: Any) -> None:
         """Forget everything: what a ring has overwritten does not return."""
         if lengths != 0:
-            raise wrong(ValueError, "lengths", lengths, "0 for a ring")
+            raise bad_value(ValueError, "lengths", lengths, "0 for a ring")
         super().trim(0)
 
 

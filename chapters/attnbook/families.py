@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from attnbook.config import one_of, whole, wrong
 from attnbook.gpt import GPTConfig
+from attnbook.values import bad_value, one_of, whole
 
 _PUBLISHED = (  # name, blocks, width, heads, state of the repository
     ("gpt2", 12, 768, 12, "607a30d783dfa663caf39e06633721c8d4cfcd7e"),
@@ -137,7 +137,7 @@ def config_of(config: dict) -> GPTConfig:
         expected = setting in _TRUE
         got = config.get(setting, expected)
         if (got or False) != expected and got != full:
-            raise wrong(ValueError, setting, got, expected)
+            raise bad_value(ValueError, setting, got, expected)
     activation = config.get(*family.activation)
     one_of(family.activation[0], activation, family.activations)
     ours = GPTConfig(
@@ -158,12 +158,12 @@ def config_of(config: dict) -> GPTConfig:
     biases = [config.get(f"{n}_bias", False) for n in ("attention", "mlp")]
     if biases[0] != biases[1]:
         both = "attention_bias and mlp_bias"
-        raise wrong(ValueError, both, biases, "the same for both")
+        raise bad_value(ValueError, both, biases, "the same for both")
     width = ours.d_model // ours.n_heads
     got = _size(config, "head_dim") or width
     if got != width or width % 2:
         words = f"even, and hidden_size / num_attention_heads, {width}"
-        raise wrong(ValueError, "head_dim", got, words)
+        raise bad_value(ValueError, "head_dim", got, words)
     return replace(ours, bias=biases[0], **_rotation(config, ours.context))
 
 
@@ -172,7 +172,7 @@ def _size(config, *names):
     given = _MAY_BE_NULL | config
     got = [given[name] for name in names if name in given]
     if not got or any(value != got[0] for value in got):
-        raise wrong(ValueError, " and ".join(names), got, "one size")
+        raise bad_value(ValueError, " and ".join(names), got, "one size")
     if got[0] is None and names[0] in _MAY_BE_NULL:
         return None
     return whole(names[0], got[0], at_least=1, at_most=2**31 - 1)
@@ -187,7 +187,9 @@ def _rotation(config, context):
     for table in tables:
         if not isinstance(table, dict) or table != tables[0]:
             both = "rope_parameters and rope_scaling"
-            raise wrong(ValueError, both, tables, "one table, in one or both")
+            raise bad_value(
+                ValueError, both, tables, "one table, in one or both"
+            )
         rope |= table
     plain = {"rope_type": "default", "type": "default"}
     plain |= {"partial_rotary_factor": 1, "rope_theta": rope["rope_theta"]}
@@ -199,5 +201,5 @@ def _rotation(config, context):
         plain["type"] = "llama3"
     for name, got in rope.items():
         if got is not None and got != plain.get(name):
-            raise wrong(ValueError, name, got, plain.get(name, "nothing"))
+            raise bad_value(ValueError, name, got, plain.get(name, "nothing"))
     return found

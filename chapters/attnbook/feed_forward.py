@@ -8,8 +8,8 @@ from functools import partial
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attnbook.config import check_sizes, number, one_of
 from attnbook.shapes import check_tokens
+from attnbook.values import check_sizes, number, one_of
 
 #: What stands between the two matrices of a feed-forward layer, by name.
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {

@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnbook.config import check_fields, option, whole, wrong
+from attnbook.config import check_fields, option
 from attnbook.gpt import GPT
+from attnbook.values import bad_value, whole
 
 #: Tokens that the cache has room for at first, behind the longest prompt.
 ROOM = 1024
@@ -146,7 +147,7 @@ def check_prompt(
     config = model.config
     for what, tokens in {name: prompt, "stop": stop}.items():
         if not isinstance(tokens, Sequence):
-            raise wrong(TypeError, what, tokens, "token numbers")
+            raise bad_value(TypeError, what, tokens, "token numbers")
         for token in tokens:
             whole(what, token, at_least=0, below=config.vocab_size)
     length = whole(f"{name}'s length", len(prompt), at_least=1)
@@ -154,7 +155,7 @@ def check_prompt(
     if config.positions == "learned":
         whole("the text's length", length, at_most=config.context)
     if model.training and config.dropout:
-        raise wrong(ValueError, "dropout", "training", "model.eval()")
+        raise bad_value(ValueError, "dropout", "training", "model.eval()")
 
 
 def generate(
@@ -241,7 +242,7 @@ def steps(
         if -1 in chosen:
             row = chosen.index(-1)
             got = f"NaN after token {len(texts[row])} of row {open_rows[row]}"
-            raise wrong(ValueError, "a logit", got, "numbers")
+            raise bad_value(ValueError, "a logit", got, "numbers")
         news: list[int | None] = [None] * len(sequences)
         for row, token in zip(open_rows, chosen):
             sequences[row].append(token)

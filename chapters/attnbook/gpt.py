@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attnbook.attention import check_heads
-from attnbook.cache import KVCache, LayerCache
-from attnbook.config import check_fields, number, option, whole
+from attnbook.cache import KVCache, LayerCache, Places
+from attnbook.config import check_fields, option
 from attnbook.feed_forward import FEED_FORWARDS
 from attnbook.layers import TransformerBlock
 from attnbook.norms import NORMS, make_norm
 from attnbook.positions import alibi_bias, sinusoidal, token_positions
 from attnbook.shapes import expect
+from attnbook.values import number, whole
 
 #: How a model may be told about positions.
 POSITIONS = ("learned", "sinusoidal", "rotary", "alibi", "none")
@@ -70,6 +73,11 @@ class GPTConfig:
         blocks = self.n_layers * (attention + feed_forward + 2 * norm)
         vocabulary = self.vocab_size * d * (1 if self.tied else 2)
         return vocabulary + table + blocks + norm
+
+
+#: Runs one block: its number, the block, and the residual stream before it;
+#: the result is the stream after it.
+RunBlock = Callable[[int, Any, Tensor], Tensor]
 
 
 class GPT(nn.Module):
@@ -165,15 +173,12 @@ class GPT(nn.Module):
             expect(real=(real, "B T"), B=len(tokens), T=tokens.shape[1])
         for token in torch.stack(tokens.aminmax()).tolist():
             whole("a token", token, at_least=0, below=self.config.vocab_size)
-        places = part = None
+        places = None
         if cache is not None:
             places = cache.place(len(tokens), tokens.shape[1], real)
         plan = self._plan(tokens, real, places)
         x = self.embed(tokens, plan["positions"])  # (B, T, d_model)
-        for n, block in enumerate(self.blocks):
-            if cache is not None and places is not None:
-                part = LayerCache(cache, n, places)
-            x = block(x, **plan, cache=part)
+        x = self.run_blocks(x, cache=cache, places=places, **plan)
         if last:
             x = last_real(x, real)  # (B, 1, d_model)
         logits = self.unembed(x)  # (B, T, vocab_size)
@@ -211,6 +216,38 @@ class GPT(nn.Module):
             mask = bias.to(self.token_embedding.weight.dtype)
             causal = False
         return dict(positions=positions, mask=mask, causal=causal)
+
+    def run_blocks(
+        self,
+        x: Tensor,
+        run_block: RunBlock | None = None,
+        *,
+        cache: KVCache | None = None,
+        places: Places | None = None,
+        **options: Any,
+    ) -> Tensor:
+        """Send the residual stream x through all blocks, one after the other.
+
+        Whoever runs a model's blocks comes through here, so that what happens
+        between two blocks is written down once.
+
+        Args:
+            run_block: what to do at each block, given its number, the block
+                and x; it returns x after the block. If not given, the block
+                is called with `options` and with its part of the cache.
+            cache, places: where the blocks read and write keys and values.
+
+        Shapes: x (..., T, d_model) → the same.
+        """
+        for n, block in enumerate(self.blocks):
+            if run_block is not None:
+                x = run_block(n, block, x)
+                continue
+            part = None
+            if cache is not None and places is not None:
+                part = LayerCache(cache, n, places)
+            x = block(x, **options, cache=part)
+        return x
 
     def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
         """The residual stream's start, (B, T, d_model); positions (..., T)."""

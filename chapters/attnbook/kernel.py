@@ -1,7 +1,7 @@
 """Tiled attention as a kernel in Triton, for graphics cards; optional.
 
 One program computes one tile of queries and walks over the tiles of keys, as
-`partial.tiled_attention` does. Without a card Triton's interpreter runs it.
+`merging.tiled_attention` does. Without a card Triton's interpreter runs it.
 "tf32x3" is for NVIDIA's cards; others would need "ieee" in its place.
 """
 
@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import torch
 from torch import Tensor
 
-from attnbook.partial import Finished, ready
+from attnbook.merging import Finished, ready
 
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # read by the import
@@ -74,7 +74,7 @@ def _compiled():
 def kernel_attention(
     q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, tile: int = 16
 ) -> Finished:
-    """`partial.tiled_attention` by the kernel, in float32, without gradients.
+    """`merging.tiled_attention` by the kernel, in float32, without gradients.
 
     Shapes as there; `tile` a power of 2 from 16 on. RuntimeError: no Triton.
     """

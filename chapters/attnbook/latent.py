@@ -11,7 +11,6 @@ d_r of what is rotated.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -25,39 +24,18 @@ from attnbook.attention import (
     split_heads,
     weigh,
 )
-from attnbook.cache import LayerCache, Places, RollingCache
-from attnbook.config import check_sizes, one_of, whole, wrong
+from attnbook.cache import LayerCache
 from attnbook.gpt import GPT
-from attnbook.masks import causal_mask, combine, merge_causal, window_mask
+from attnbook.masks import merge_causal
 from attnbook.positions import rotary_angles, rotate
-from attnbook.shapes import check_tokens, expect
+from attnbook.shapes import check_tokens
+from attnbook.values import bad_value, check_sizes
 
 #: Of a latent attention: queries (..., H, T, d_k) and their rotated part
 #: (..., H, T, d_r); then what is kept, r (..., 1, S, d_r), c (..., 1, S, d_c).
 Parts = tuple[Tensor, Tensor, Tensor, Tensor]
 #: Positions without end that need no bias: those that a ring may have.
 ENDLESS = ("rotary", "sinusoidal", "none")
-
-
-def pool_heads(model: GPT, n_kv_heads: int) -> GPT:
-    """The same model with fewer heads of keys and values, to be trained on.
-
-    Each is the mean of heads that stand in a row.
-    Source: Ainslie et al. (2023), arXiv:2305.13245, section 2.1.
-    """
-    config = replace(model.config, n_kv_heads=n_kv_heads)
-    heads = model.config.n_kv_heads or model.config.n_heads
-    check_heads(model.config.d_model, heads, n_kv_heads)
-    state = {}
-    for name, tensor in model.state_dict().items():
-        if ".key_value." in name:  # (2·H·d_k, d_in), or a bias
-            groups = 2, n_kv_heads, heads // n_kv_heads, -1
-            tensor = tensor.unflatten(0, groups).mean(2).flatten(0, 2)
-        state[name] = tensor.clone()
-    with torch.device("meta"):
-        pooled = GPT(config)
-    pooled.load_state_dict(state, assign=True)
-    return pooled.train(model.training)
 
 
 class LatentAttention(nn.Module):
@@ -174,7 +152,7 @@ def use_latent(model: GPT, *, d_latent: int, d_rotary: int) -> GPT:
     """
     config = model.config
     if config.positions != "rotary":
-        raise wrong(ValueError, "positions", config.positions, "rotary")
+        raise bad_value(ValueError, "positions", config.positions, "rotary")
     for block in model.blocks:
         block.attention = LatentAttention(
             config.d_model,
@@ -186,51 +164,3 @@ def use_latent(model: GPT, *, d_latent: int, d_rotary: int) -> GPT:
         )
     model._initialise()
     return model
-
-
-def sink_mask(
-    n_queries: int, n_keys: int | None = None, *, window: int, sinks: int = 0
-) -> Tensor:
-    """Causal, with the last `window` keys and the first `sinks`: (T, S).
-
-    Source: Xiao et al. (2024), arXiv:2309.17453, section 3.2, for the sinks.
-    """
-    near = window_mask(n_queries, n_keys, window=window)
-    near[:, : whole("sinks", sinks, at_least=0)] = True
-    return combine(causal_mask(n_queries, n_keys), near)
-
-
-def read_window(
-    model: GPT,
-    tokens: Tensor,
-    *,
-    cache: RollingCache | None = None,
-    **sizes: int,
-) -> Tensor:
-    """Logits (B, T, V) of a GPT that sees a window and sinks: tokens (B, T).
-
-    `window` and `sinks` are given, or are those of the cache.
-    """
-    expect("integer", tokens=(tokens, "B T"))
-    B, T = tokens.shape
-    one_of("positions", model.config.positions, ENDLESS)
-    places, part = Places(torch.arange(T, device=tokens.device), [T] * B), None
-    if cache is None:
-        mask = sink_mask(T, **sizes)  # (T, T)
-    else:
-        places = cache.place(B, T)
-        mask = sink_mask(
-            T, places.n_keys, window=cache.window, sinks=cache.sinks
-        )
-        there = cache.kept(places.start), places.positions
-        mask = mask[:, torch.cat(there).cpu()]  # (T, kept + T)
-    mask = mask.to(tokens.device)
-    x = model.embed(tokens, places.positions)
-    for n, block in enumerate(model.blocks):
-        if cache is not None:
-            part = LayerCache(cache, n, places)
-        x = block(x, mask=mask, positions=places.positions, cache=part)
-    logits = model.unembed(x)  # (B, T, V)
-    if cache is not None:
-        cache.commit(places)
-    return logits

@@ -24,12 +24,12 @@ from attnbook.attention import (
     weigh,
 )
 from attnbook.cache import LayerCache
-from attnbook.config import check_sizes, number, one_of, wrong
 from attnbook.feed_forward import FEED_FORWARDS
 from attnbook.masks import check_mask, merge_causal
 from attnbook.norms import make_norm
 from attnbook.positions import UNSCALED, rotary_angles, rotate
 from attnbook.shapes import check_tokens, expect
+from attnbook.values import bad_value, check_sizes, number, one_of
 
 
 class Stages(NamedTuple):
@@ -146,7 +146,7 @@ class MultiHeadAttention(nn.Module):
             memory = x
         elif self.rotary or cache is not None:
             words = "none, where keys are rotary or in a cache"
-            raise wrong(ValueError, "a memory", "one", words)
+            raise bad_value(ValueError, "a memory", "one", words)
         else:
             shape = memory, "... S d_model"
             expect("float", x=(x, "... T d_model"), memory=shape)

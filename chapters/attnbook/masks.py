@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attnbook.config import one_of, whole
 from attnbook.shapes import expect
+from attnbook.values import one_of, whole
 
 #: The four conventions in use, by the name `convert` takes.
 CONVENTIONS = {

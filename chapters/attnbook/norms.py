@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from attnbook.config import number, one_of, whole
 from attnbook.shapes import check_tokens
+from attnbook.values import number, one_of, whole
 
 
 def layer_norm(

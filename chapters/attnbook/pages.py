@@ -13,15 +13,15 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from functools import partial
 from itertools import takewhile
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from attnbook.attention import attend, merge_heads
-from attnbook.config import check_sizes
 from attnbook.gpt import GPT
 from attnbook.positions import alibi_bias
+from attnbook.values import check_sizes
 
 
 def page_names(tokens: Sequence[int], size: int) -> list[bytes]:
@@ -150,12 +150,16 @@ def read_parts(
     new = positions.new_tensor([t for part in parts for t in part.tokens])
     n = 1 if exact else len(new)  # rows that are multiplied at a time
     x = model.embed(new, positions)  # (N, d_model)
-    blocks: Any = model.blocks
-    for block, memory in zip(blocks, pages.memory.flatten(2, 3)):
+    memories = pages.memory.flatten(2, 3)  # (L, 2, P·s, H_kv, d_k)
+
+    def run_block(number, block, x):
+        memory = memories[number]
         attention = partial(_attention, block.attention, memory, n, views)
         x = block.add(x, attention, block.attention_norm)
         feed_forward = partial(_in_pieces, block.feed_forward, n)
-        x = block.add(x, feed_forward, block.feed_forward_norm)
+        return block.add(x, feed_forward, block.feed_forward_norm)
+
+    x = model.run_blocks(x, run_block)
     ends = zip(x.split([len(part.tokens) for part in parts]), parts)
     x = torch.cat([rows[-part.n_logits :] for rows, part in ends])
     logits = _in_pieces(model.unembed, n, x)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from attnbook.config import number, one_of, whole
 from attnbook.masks import expect_convention
 from attnbook.shapes import expect
+from attnbook.values import number, one_of, whole
 
 #: The two layouts of rotary pairs: components i and i + d/2 ("half", as in
 #: GPT-NeoX and Llama), or 2i and 2i + 1 ("interleaved", as in the paper).

@@ -18,11 +18,11 @@ import torch
 from torch import Tensor
 
 from attnbook import files
-from attnbook.config import one_of
 from attnbook.families import FAMILIES, REVISIONS, SIZES, config_of
 from attnbook.files import shown
 from attnbook.gpt import GPT, GPTConfig
 from attnbook.text import OFFLINE
+from attnbook.values import one_of
 from attnbook.vocabulary import Vocabulary
 
 _TYPES = {torch.float64, torch.float32, torch.float16, torch.bfloat16}

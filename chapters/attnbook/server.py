@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from attnbook.config import whole, wrong
 from attnbook.generate import Sampling, check_prompt
 from attnbook.gpt import GPT
 from attnbook.pages import Pages, Part, read_parts
+from attnbook.values import bad_value, whole
 
 
 @dataclasses.dataclass(eq=False)
@@ -103,7 +103,7 @@ class Server:
         """A second request that goes on from where a running one stands, on
         the same pages until one of the two writes on them."""
         if request.state != "running":
-            raise wrong(ValueError, "the state", request.state, "running")
+            raise bad_value(ValueError, "the state", request.state, "running")
         options: Any = dict(sampling=request.sampling, stop=request.stop)
         more = request.end - len(request.tokens)
         other = self.submit(request.tokens, more, seed=seed, **options)
@@ -192,12 +192,12 @@ class Server:
         if end >= len(tokens):  # all is read
             if logits.isnan().any():
                 where = f"NaN after {len(tokens)} tokens"
-                raise wrong(ValueError, "the logits", where, "numbers")
+                raise bad_value(ValueError, "the logits", where, "numbers")
             guesses = part.tokens[len(part.tokens) - part.n_logits + 1 :]
             new = self.accept(request, guesses, logits)
             if not new or new[:-1] != guesses[: len(new) - 1]:
                 words = f"the first few of {guesses} and one more"
-                raise wrong(ValueError, "what is accepted", new, words)
+                raise bad_value(ValueError, "what is accepted", new, words)
             stops = [n for n, t in enumerate(new, 1) if t in request.stop]
             tokens += new[: min(stops, default=len(new))]
             ended = bool(stops) or len(tokens) == request.end

@@ -21,11 +21,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnbook.config import whole, wrong
 from attnbook.generate import Sampling, draw
 from attnbook.gpt import GPT
 from attnbook.server import Request, sample
 from attnbook.shapes import expect
+from attnbook.values import bad_value, whole
 
 Pick = Callable[[Tensor], int]
 #: The probabilities (V,) of the token after a text; None: no guess.
@@ -117,7 +117,7 @@ class Reader:
         logits = self.model(unread, cache=self.cache)[0, -n:].cpu().double()
         self.text, self.n_read = list(text), self.n_read + len(text) - known
         if logits.isnan().any():
-            raise wrong(ValueError, "a logit", float("nan"), "numbers")
+            raise bad_value(ValueError, "a logit", float("nan"), "numbers")
         texts = [text[: len(text) - behind] for behind in reversed(range(n))]
         bent = self.sampling.bend(logits, texts)  # (n, V)
         if self.sampling.temperature == 0:

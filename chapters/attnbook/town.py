@@ -19,10 +19,11 @@ from functools import cache
 import torch
 from torch import Tensor, nn
 
-from attnbook.config import check_fields, one_of, option, whole, wrong
+from attnbook.config import check_fields, option
 from attnbook.files import shown
 from attnbook.gpt import GPTConfig
 from attnbook.training import Recipe, evaluating
+from attnbook.values import bad_value, one_of, whole
 from attnbook.vocabulary import Vocabulary
 
 PAD, START, END = "<pad>", "<s>", "</s>"
@@ -147,7 +148,9 @@ class Town:
         for n, word in enumerate(words):
             if word not in following:
                 possible = f"one of {shown(list(following))}"
-                raise wrong(ValueError, f"word {n} (from 0)", word, possible)
+                raise bad_value(
+                    ValueError, f"word {n} (from 0)", word, possible
+                )
             logs.append(math.log(following[word]))
             following = _send(grammar, word)
         return logs, following

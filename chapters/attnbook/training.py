@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from attnbook.batches import Batches
-from attnbook.config import check_fields, number, option, whole
+from attnbook.config import check_fields, option
+from attnbook.values import number, whole
 
 _ONE_AT_A_TIME = threading.RLock()  # a mode is the model's, not a thread's
 

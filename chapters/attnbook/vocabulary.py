@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from attnbook.config import whole, wrong
+from attnbook.values import bad_value, whole
 
 
 class Vocabulary:
@@ -22,7 +22,7 @@ class Vocabulary:
             spaced = self._space and token.split() != [token]
             if spaced or not token or token in self._numbers:
                 words = "characters, or words without spaces, each once"
-                raise wrong(ValueError, "a token", token, words)
+                raise bad_value(ValueError, "a token", token, words)
             self._numbers[token] = len(self._numbers)
 
     @classmethod
@@ -39,7 +39,9 @@ class Vocabulary:
     def number(self, token: str) -> int:
         """The number of one token; a ValueError for an unknown one."""
         if token not in self._numbers:
-            raise wrong(ValueError, "a token", token, f"one of {len(self)}")
+            raise bad_value(
+                ValueError, "a token", token, f"one of {len(self)}"
+            )
         return self._numbers[token]
 
     def decode(self, numbers: Sequence[int]) -> str:

@@ -6,7 +6,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 import pytest
 
-from attnbook.config import check_fields, check_sizes, one_of, option, whole
+from attnbook.config import check_fields, option
+from attnbook.values import check_sizes, one_of, whole
 
 
 @dataclass(frozen=True)

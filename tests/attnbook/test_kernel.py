@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from attnbook import kernel
-from attnbook.partial import tiled_attention
+from attnbook.merging import tiled_attention
 from attnbook.teach.check.proof import agrees
 from attnbook.teach.check.seeded import randn
 

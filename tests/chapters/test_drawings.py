@@ -14,9 +14,9 @@ from attnbook.feed_forward import FeedForward
 from attnbook.generate import draw, keep_top_k
 from attnbook.gpt import GPT, GPTConfig
 from attnbook.layers import MultiHeadAttention, SelfAttention, TransformerBlock
+from attnbook.merging import attend_to_part
 from attnbook.norms import layer_norm as normed
 from attnbook.pages import Pages
-from attnbook.partial import partial
 from attnbook.positions import alibi_bias, sinusoidal
 from attnbook.teach.catalogue.c12_real_text import encode_bytes, learn_merges
 from attnbook.teach.catalogue.c18_fewer_keys import rolling_step, sink_mask
@@ -151,7 +151,7 @@ def cache_step():
 def tiles():
     q, k, v = torch.randn(10, 3), torch.randn(15, 3), torch.randn(15, 2)
     q_tile, k_tile, v_tile = q[4:6], k[6:9], v[6:9]
-    peak, total, context = partial(q_tile, k_tile, v_tile)
+    peak, total, context = attend_to_part(q_tile, k_tile, v_tile)
     scores = q_tile @ k_tile.T
     return {"rows": 2, "columns": 3, "d_k": 3, "d_v": 2}, locals()
 

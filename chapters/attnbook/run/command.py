@@ -15,7 +15,6 @@ from torch import Tensor
 from tqdm import tqdm
 
 from attnbook.batches import windows
-from attnbook.config import whole
 from attnbook.generate import Sampling, complete
 from attnbook.gpt import GPT, GPTConfig
 from attnbook.pretrained import save_model
@@ -25,6 +24,7 @@ from attnbook.run.places import check_place, reserved
 from attnbook.run.processes import joined, processes_here, usable_device
 from attnbook.text import tiny_shakespeare
 from attnbook.training import Recipe, evaluating, mean_loss
+from attnbook.values import whole
 from attnbook.vocabulary import Vocabulary
 
 PROGRAM = "python -m attnbook"

@@ -6,7 +6,7 @@ import math
 import torch
 import torch.nn.functional as F
 
-from attnbook.partial import Partial
+from attnbook.merging import Partial
 from attnbook.teach.check.inputs import f64, ints, randns, watched
 from attnbook.teach.check.proof import call
 from attnbook.teach.check.rules import AtMost
@@ -30,7 +30,7 @@ _HIGH = part([2000, 1, 1, 0], [-3000, 2, 0, 1])
 
 @task(
     against="a loop in plain numbers",
-    home="partial.merge",
+    home="merging.merge",
     cases={
         "peaks of ln 3 and ln 6": (
             part([math.log(3), 4 / 3, 150]),
@@ -141,7 +141,7 @@ _TILES = {
 
 @task(
     against="torch's softmax and logsumexp",
-    home="partial.tiled_attention",
+    home="merging.tiled_attention",
     gradients=True,
     cases=_TILES,
 )

@@ -78,7 +78,7 @@ def _pairs(T, S, window, sinks):
 
 @task(
     against="a loop over pairs",
-    home="latent.sink_mask",
+    home="window.sink_mask",
     cases={
         "a window of one": call(2, 2, window=1),
         "a window of two, all queries": _pairs(5, 5, 2, 0),

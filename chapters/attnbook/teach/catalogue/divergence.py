@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from attnbook.config import one_of
+from attnbook.values import one_of
 
 
 def record(

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from attnbook.config import check_sizes
 from attnbook.masks import check_mask
 from attnbook.shapes import expect
+from attnbook.values import check_sizes
 
 
 class Partial(NamedTuple):
@@ -38,7 +38,7 @@ class Finished(NamedTuple):
     lse: Tensor
 
 
-def partial(
+def attend_to_part(
     q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None = None
 ) -> Partial:
     """What these keys contribute to each query; all their scores at once."""

@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from attnbook.partial import Partial, finish, merge, partial, tiled_attention
+from attnbook.merging import (
+    Partial,
+    attend_to_part,
+    finish,
+    merge,
+    tiled_attention,
+)
 from attnbook.teach.check.proof import Case, agrees, difference
 from attnbook.teach.check.seeded import randn
 
@@ -52,7 +58,7 @@ def parts(draw, n=3):
         k, v = (randn(S, d, seed=seed + 7 * m + d) for d in (2, d_v))
         rows = draw(st.lists(st.booleans(), min_size=T * S, max_size=T * S))
         mask = torch.tensor(rows).reshape(T, S)
-        found.append(partial(q, k, v, mask=mask))
+        found.append(attend_to_part(q, k, v, mask=mask))
     return found
 
 
@@ -73,7 +79,7 @@ def test_a_part_is_what_it_says():
     mask = torch.tensor([[1, 0, 1, 1], [0, 0, 0, 0]]).bool()
     scores = (q @ k.mT / math.sqrt(3))[0, [0, 2, 3]]
     exp = (scores - scores.max()).exp()
-    found = partial(q, k, v, mask=mask)
+    found = attend_to_part(q, k, v, mask=mask)
     first = [scores.max(), exp.sum(), exp @ v[[0, 2, 3]]]
     same([x[0].squeeze() for x in found], first)
     same([x[1] for x in found], [f64(-INF), f64(0), torch.zeros(5)], 0)
@@ -92,7 +98,7 @@ def test_any_cut_in_any_order_is_the_whole(seed, order, data):
     mask = randn(3, 6, seed=seed + 1) > 0
     cuts = sorted(data.draw(st.sets(st.integers(1, 5))))
     heap = [
-        partial(q, k[list(at)], v[list(at)], mask=mask[:, list(at)])
+        attend_to_part(q, k[list(at)], v[list(at)], mask=mask[:, list(at)])
         for at in (order[a:b] for a, b in itertools.pairwise([0, *cuts, 6]))
     ]
     while len(heap) > 1:
@@ -173,7 +179,7 @@ def test_leading_axes_broadcast_gradients_too():
     ]
     for f in (
         functools.partial(tiled_attention, rows=2, columns=2),
-        lambda *a, **kw: finish(partial(*a, **kw)),
+        lambda *a, **kw: finish(attend_to_part(*a, **kw)),
     ):
         agrees(
             lambda *a, f=f, **kw: f(*a, **kw).context,
@@ -270,26 +276,34 @@ def test_scores_of_any_height_in_any_type(dtype):
 
 Q, K, V = torch.ones(3, 2), torch.ones(4, 2), torch.ones(4, 5)
 MASK = torch.ones(3, 4) > 0
-ONE = partial(Q, K, V)
+ONE = attend_to_part(Q, K, V)
 FLAT = Partial(ONE.peak[..., 0], ONE.total[..., 0], ONE.context)
 
 
 @pytest.mark.parametrize(
     "call, error, named",
     [
-        (lambda: partial(Q, K[:, :1], V), ValueError, "d_k"),
-        (lambda: partial(Q, K, V[:3]), ValueError, "S is"),
-        (lambda: partial(Q, K[:0], V[:0]), ValueError, "S of k"),
-        (lambda: partial(Q, K.double(), V), TypeError, "q, k, v"),
-        (lambda: partial(Q, K, [1.0]), TypeError, "v is"),
-        (lambda: partial(Q, K, V, mask=MASK.int()), TypeError, "mask"),
-        (lambda: partial(Q, K, V, mask=MASK.float()), TypeError, "mask"),
-        (lambda: partial(Q, K, V, mask=MASK.T), ValueError, "mask"),
+        (lambda: attend_to_part(Q, K[:, :1], V), ValueError, "d_k"),
+        (lambda: attend_to_part(Q, K, V[:3]), ValueError, "S is"),
+        (lambda: attend_to_part(Q, K[:0], V[:0]), ValueError, "S of k"),
+        (lambda: attend_to_part(Q, K.double(), V), TypeError, "q, k, v"),
+        (lambda: attend_to_part(Q, K, [1.0]), TypeError, "v is"),
+        (lambda: attend_to_part(Q, K, V, mask=MASK.int()), TypeError, "mask"),
+        (
+            lambda: attend_to_part(Q, K, V, mask=MASK.float()),
+            TypeError,
+            "mask",
+        ),
+        (lambda: attend_to_part(Q, K, V, mask=MASK.T), ValueError, "mask"),
         (lambda: tiled_attention(Q, K, V, rows=0), ValueError, "rows"),
         (lambda: tiled_attention(Q, K, V, columns=1.5), TypeError, "columns"),
         (lambda: tiled_attention(Q, K, V[1:]), ValueError, "S is"),
-        (lambda: merge(ONE, partial(Q[:2], K, V)), ValueError, "T is"),
-        (lambda: merge(ONE, partial(Q, K, V[:, :4])), ValueError, "d_v is"),
+        (lambda: merge(ONE, attend_to_part(Q[:2], K, V)), ValueError, "T is"),
+        (
+            lambda: merge(ONE, attend_to_part(Q, K, V[:, :4])),
+            ValueError,
+            "d_v is",
+        ),
         (lambda: merge(ONE, Partial(*[[1.0]] * 3)), TypeError, "peak of b"),
         (lambda: merge(FLAT, ONE), ValueError, "peak of a"),
     ],
