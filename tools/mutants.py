@@ -1,14 +1,16 @@
-"""Wrong programs, made by the thousand: which do our checks let pass?
+"""Make thousands of wrong programs, and list those that the checks let pass.
 
 usage: python tools/mutants.py [--sample N] [--seed S] [--store] [WHAT ...]
 
-WHAT is a chapter, 04, or a room of the package, masks; without any it is all.
+WHAT is a chapter (04) or a room of the package (masks). Without any, all
+chapters and rooms are taken, which takes hours.
 
-A task is asked about the mutants of its reference, of the package's function
-and of the exercise's solution; the tests of a room about those of the room.
-Each mutant is judged in a process of its own, which is ended when it takes too
-long. A mutant that passes stands in `equivalent.toml`, with the reason why it
-is right all the same, or is a fault of the check.
+Each mutant is a right program with one thing changed. A task of the catalogue
+is asked about the mutants of its reference, of the package's function and of
+the exercise's solution; the tests of a room are asked about the mutants of
+the room. A mutant that takes too long is ended, and counts as refused. One
+that passes is either listed in `mutate/equivalent.toml`, with the reason why
+it is right all the same, or it shows that a check lacks a case.
 """
 
 from __future__ import annotations
@@ -19,36 +21,53 @@ import json
 import random
 import sys
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from killable import SECONDS, judged
-from mutated_rooms import Room, mutants_of_room, rooms, tested
-from mutated_tasks import mutants_of_task, passes, solutions
-from mutations import Mutant
+from mutate.killable import SECONDS, judged
+from mutate.mutations import Mutant
+from mutate.rooms import Room, mutants_of_room, rooms, tested
+from mutate.tasks import mutants_of_task, passes, solutions
 from notebooks import CHAPTERS, ROOT
 
-EQUIVALENT = ROOT / "tools" / "equivalent.toml"
+EQUIVALENT = ROOT / "tools" / "mutate" / "equivalent.toml"
 STORED = CHAPTERS / "attnbook" / "data" / "mutants.json"
 
+#: Reasons by function and by the mutant's name.
+Reasons = dict[str, dict[str, str]]
 
-class Result(NamedTuple):
-    """Of a task or a room."""
 
-    mutants: int = 0  # tried
-    of: int = 0  # that could be tried
-    alive: tuple[tuple[str, str], ...] = ()  # function and name
+@dataclass(frozen=True)
+class Result:
+    """What came of the mutants of a task, of a chapter or of a room.
+
+    Attributes:
+        mutants: how many were tried.
+        of: how many there are to try.
+        alive: those that passed, each as its function and its name.
+    """
+
+    mutants: int = 0
+    of: int = 0
+    alive: tuple[tuple[str, str], ...] = ()
 
     def __add__(self, other: Result) -> Result:
-        return Result(*(a + b for a, b in zip(self, other)))
+        return Result(
+            self.mutants + other.mutants,
+            self.of + other.of,
+            self.alive + other.alive,
+        )
 
 
 def ask_task(name: str, sample: int, seed: int) -> Result:
+    """Ask a task about its mutants, or about a sample of so many."""
     from attnbook.teach.catalogue import all_tasks
 
     task = all_tasks()[name]
-    every = mutants_of_task(task, solutions(f"{task.chapter:02}").get(name))
+    solution = solutions(f"{task.chapter:02}").get(name, "")
+    every = mutants_of_task(task, solution)
     right = Mutant(task.name, "", make=lambda: task.right)
 
     def passed(m: Mutant) -> bool | None:
@@ -58,53 +77,81 @@ def ask_task(name: str, sample: int, seed: int) -> Result:
 
 
 def ask_room(room: Room, sample: int, seed: int) -> Result:
+    """Ask the tests of a room about its mutants, or about so many of them."""
     every = mutants_of_room(room)
 
     def survives(m: Mutant) -> bool:
-        return not m.tests or tested(room, m.plant(), m.tests)[0]
+        if not m.tests:
+            return True  # no test reaches it
+        assert m.plant is not None
+        return tested(room, m.plant(), m.tests)[0]
 
     return _result(survives, every, sample, f"{seed} {room.name}", 60)
 
 
-def _result(ask, every, sample, seed, seconds=SECONDS, right=None) -> Result:
+def _result(
+    ask: Callable[[Mutant], bool | None],
+    every: list[Mutant],
+    sample: int,
+    seed: str,
+    seconds: float = SECONDS,
+    right: Mutant | None = None,
+) -> Result:
+    """Ask about mutants, or about a sample of them, in other processes.
+
+    With `right`, which is a right answer, twenty mutants share a process, and
+    the right answer is asked about after them. If it is refused, one of the
+    twenty has spoiled the process for the rest, so all are asked again, each
+    in a process of its own.
+    """
     drawn = every
-    if sample:  # a smaller one is a part of a larger one
+    if sample:  # a small sample is a part of a larger one of the same seed
         drawn = random.Random(seed).sample(every, len(every))[:sample]
-    if right:  # twenty in one process, and none may spoil it for the next
+    answers = []
+    alone = right is None
+    if right is not None:
         some = [drawn[n : n + 20] for n in range(0, len(drawn), 20)]
         things = [m for batch in some for m in [*batch, right]]
-        answers = [*judged(ask, things, seconds, batch=21)]
-        if any(m is right and passed is not True for m, passed in answers):
-            answers = [*judged(ask, drawn, seconds)]
-    else:
-        answers = [*judged(ask, drawn, seconds)]
+        answers = list(judged(ask, things, seconds, batch=21))
+        alone = any(m is right and ok is not True for m, ok in answers)
+    if alone:
+        answers = list(judged(ask, drawn, seconds))
     tried = [(m, a) for m, a in answers if a is not None and m is not right]
     alive = sorted((m.function, m.name) for m, a in tried if a is True)
     return Result(len(tried), len(every), tuple(alive))
 
 
-def reasons(path: Path = EQUIVALENT) -> dict[str, dict]:
-    """Why mutants pass: "equivalent" ones are right, and what "passes" is
-    wrong and is let pass; by function and name."""
+def reasons(path: Path = EQUIVALENT) -> dict[str, Reasons]:
+    """Why mutants pass.
+
+    Returns:
+        under "equivalent" the reasons of those that are right all the same,
+        under "passes" the reasons why wrong ones are let pass.
+    """
     text = tomllib.loads(path.read_text("utf-8"))
     return {kind: text.get(kind, {}) for kind in ("equivalent", "passes")}
 
 
-def reason(known: dict[str, dict], mutant: tuple[str, str]) -> str:
-    """Why a mutant passes: what is said of it, or of any change in its line
-    (`* in return x`); "" if nothing is."""
+def reason(known: Reasons, mutant: tuple[str, str]) -> str:
+    """Why a mutant passes, or "" if no reason is known.
+
+    A reason is given for the mutant by its name, or for every change of its
+    line (`* in return x`).
+    """
     function, name = mutant
     said = known.get(function, {})
     return said.get(name) or said.get("* in " + name.partition(" in ")[2], "")
 
 
-def sorted_out(result: Result, known: dict, room: bool) -> dict[str, Any]:
+def sorted_out(
+    result: Result, known: dict[str, Reasons], room: bool
+) -> dict[str, Any]:
     """A result as it is stored: numbers, and survivors with their reasons.
 
-    What a task lets pass of the package's function, `room.name`, is left to
-    the tests of the room: a task does not ask for all that a function does.
+    A mutant of the package's function, `room.name`, that a task lets pass is
+    left to the tests of the room, because a task does not ask for all that
+    the function does.
     """
-
     left = [m for m in result.alive if "." in m[0] and not room]
     rest = [m for m in result.alive if m not in left]
     same = [m for m in rest if reason(known["equivalent"], m)]
@@ -121,7 +168,9 @@ def sorted_out(result: Result, known: dict, room: bool) -> dict[str, Any]:
     }
 
 
-def unused(alive: Iterable[tuple[str, str]], known: dict) -> list[str]:
+def unused(
+    alive: Iterable[tuple[str, str]], known: dict[str, Reasons]
+) -> list[str]:
     """The entries of `equivalent.toml` that no survivor answers to."""
     found = {(f, n) for f, n in alive}
     found |= {(f, "* in " + n.partition(" in ")[2]) for f, n in alive}
@@ -134,50 +183,46 @@ def unused(alive: Iterable[tuple[str, str]], known: dict) -> list[str]:
     ]
 
 
-def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+def _options(arguments: list[str]) -> argparse.Namespace:
+    summary = (__doc__ or "").split("\n")[0]
+    parser = argparse.ArgumentParser(description=summary)
     parser.add_argument("what", nargs="*", metavar="WHAT", help="04, masks")
-    parser.add_argument("--sample", type=int, default=0, help="of each")
+    parser.add_argument(
+        "--sample", type=int, default=0, help="so many of each room and task"
+    )
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
-    parser.add_argument("--store", action="store_true", help="in data/")
-    parser.add_argument("--explain", action="store_true", help="stored ones")
-    options = parser.parse_args(arguments)
+    parser.add_argument(
+        "--store", action="store_true", help="keep the result in data/"
+    )
+    parser.add_argument(
+        "--explain",
+        action="store_true",
+        help="only give the stored result the reasons written since",
+    )
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str]) -> int:
+    options = _options(arguments)
     if options.explain:
         return _explain()
-    all_rooms, known = rooms(), reasons()
-    chosen = [r for r in all_rooms if not options.what or r in options.what]
     if options.sample:
         print(f"{options.sample} mutants each, seed {options.seed}")
-    sys.path.insert(0, str(ROOT / "tests" / "helpers"))
-    import pytest  # noqa: F401  what every process needs is imported once
-    import torch
-    import transformers  # noqa: F401
-
-    torch.set_num_threads(1)
-    results: dict[str, Result] = {}
-    found: dict[str, dict] = {}
+    _import_once()
+    known = reasons()
     alive: list[tuple[str, str]] = []
-
-    def add(row: str, result: Result) -> None:
+    found: dict[str, dict] = {}
+    for row, result, is_room in _results(options):
         alive.extend(result.alive)
-        results[row] = results.get(row, Result()) + result
-        found[row] = sorted_out(results[row], known, row in all_rooms)
-
-    for room in chosen:  # first, while the package is not imported
-        add(room, ask_room(all_rooms[room], options.sample, options.seed))
-        _print_row(room, found[room])
-    from attnbook.teach.catalogue import all_tasks
-
-    for task in all_tasks().values():
-        chapter = f"{task.chapter:02}"
-        if not options.what or {chapter, task.name} & set(options.what):
-            add(chapter, ask_task(task.name, options.sample, options.seed))
-    for row in found:
-        _print_row(row, found[row])
+        found[row] = sorted_out(result, known, is_room)
+        if is_room:
+            _print_row(row, found[row])
+    for row, numbers in found.items():
+        _print_row(row, numbers)
     wrong = [
         f"passes: {name}"
-        for row in found.values()
-        for name, why in row["survivors"].items()
+        for numbers in found.values()
+        for name, why in numbers["survivors"].items()
         if not why
     ]
     if not options.sample and not options.what:
@@ -185,10 +230,45 @@ def main(arguments: list[str]) -> int:
     print(*wrong, sep="\n")
     if options.store:
         _store(found, options)
-    return bool(wrong)
+    return int(bool(wrong))
 
 
-def _print_row(name: str, row: dict) -> None:
+def _import_once() -> None:
+    """Import what every process needs before processes are forked."""
+    sys.path.insert(0, str(ROOT / "tests" / "helpers"))
+    import pytest  # noqa: F401
+    import torch
+    import transformers  # noqa: F401
+
+    torch.set_num_threads(1)
+
+
+def _results(
+    options: argparse.Namespace,
+) -> Iterator[tuple[str, Result, bool]]:
+    """The results of what was asked for: the row's name, the result, and
+    whether it is a room's.
+
+    Rooms go first, while the package is not imported: a room is planted in
+    the place of the module that is imported next.
+    """
+    for name, room in rooms().items():
+        if not options.what or name in options.what:
+            yield name, ask_room(room, options.sample, options.seed), True
+    from attnbook.teach.catalogue import all_tasks
+
+    chapters: dict[str, Result] = {}
+    for task in all_tasks().values():
+        chapter = f"{task.chapter:02}"
+        if not options.what or {chapter, task.name} & set(options.what):
+            result = ask_task(task.name, options.sample, options.seed)
+            chapters[chapter] = chapters.get(chapter, Result()) + result
+    for chapter, result in chapters.items():
+        yield chapter, result, False
+
+
+def _print_row(name: str, row: dict[str, Any]) -> None:
+    """One line: tried, equivalent, left to rooms, surviving, refused."""
     same = len(row["equivalent"])
     wrong = row["mutants"] - same - row["left"]
     survivors = len(row["survivors"])
@@ -203,7 +283,7 @@ def _print_row(name: str, row: dict) -> None:
 
 
 def _store(found: dict[str, dict], options: argparse.Namespace) -> None:
-    """Keeps what was measured now beside what was measured before."""
+    """Store what was measured now beside what was measured before."""
     stored = json.loads(STORED.read_text("utf-8")) if STORED.exists() else {}
     today = datetime.date.today().isoformat()
     seed = {"seed": options.seed} if options.sample else {}
@@ -219,13 +299,14 @@ def _write(stored: dict[str, dict]) -> None:
 
 
 def _explain() -> int:
-    """Gives what is stored the reasons that have been written since."""
-    known, stored = reasons(), json.loads(STORED.read_text("utf-8"))
-    alive = []
+    """Give what is stored the reasons that have been written since."""
+    known = reasons()
+    stored = json.loads(STORED.read_text("utf-8"))
+    alive: list[tuple[str, str]] = []
     for name, row in stored.items():
         names = [*row["equivalent"], *row["survivors"]]
-        mutants = tuple(tuple(n.split(": ", 1)) for n in sorted(names))
-        result = Result(row["mutants"], row["of"], mutants)
+        mutants = [_split(name) for name in sorted(names)]
+        result = Result(row["mutants"], row["of"], tuple(mutants))
         new = sorted_out(result, known, room=not name.isdigit())
         stored[name] = row | new | {"left": row["left"]}
         _print_row(name, stored[name])
@@ -233,6 +314,12 @@ def _explain() -> int:
     _write(stored)
     print(*(f"does not pass: {n}" for n in unused(alive, known)), sep="\n")
     return 0
+
+
+def _split(name: str) -> tuple[str, str]:
+    """The function and the change of a stored name, `function: change`."""
+    function, _, change = name.partition(": ")
+    return function, change
 
 
 if __name__ == "__main__":

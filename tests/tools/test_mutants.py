@@ -7,11 +7,11 @@ import time
 import mutants
 import pytest
 import torch
-from killable import judged
 from mutants import Result
-from mutated_rooms import Room, mutants_of_room
-from mutated_tasks import mutants_of_task, passes
-from mutations import mutations
+from mutate.killable import judged
+from mutate.mutations import mutations
+from mutate.rooms import Room, mutants_of_room
+from mutate.tasks import mutants_of_task, passes
 
 from attnbook.teach.check.tasks import task
 

@@ -1,4 +1,8 @@
-"""The mutants of the library's rooms, and their own tests asked about them."""
+"""Mutants of the library's rooms, and their own tests asked about them.
+
+A room is a module of the package. Of the tests that guard it only those are
+run that reach the changed line, and the fastest goes first.
+"""
 
 from __future__ import annotations
 
@@ -11,35 +15,49 @@ import sys
 import time
 from collections.abc import Iterable
 from dataclasses import replace
-from importlib.machinery import SourceFileLoader
+from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
+from types import CodeType
 from typing import Any, NamedTuple
 
-from killable import Lines, judged
-from mutations import Mutant, mutations
 from notebooks import CHAPTERS, ROOT
 
+from mutate.killable import ENDED, Lines, judged
+from mutate.mutations import Mutant, mutations
+
 TESTS = ROOT / "tests" / "attnbook"
-#: Rooms whose tests stand in others' files.
+#: Rooms whose tests are not in a file of the room's own name.
 GUARDED_BY = {
     "norms": ("test_layers",),
     "feed_forward": ("test_layers",),
     "cache": ("test_cache", "test_window"),
     "pages": ("test_server",),
-    **dict.fromkeys(("command", "places"), ("run/test_command",)),
+    "command": ("run/test_command",),
+    "places": ("run/test_command",),
 }
-#: The tasks guard the functions that they call their home.
+#: A task of the catalogue that names `room.function` as its home guards it.
 TASKS = TESTS / "teach" / "catalogue" / "test_catalogue.py"
 OWN = f"{TASKS}::test_the_right_answer_and_the_packages_own_pass"
-#: What tests import; it stays the same whatever room is mutated.
+#: What tests import beside the package. It is the same whatever is mutated, so
+#: it is imported once, before processes are forked.
 OTHERS = {
-    *("torch", "numpy", "scipy", "transformers", "tokenizers", "safetensors"),
-    *("hypothesis", "IPython", "matplotlib", "nbformat", "tqdm", "_pytest"),
+    "IPython",
+    "_pytest",
+    "hypothesis",
+    "matplotlib",
+    "nbformat",
+    "numpy",
+    "safetensors",
+    "scipy",
+    "tokenizers",
+    "torch",
+    "tqdm",
+    "transformers",
 }
 
 
 class Room(NamedTuple):
-    """A module, and what guards it."""
+    """A module of the package, its file, and the tests that guard it."""
 
     name: str
     path: Path
@@ -47,6 +65,7 @@ class Room(NamedTuple):
 
     @property
     def module(self) -> str:
+        """The name by which it is imported."""
         inside = "run." if self.path.parent.name == "run" else ""
         return f"attnbook.{inside}{self.path.stem}"
 
@@ -54,10 +73,11 @@ class Room(NamedTuple):
 def rooms() -> dict[str, Room]:
     """The rooms of the library that have tests, and can be tested here.
 
-    Of `run/` those that work where they are tested: the others are at work
-    in other processes, which import what lies on the disk.
+    Of `run/` only those are taken that are tested in this process. The others
+    run in processes of their own, which would import the right file.
     """
-    found, house = {}, CHAPTERS / "attnbook"
+    found = {}
+    house = CHAPTERS / "attnbook"
     for path in sorted([*house.glob("[a-z]*.py"), *house.glob("run/*.py")]):
         room = path.stem
         names = GUARDED_BY.get(room, (f"test_{room}",))
@@ -70,29 +90,49 @@ def rooms() -> dict[str, Room]:
 
 
 class Planted(importlib.abc.MetaPathFinder):
-    """Lets a module be imported from a tree."""
+    """Lets a room be imported from a syntax tree instead of its file."""
 
     def __init__(self, room: Room, tree: ast.Module) -> None:
-        self.room, self.tree = room, tree
+        self.room = room
+        self.tree = tree
 
-    def find_spec(self, name: str, *_: Any) -> Any:
-        if name != self.room.module:
+    def find_spec(
+        self, fullname: str, path: Any = None, target: Any = None
+    ) -> ModuleSpec | None:
+        if fullname != self.room.module:
             return None
-        loader = SourceFileLoader(name, str(self.room.path))
-        loader.get_code = lambda _: compile(
-            self.tree, str(self.room.path), "exec"
-        )
-        return importlib.util.spec_from_loader(name, loader)
+        loader = _FromTree(fullname, str(self.room.path), self.tree)
+        return importlib.util.spec_from_loader(fullname, loader)
+
+
+class _FromTree(SourceFileLoader):
+    """Loads a module from a tree, under the name of its file."""
+
+    def __init__(self, name: str, path: str, tree: ast.Module) -> None:
+        super().__init__(name, path)
+        self.tree = tree
+
+    def get_code(self, fullname: str) -> CodeType:
+        return compile(self.tree, self.path, "exec")
+
+
+#: For each test how many seconds it takes, and which lines it reaches.
+Reached = dict[str, tuple[float, set[int]]]
 
 
 class Chosen:
-    """A plugin of pytest: runs some tests in an order of ours, and takes down
-    how long each takes and which lines it reaches. Of the tasks it runs those
-    of the room."""
+    """A plugin of pytest that runs some of a room's tests, in a given order.
+
+    With `names` it runs these tests, in their order. Without, it runs all,
+    and `reached` has for each how many seconds it took and which lines of the
+    room it reached. Of the catalogue's tasks it runs those whose home is the
+    room.
+    """
 
     def __init__(self, names: Iterable[str] | None, path: Path) -> None:
         self.names = None if names is None else list(names)
-        self.path, self.reached = path, {}
+        self.path = path
+        self.reached: Reached = {}
 
     def _is_guard(self, item: Any) -> bool:
         if item.path != TASKS:
@@ -112,21 +152,29 @@ class Chosen:
             return None
         from _pytest.runner import runtestprotocol
 
-        lines, start = Lines(str(self.path)), time.monotonic()
+        lines = Lines(str(self.path))
+        start = time.monotonic()
         with lines:
             runtestprotocol(item, nextitem=nextitem, log=False)
-        self.reached[item.nodeid] = time.monotonic() - start, lines.seen
+        self.reached[item.nodeid] = (time.monotonic() - start, lines.seen)
         return True
 
 
-def tested(room: Room, tree: ast.Module, names: Any) -> tuple[bool, Chosen]:
-    """Whether a room's tests pass with a tree in its place. To be asked in a
-    process of its own: what the package has been is forgotten."""
+def tested(
+    room: Room, tree: ast.Module, names: Iterable[str] | None
+) -> tuple[bool, Chosen]:
+    """Whether a room's tests pass with a tree in its place, and the plugin
+    that ran them.
+
+    It is to be asked in a process of its own, because the package is imported
+    anew. Without `names` all tests of the room are run.
+    """
     import pytest
 
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # none is needed
     _forget_package()
     sys.meta_path.insert(0, Planted(room, tree))
+    names = None if names is None else list(names)
     plugin = Chosen(names, room.path)
     options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"]
     files = tuple({name.partition("::")[0] for name in names or ()})
@@ -136,14 +184,22 @@ def tested(room: Room, tree: ast.Module, names: Any) -> tuple[bool, Chosen]:
 
 
 def _forget_package() -> None:
+    """Let the next import of the package read it again."""
     for name in [*sys.modules]:
         if name.split(".")[0] == "attnbook":
             del sys.modules[name]
 
 
-def survey(room: Room) -> tuple[dict[str, tuple[float, set]], set, set]:
-    """The tests of a room: how long each takes, which lines it reaches; the
-    lines that run when the room is imported, and when its tests are."""
+def survey(room: Room) -> tuple[Reached, set[int], set[int]]:
+    """What the tests of a room reach, as it is.
+
+    Returns:
+        for each test its seconds and its lines; the lines that run when the
+        room is imported; those that run besides when its tests are collected.
+
+    Raises:
+        RuntimeError: the tests fail although nothing was changed.
+    """
 
     def look(_: Any) -> Any:
         _forget_package()
@@ -160,8 +216,12 @@ def survey(room: Room) -> tuple[dict[str, tuple[float, set]], set, set]:
         return passed, plugin.reached, *seen, [*sys.modules]
 
     ((_, answer),) = judged(look, [None], 300)
-    if answer == "ended" or not answer[0]:
-        raise RuntimeError(f"the tests of {room.name} fail as they are")
+    if answer == ENDED or not answer[0]:
+        raise RuntimeError(
+            f"the tests of {room.name} fail although nothing was changed; "
+            "expected them to pass before mutants are made. Run them alone: "
+            f"pytest {' '.join(room.tests[:-1])}"
+        )
     passed, reached, imported, collected, modules = answer
     for name in modules:  # once, instead of in every process
         if name.split(".")[0] in OTHERS:
@@ -170,14 +230,15 @@ def survey(room: Room) -> tuple[dict[str, tuple[float, set]], set, set]:
 
 
 def mutants_of_room(room: Room) -> list[Mutant]:
-    """Each with the tests that reach its line, the fastest first."""
+    """The mutants of a room, each with the tests that reach its line."""
     reached, imported, collected = survey(room)
     fastest = sorted(reached, key=lambda name: reached[name][0])
     found = []
     for changed in mutations(ast.parse(room.path.read_bytes()), guards=True):
         lines = set(changed.lines)
         tests = [t for t in fastest if lines & reached[t][1]]
-        # A constant, a field of a class; what the tests stand on.
+        # The line of a constant, or of a field of a class, runs when the room
+        # is imported, so no single test reaches it: all of them are asked.
         if lines & (collected if tests else collected | imported):
             tests += [t for t in fastest if t not in tests]
         function = ".".join((room.name, *changed.where))

@@ -1,4 +1,8 @@
-"""The mutants of right answers, and the tasks that are asked about them."""
+"""Mutants of right answers, and the tasks of the catalogue asked about them.
+
+A task is asked about mutants of its reference, of the package's function that
+it names as its home, and of the solution that the chapter prints.
+"""
 
 from __future__ import annotations
 
@@ -9,24 +13,31 @@ import sys
 import textwrap
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from killable import Lines
-from mutations import Mutant, mutations
+import torch
 from notebooks import CHAPTERS, read
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from mutate.killable import Lines
+from mutate.mutations import Mutant, mutations
 
 
 class Senseless(Exception):
-    """A change that nothing can be changed by: a whole number made NaN."""
+    """This change changes nothing here: a whole number cannot become NaN."""
 
 
 def mutants_of_task(task: Any, solution: str = "") -> list[Mutant]:
-    """Those of its reference, of the package's function, of the solution."""
-    import torch
+    """The mutants that a task is asked about.
 
-    sources = [(task.name, task.right, None)]
+    Args:
+        task: a task of the catalogue.
+        solution: the source of the exercise's solution, if there is one.
+    """
+    sources: list[tuple[str, Any, str]] = [(task.name, task.right, "")]
     if task.home:
-        sources.append((task.home, task.ours(), None))
+        sources.append((task.home, task.ours(), ""))
     if solution:
         sources.append((f"my_{task.name}", None, solution))
     found = []
@@ -36,7 +47,7 @@ def mutants_of_task(task: Any, solution: str = "") -> list[Mutant]:
         name = right.__name__ if right else function
         names = names or {"torch": torch}
         tree = _needed(ast.parse(source), name)
-        make = _maker(lambda tree=tree: tree, name, names)
+        make = _maker(partial(_same, tree), name, names)
         asked = _lines_run(task, make) if function == task.home else None
         for changed in mutations(tree):
             if asked is None or asked & set(changed.lines):
@@ -53,10 +64,16 @@ def mutants_of_task(task: Any, solution: str = "") -> list[Mutant]:
     return found
 
 
+def _same(tree: ast.Module) -> ast.Module:
+    return tree
+
+
 def _bare_source(thing: Any) -> str:
     """The source of a function or class, without its decorators."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(thing)))
-    tree.body[0].decorator_list = []
+    definition = tree.body[0]
+    assert isinstance(definition, (ast.FunctionDef, ast.ClassDef))
+    definition.decorator_list = []
     return ast.unparse(tree)
 
 
@@ -73,7 +90,12 @@ def _needed(tree: ast.Module, name: str) -> ast.Module:
     return ast.Module(rest, [])
 
 
-def _maker(tree: Callable, name: str, names: dict) -> Callable[[], Any]:
+def _maker(
+    tree: Callable[[], ast.Module], name: str, names: dict[str, Any]
+) -> Callable[[], Any]:
+    """What makes the function `name` of a tree, among the names of its
+    module."""
+
     def make() -> Any:
         space = dict(names)
         exec(compile(tree(), "<mutant>", "exec"), space)
@@ -83,7 +105,11 @@ def _maker(tree: Callable, name: str, names: dict) -> Callable[[], Any]:
 
 
 def _lines_run(task: Any, make: Callable) -> set[int]:
-    """The lines that the cases reach: a task asks for no more of them."""
+    """The lines that the task's cases reach.
+
+    The package's function may do more than the task asks for; that is left to
+    the tests of its room.
+    """
     lines = Lines("<mutant>")
     with lines:
         passes(Mutant("", "", make=make), task)
@@ -91,32 +117,33 @@ def _lines_run(task: Any, make: Callable) -> set[int]:
 
 
 def _wrapped(function: str, make: Callable, task: Any) -> list[Mutant]:
-    """What can go wrong with a result, or between two calls."""
+    """Mutants around a function: of its result, and between two calls."""
 
     def after(change: Callable) -> Callable:
-        def wrong(*args, **kwargs):
+        def wrong(*args: Any, **kwargs: Any) -> Any:
             return _first_changed(make()(*args, **kwargs), change)
 
         return lambda: wrong
 
-    def spoiling():
-        def wrong(*args, **kwargs):
+    def spoiling() -> Callable:
+        def wrong(*args: Any, **kwargs: Any) -> Any:
             result = make()(*args, **kwargs)
             _first_changed(args, lambda x: x.detach().add_(1))
             return result
 
         return wrong
 
-    def remembering():
-        kept: list = []
+    def remembering() -> Callable:
+        kept: list[Any] = []
 
-        def wrong(*args, **kwargs):
-            kept.extend([] if kept else [make()(*args, **kwargs)])
+        def wrong(*args: Any, **kwargs: Any) -> Any:
+            if not kept:
+                kept.append(make()(*args, **kwargs))
             return kept[0]
 
         return wrong
 
-    wrongs = {
+    wrongs: dict[str, Callable[[], Callable]] = {
         "the first number is NaN": after(_nan),
         "a result of one axis more": after(lambda x: x[None]),
         "spoils its first tensor": spoiling,
@@ -132,10 +159,11 @@ def _wrapped(function: str, make: Callable, task: Any) -> list[Mutant]:
 
 
 def _first_changed(result: Any, change: Callable) -> Any:
-    """A result whose first tensor is another one."""
-    import torch
-    from torch.utils._pytree import tree_flatten, tree_unflatten
+    """A result with its first tensor changed.
 
+    Raises:
+        Senseless: there is no tensor in it.
+    """
     leaves, form = tree_flatten(result)
     for n, leaf in enumerate(leaves):
         if isinstance(leaf, torch.Tensor):
@@ -144,7 +172,8 @@ def _first_changed(result: Any, change: Callable) -> Any:
     raise Senseless
 
 
-def _nan(x: Any) -> Any:
+def _nan(x: torch.Tensor) -> torch.Tensor:
+    """A copy whose first number is NaN."""
     if not x.is_floating_point():
         raise Senseless
     x = x.clone()
@@ -152,20 +181,15 @@ def _nan(x: Any) -> Any:
     return x
 
 
-def _rounded(x: Any) -> Any:
-    if x.dtype != _float64():
+def _rounded(x: torch.Tensor) -> torch.Tensor:
+    """A copy with the digits that float32 keeps of float64."""
+    if x.dtype != torch.float64:
         raise Senseless
     return x.float().to(x.dtype)
 
 
-def _float64() -> Any:
-    import torch
-
-    return torch.float64
-
-
 def passes(mutant: Mutant, task: Any) -> bool | None:
-    """Whether a task takes a mutant for right; None if it makes no sense."""
+    """Whether a task takes a mutant for right; None if it changes nothing."""
     from attnbook.teach.check.tasks import judge
 
     given = task.given() if callable(task.given) else task.given
@@ -173,6 +197,7 @@ def passes(mutant: Mutant, task: Any) -> bool | None:
     first = replace(task, given={label: given[label]}, known={})
     try:
         for asked in (first, task):  # most are refused by the first case
+            assert mutant.make is not None
             verdict = judge(mutant.make(), asked, known={})
             if isinstance(verdict.error, Senseless):
                 return None
@@ -185,7 +210,8 @@ def passes(mutant: Mutant, task: Any) -> bool | None:
 
 def solutions(chapter: str) -> dict[str, str]:
     """The exercises' solutions of a chapter, by task."""
-    found, task = {}, ""
+    found = {}
+    task = ""
     for path in CHAPTERS.glob(f"{chapter}_*.ipynb"):
         for cell in read(path).cells:
             if stub := re.search(r"^check\.(\w+)\(my_", cell.source, re.M):

@@ -1,0 +1,8 @@
+"""Wrong programs, made by changing one thing in a right one.
+
+`mutations` makes the changes, `tasks` makes mutants of right answers and asks
+the tasks about them, `rooms` makes mutants of the library's modules and asks
+their tests, and `killable` asks in processes that may hang or die. The
+command is `tools/mutants.py`; `equivalent.toml` says of the mutants that pass
+why they do.
+"""
