@@ -151,7 +151,7 @@ def pair() -> tuple[GPT, nn.Module]:
     peer = GPT2LMHeadModel(theirs)
     peer.eval().generation_config.eos_token_id = None  # nobody stops early
     model = GPT(config).eval()
-    model.load_state_dict(rename(peer.state_dict(), config, "gpt2"))
+    model.load_state_dict(rename(peer.state_dict(), model, "gpt2"))
     return model, peer
 
 

@@ -1,7 +1,10 @@
-"""Other people's architectures: GPT-2's, Llama's and more, in a table.
+"""Other people's architectures: which of them our `GPT` can be.
 
-`FAMILIES` says what they call what we have too, `config_of` reads their
-configuration, and refuses one that means another model than ours.
+A published model comes with a `config.json`, in which transformers' names
+stand for its sizes and settings, and with tensors that have transformers'
+names. `FAMILIES` is the table that translates both into ours, one row for
+each architecture. `config_of` reads a `config.json`, and refuses one that
+describes a model which our class cannot be.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from attnbook.gpt import GPTConfig
-from attnbook.values import bad_value, one_of, whole
+from attnbook.values import whole
 
 _PUBLISHED = (  # name, blocks, width, heads, state of the repository
     ("gpt2", 12, 768, 12, "607a30d783dfa663caf39e06633721c8d4cfcd7e"),
@@ -18,33 +21,48 @@ _PUBLISHED = (  # name, blocks, width, heads, state of the repository
     ("gpt2-large", 36, 1280, 20, "32b71b12589c2f8d625668d2335a01cac3249519"),
     ("gpt2-xl", 48, 1600, 25, "15ea56dee5df4983c59b2538573817e1667135e2"),
 )
-#: The four GPT-2 that were published, and their commits on the hub.
+#: The sizes of the four GPT-2s that OpenAI published.
 SIZES = {
     name: GPTConfig(n_layers=n_layers, d_model=d_model, n_heads=n_heads)
     for name, n_layers, d_model, n_heads, _ in _PUBLISHED
 }
+#: The commit of each on the Hugging Face hub, so that what is fetched is
+#: what was tested.
 REVISIONS = {name: revision for name, *_, revision in _PUBLISHED}
 
 
 class Family(NamedTuple):
-    """What an architecture calls its parts and its settings.
+    """One architecture: what it calls its parts and its settings.
 
-    In the names of parts # is the number of a block. Where one of theirs
-    stands for several of ours it is split along the outputs, where several
-    stand for one they are stacked.
+    `names` pairs the names of layers, theirs with ours, without ".weight" and
+    ".bias"; # stands for the number of a block. Several names on one side
+    have a space between them: if one of their tensors holds several of ours,
+    it is split along its outputs, and if several of theirs make up one of
+    ours, they are stacked.
     """
 
-    prefix: str  # of all names but the head's, or left away
-    ignored: str  # buffers that are no weights
-    names: dict[str, str]  # theirs and ours, in the order of computation
-    sizes: dict[str, str]  # ours and theirs, beside those of `_SIZES`
-    norm_eps: tuple[str, float]  # with transformers' default
-    activation: tuple[str, str]  # the setting's name, and its default
-    activations: dict[str, str]  # theirs and ours
-    conv1d: bool = False  # whether the blocks' matrices lie (inputs, outputs)
-    tied: bool = False  # the default
-    options: dict[str, Any] = {}  # of ours, the same for all of the family
-    window: int | None = None  # the default of sliding_window
+    #: What all their names but the head's begin with, unless it is left out.
+    prefix: str
+    #: A regular expression for tensors in their files that are no weights.
+    ignored: str
+    #: Their layers and ours, in the order of computation.
+    names: dict[str, str]
+    #: Fields of `GPTConfig`, and the names that each may have in theirs.
+    sizes: dict[str, tuple[str, ...]]
+    #: Their name for the norms' epsilon, and transformers' default.
+    norm_eps: tuple[str, float]
+    #: Their name for the activation, and transformers' default.
+    activation: tuple[str, str]
+    #: Their names of activations, and ours.
+    activations: dict[str, str]
+    #: Whether the blocks' matrices lie as (inputs, outputs), transposed.
+    conv1d: bool = False
+    #: Whether the embedding is the head too, if the file does not say.
+    tied: bool = False
+    #: Fields of `GPTConfig` that are the same for the whole family.
+    options: dict[str, Any] = {}
+    #: How many tokens a token sees, if the file does not say; None is all.
+    window: int | None = None
 
 
 _GPT2 = Family(
@@ -53,15 +71,25 @@ _GPT2 = Family(
     names={
         "wte": "token_embedding",
         "wpe": "position_embedding",
-        "h.#.ln_1": "#.attention_norm",
-        "h.#.attn.c_attn": "#.attention.query #.attention.key_value",
-        "h.#.attn.c_proj": "#.attention.out",
-        "h.#.ln_2": "#.feed_forward_norm",
-        "h.#.mlp.c_fc": "#.feed_forward.up",
-        "h.#.mlp.c_proj": "#.feed_forward.down",
+        "h.#.ln_1": "blocks.#.attention_norm",
+        "h.#.attn.c_attn": (
+            "blocks.#.attention.query blocks.#.attention.key_value"
+        ),
+        "h.#.attn.c_proj": "blocks.#.attention.out",
+        "h.#.ln_2": "blocks.#.feed_forward_norm",
+        "h.#.mlp.c_fc": "blocks.#.feed_forward.up",
+        "h.#.mlp.c_proj": "blocks.#.feed_forward.down",
         "ln_f": "norm",
     },
-    sizes={"d_ff": "n_inner"},
+    # transformers takes GPT-2's own names and those of later models alike.
+    sizes={
+        "vocab_size": ("vocab_size",),
+        "context": ("n_positions", "max_position_embeddings"),
+        "d_model": ("n_embd", "hidden_size"),
+        "n_heads": ("n_head", "num_attention_heads"),
+        "n_layers": ("n_layer", "num_hidden_layers"),
+        "d_ff": ("n_inner",),
+    },
     norm_eps=("layer_norm_epsilon", 1e-5),
     activation=("activation_function", "gelu_new"),
     activations={"gelu_new": "gelu_tanh", "gelu": "gelu", "relu": "relu"},
@@ -73,133 +101,196 @@ _LLAMA = Family(
     ignored=r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq",
     names={
         "embed_tokens": "token_embedding",
-        "layers.#.input_layernorm": "#.attention_norm",
-        "layers.#.self_attn.q_proj": "#.attention.query",
+        "layers.#.input_layernorm": "blocks.#.attention_norm",
+        "layers.#.self_attn.q_proj": "blocks.#.attention.query",
         "layers.#.self_attn.k_proj layers.#.self_attn.v_proj": (
-            "#.attention.key_value"
+            "blocks.#.attention.key_value"
         ),
-        "layers.#.self_attn.o_proj": "#.attention.out",
-        "layers.#.post_attention_layernorm": "#.feed_forward_norm",
-        "layers.#.mlp.gate_proj": "#.feed_forward.gate",
-        "layers.#.mlp.up_proj": "#.feed_forward.up",
-        "layers.#.mlp.down_proj": "#.feed_forward.down",
+        "layers.#.self_attn.o_proj": "blocks.#.attention.out",
+        "layers.#.post_attention_layernorm": "blocks.#.feed_forward_norm",
+        "layers.#.mlp.gate_proj": "blocks.#.feed_forward.gate",
+        "layers.#.mlp.up_proj": "blocks.#.feed_forward.up",
+        "layers.#.mlp.down_proj": "blocks.#.feed_forward.down",
         "norm": "norm",
     },
-    sizes=dict(d_ff="intermediate_size", n_kv_heads="num_key_value_heads"),
+    sizes={
+        "vocab_size": ("vocab_size",),
+        "context": ("max_position_embeddings",),
+        "d_model": ("hidden_size",),
+        "n_heads": ("num_attention_heads",),
+        "n_layers": ("num_hidden_layers",),
+        "d_ff": ("intermediate_size",),
+        "n_kv_heads": ("num_key_value_heads",),
+    },
     norm_eps=("rms_norm_eps", 1e-6),
     activation=("hidden_act", "silu"),
     activations={"silu": "swiglu"},
     options={"positions": "rotary", "norm": "rms"},
 )
-#: What can be loaded. A new family is a row: what it has otherwise.
+#: What can be loaded, by the `model_type` of its `config.json`. A new family
+#: is a new row, which says what it does differently.
 FAMILIES = {
     "gpt2": _GPT2,
     "llama": _LLAMA,
     "mistral": _LLAMA._replace(window=4096),
     "qwen2": _LLAMA._replace(options=_LLAMA.options | {"qkv_bias": True}),
 }
-#: Sizes of all: ours, GPT-2's name, and Llama's, which GPT-2 may have too.
-_SIZES = {
-    "vocab_size": "vocab_size",
-    "context": "n_positions max_position_embeddings",
-    "d_model": "n_embd hidden_size",
-    "n_heads": "n_head num_attention_heads",
-    "n_layers": "n_layer num_hidden_layers",
+#: Sizes that may be null or missing, and then follow from others.
+_OPTIONAL = ("n_inner", "num_key_value_heads", "head_dim")
+#: Settings that our class has one value of; null and nothing count as False.
+_ONLY = {
+    "is_causal": True,
+    "scale_attn_weights": True,
+    "scale_attn_by_inverse_layer_idx": False,
+    "add_cross_attention": False,
+    "attention_chunk_size": False,
+    "layer_types": False,
+    "pruned_heads": False,
+    "quantization_config": False,
 }
-_MAY_BE_NULL = {"n_inner": None, "num_key_value_heads": None, "head_dim": None}
-#: Settings that our class has one value of: true, and false, null or nothing.
-_TRUE = ("is_causal", "scale_attn_weights")
-_FALSE = (
-    "quantization_config pruned_heads add_cross_attention layer_types "
-    "scale_attn_by_inverse_layer_idx attention_chunk_size"
-).split()
-#: What a table of Llama 3.1's rotation says, in the order of ours.
+#: The four numbers of Llama 3.1's rotation, in the order of ours.
 _SCALING = (
-    "factor low_freq_factor high_freq_factor original_max_position_embeddings"
-).split()
+    "factor",
+    "low_freq_factor",
+    "high_freq_factor",
+    "original_max_position_embeddings",
+)
 
 
 def config_of(config: dict) -> GPTConfig:
-    """Our sizes, from a `config.json` of transformers as a dictionary.
+    """Our sizes and settings, from transformers' `config.json`.
 
-    Dropout and the size of fresh weights are left away. A setting that is
-    missing, and is no size, has transformers' default.
+    `config` is the file's content as a dictionary. Dropout, and the spread of
+    fresh weights, are left at our defaults: a finished model needs neither. A
+    setting that the file does not have, and that is no size, gets the default
+    which transformers gives it.
 
     Raises:
-        ValueError: an architecture that is not in the table; a size that is
-            missing; a setting not of our class, or two that disagree.
-        TypeError: a value of another type.
+        ValueError: an architecture that is not in `FAMILIES`; a size that is
+            missing; a setting which our class does not have, or two settings
+            that disagree.
+        TypeError: a value of the wrong type.
     """
-    name = one_of("model_type", config.get("model_type"), FAMILIES)
-    family, llama = FAMILIES[name], "gpt" not in name
-    full = ["full_attention"] * len(config.get("layer_types") or ())
-    for setting in (*_TRUE, *_FALSE):
-        expected = setting in _TRUE
-        got = config.get(setting, expected)
-        if (got or False) != expected and got != full:
-            raise bad_value(ValueError, setting, got, expected)
-    activation = config.get(*family.activation)
-    one_of(family.activation[0], activation, family.activations)
+    name = config.get("model_type")
+    if not isinstance(name, str) or name not in FAMILIES:
+        raise ValueError(
+            "the model_type is not one that this book can load; expected one "
+            f"of {', '.join(FAMILIES)}; got {name!r}"
+        )
+    family = FAMILIES[name]
+    _check_settings(config)
+    field, default = family.activation
+    activation = config.get(field, default)
+    if str(activation) not in family.activations:
+        raise ValueError(
+            f"our class does not have the {field} of this {name} model; "
+            f"expected one of {', '.join(family.activations)}; got "
+            f"{activation!r}"
+        )
     ours = GPTConfig(
         **{
-            ours: _size(config, *theirs.split()[-1 if llama else 0 :])
-            for ours, theirs in (_SIZES | family.sizes).items()
+            our_name: _size(config, *their_names)
+            for our_name, their_names in family.sizes.items()
         },
         activation=family.activations[activation],
         norm_eps=config.get(*family.norm_eps),
         tied=config.get("tie_word_embeddings", family.tied),
         **family.options,
     )
-    if not llama:
+    if ours.positions != "rotary":
         return ours
     window = config.get("sliding_window", family.window)
-    if config.get("use_sliding_window", name != "qwen2") and window:
+    if window and config.get("use_sliding_window", name != "qwen2"):
+        # A window as long as the context hides nothing.
         whole("sliding_window", window, at_least=ours.context)
-    biases = [config.get(f"{n}_bias", False) for n in ("attention", "mlp")]
-    if biases[0] != biases[1]:
-        both = "attention_bias and mlp_bias"
-        raise bad_value(ValueError, both, biases, "the same for both")
+    attention_bias = config.get("attention_bias", False)
+    if attention_bias != config.get("mlp_bias", False):
+        raise ValueError(
+            "attention_bias and mlp_bias differ, and our class has biases in "
+            "both places or in neither; expected the same for both; got "
+            f"{attention_bias!r} and {config.get('mlp_bias', False)!r}"
+        )
     width = ours.d_model // ours.n_heads
-    got = _size(config, "head_dim") or width
-    if got != width or width % 2:
-        words = f"even, and hidden_size / num_attention_heads, {width}"
-        raise bad_value(ValueError, "head_dim", got, words)
-    return replace(ours, bias=biases[0], **_rotation(config, ours.context))
+    head_dim = _size(config, "head_dim") or width
+    if head_dim != width or width % 2:
+        raise ValueError(
+            "head_dim does not fit; expected an even number, and hidden_size "
+            f"/ num_attention_heads, which is {width}; got {head_dim}"
+        )
+    return replace(ours, bias=attention_bias, **_rotation(config, ours))
+
+
+def _check_settings(config):
+    """Refuse a setting that our class has another value of."""
+    # A list that says "full_attention" for each block asks for nothing.
+    full = ["full_attention"] * len(config.get("layer_types") or ())
+    for setting, expected in _ONLY.items():
+        got = config.get(setting, expected)
+        if (got or False) != expected and got != full:
+            wanted = "True" if expected else "False, null or no such field"
+            raise ValueError(
+                f"{setting} means a model which our class cannot be; expected "
+                f"{wanted}; got {got!r}"
+            )
 
 
 def _size(config, *names):
-    """A size, under whichever of its names."""
-    given = _MAY_BE_NULL | config
-    got = [given[name] for name in names if name in given]
-    if not got or any(value != got[0] for value in got):
-        raise bad_value(ValueError, " and ".join(names), got, "one size")
-    if got[0] is None and names[0] in _MAY_BE_NULL:
+    """A size of theirs, which may stand under any of these names."""
+    given = {name: config[name] for name in names if name in config}
+    first = names[0]
+    if not given and first not in _OPTIONAL:
+        raise ValueError(
+            f"a size is missing; expected a whole number under "
+            f"{' or '.join(names)}; got no such field"
+        )
+    got = list(given.values()) or [None]
+    if any(value != got[0] for value in got):
+        raise ValueError(
+            f"{' and '.join(given)} are names of the same size; expected one "
+            f"number; got {' and '.join(map(repr, got))}"
+        )
+    if got[0] is None and first in _OPTIONAL:
         return None
-    return whole(names[0], got[0], at_least=1, at_most=2**31 - 1)
+    return whole(first, got[0], at_least=1, at_most=2**31 - 1)
 
 
-def _rotation(config, context):
-    """The base, wherever it stands, and the scaling, if it is Llama 3.1's."""
-    rope = {"rope_theta": config.get("rope_theta", 10_000.0)}
-    rope["partial_rotary_factor"] = config.get("partial_rotary_factor")
-    tables = [config.get(n) for n in ("rope_parameters", "rope_scaling")]
-    tables = [table for table in tables if table]
+def _rotation(config, ours):
+    """Fields of `GPTConfig` that say how queries and keys are rotated.
+
+    The base, `rope_theta`, may stand in the configuration itself or in a
+    table, which older versions of transformers called `rope_scaling`. The one
+    kind of scaling that our class has is Llama 3.1's.
+    """
+    rope = {
+        "rope_theta": config.get("rope_theta", 10_000.0),
+        "partial_rotary_factor": config.get("partial_rotary_factor"),
+    }
+    given = [config.get(n) for n in ("rope_parameters", "rope_scaling")]
+    tables = [table for table in given if table]
     for table in tables:
         if not isinstance(table, dict) or table != tables[0]:
-            both = "rope_parameters and rope_scaling"
-            raise bad_value(
-                ValueError, both, tables, "one table, in one or both"
+            raise ValueError(
+                "rope_parameters and rope_scaling cannot be read; expected "
+                "one table, in either place or the same in both; got "
+                f"{' and '.join(map(repr, tables))}"
             )
         rope |= table
-    plain = {"rope_type": "default", "type": "default"}
-    plain |= {"partial_rotary_factor": 1, "rope_theta": rope["rope_theta"]}
+    allowed = {
+        "rope_type": "default",
+        "type": "default",
+        "partial_rotary_factor": 1,
+        "rope_theta": rope["rope_theta"],
+    }
     found = {"rotary_base": rope["rope_theta"]}
     if rope.get("rope_type") == "llama3":
-        given = {_SCALING[3]: context} | rope
-        found["rotary_scaling"] = tuple(given.get(n) for n in _SCALING)
-        plain |= {n: given.get(n) for n in (*_SCALING, "rope_type")}
-        plain["type"] = "llama3"
+        numbers = {"original_max_position_embeddings": ours.context} | rope
+        scaling = {name: numbers.get(name) for name in _SCALING}
+        found["rotary_scaling"] = tuple(scaling.values())
+        allowed |= scaling | {"rope_type": "llama3", "type": "llama3"}
     for name, got in rope.items():
-        if got is not None and got != plain.get(name):
-            raise bad_value(ValueError, name, got, plain.get(name, "nothing"))
+        if got is not None and got != allowed.get(name):
+            raise ValueError(
+                f"{name} asks for a rotation that our class does not have; "
+                f"expected {allowed.get(name, 'no such field')}; got {got!r}"
+            )
     return found

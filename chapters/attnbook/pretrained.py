@@ -1,16 +1,19 @@
-"""Finished models in files: GPT-2's and Llama's checkpoints, and the book's.
+"""Finished models in files: published checkpoints, and the book's own.
 
-A published checkpoint is a folder: `config.json` says the sizes, safetensors
-files hold the tensors. There is no model before every one of them fits.
+A published checkpoint is a folder: its `config.json` says the sizes, and its
+safetensors files hold the tensors. `load` reads one; `load_model` reads what
+`save_model` has written. Neither gives a model before every tensor is there,
+has its shape and holds finite numbers.
 """
 
 from __future__ import annotations
 
 import difflib
 import os
-import re
-from dataclasses import asdict, replace
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
+from re import fullmatch
 from typing import NamedTuple
 
 import huggingface_hub
@@ -18,156 +21,41 @@ import torch
 from torch import Tensor
 
 from attnbook import files
-from attnbook.families import FAMILIES, REVISIONS, SIZES, config_of
+from attnbook.families import FAMILIES, REVISIONS, SIZES, Family, config_of
 from attnbook.files import shown
 from attnbook.gpt import GPT, GPTConfig
 from attnbook.text import OFFLINE
-from attnbook.values import one_of
 from attnbook.vocabulary import Vocabulary
 
+#: The types of numbers that a model may be stored in.
 _TYPES = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
+#: A block has at least this many tensors, in every family and in our own.
+_TENSORS_A_BLOCK = 6
 
 
 class _Match(NamedTuple):
-    """Tensors of theirs and the tensors of ours that hold the same."""
+    """Tensors of a file, and the tensors of our model that hold the same."""
 
     theirs: tuple[str, ...]
     ours: tuple[str, ...]
     shape: tuple[int, ...]  # of each of theirs
-    turned: bool = False  # whether theirs are transposed
-
-
-def _shapes(config, count, where):
-    """The shapes of a model that is to come from `count` tensors, by name."""
-    if config.n_layers > count or config.parameter_count() > 2**50:
-        raise ValueError(
-            f"{where} cannot hold n_layers {config.n_layers}; expected "
-            f"{config.parameter_count()} numbers; got {count} tensors"
-        )
-    with torch.device("meta"):  # one block, without numbers, stands for all
-        state = GPT(replace(config, n_layers=1)).state_dict()
-    return {
-        name.replace("blocks.0.", f"blocks.{n}."): tuple(tensor.shape)
-        for n in range(config.n_layers)
-        for name, tensor in state.items()
-    }
-
-
-def _matches(family, prefix, shapes):
-    """All of a model's, part by part."""
-    n_layers = sum(name.endswith("attention.out.weight") for name in shapes)
-    names = {prefix + a: b for a, b in family.names.items()}
-    for a, b in (names | {"lm_head": "head"}).items():
-        theirs, ours = a.replace(" ", f" {prefix}").split(), b.split()
-        for n in range(n_layers if "#" in a else 1):
-            for end in (".weight", ".bias"):
-                p = tuple(t.replace("#", f"{n}") + end for t in theirs)
-                q = tuple(t.replace("#", f"blocks.{n}") + end for t in ours)
-                if q[0] in shapes:
-                    out = sum(shapes[name][0] for name in q) // len(p)
-                    shape = (out, *shapes[q[0]][1:])
-                    turned = family.conv1d and "#" in a and len(shape) == 2
-                    shape = shape[::-1] if turned else shape
-                    yield _Match(p, q, shape, turned)
-
-
-def rename(
-    tensors: dict[str, Tensor],
-    config: GPTConfig,
-    family: str,
-    *,
-    where: object = "the checkpoint",
-) -> dict[str, Tensor]:
-    """Their tensors under our names: transposed, cut or stacked as ours are.
-
-    The prefix "transformer." or "model." may be missing; `where` is what
-    messages call the file. What need not be stacked comes back as views.
-
-    Raises:
-        ValueError: a tensor that is missing, does not belong there or has
-            another shape; more than one type of numbers; a head that is to
-            be the embedding and is not.
-    """
-    names = FAMILIES[one_of("family", family, FAMILIES)]
-    body = not any(name.startswith(names.prefix) for name in tensors)
-    prefix = "" if body else names.prefix
-    tensors = {
-        name: tensor
-        for name, tensor in tensors.items()
-        if not re.fullmatch(names.ignored, name.removeprefix(prefix))
-    }
-    shapes = _shapes(config, len(tensors), where)
-    matches = list(_matches(names, prefix, shapes))
-    head = tensors.pop("lm_head.weight", None) if config.tied else None
-    _check(tensors, matches, where)
-    if not (head is None or torch.equal(head, tensors[matches[0].theirs[0]])):
-        raise ValueError(
-            f"{where} has a head of its own; expected lm_head.weight equal "
-            "to the embedding, as tie_word_embeddings says; got another"
-        )
-    ours: dict[str, Tensor] = {}
-    for match in matches:
-        parts = [tensors[name] for name in match.theirs]
-        if match.turned:
-            parts = [part.T for part in parts]
-        stacked = parts[0] if len(parts) == 1 else torch.cat(parts)
-        sizes = [shapes[name][0] for name in match.ours]
-        ours |= zip(match.ours, stacked.split(sizes))
-    return ours
-
-
-def _check(tensors, matches, where):
-    """Raise unless names, shapes and types are the expected ones."""
-    expected = {name: match for match in matches for name in match.theirs}
-    missing = [name for name in expected if name not in tensors]
-    extra = [name for name in tensors if name not in expected]
-    if missing:
-        first, (_, ours, shape, _) = missing[0], expected[missing[0]]
-        like = [n for n in extra if tensors[n].shape == shape][:300]
-        like = [n for n in like if len(n) < 200]  # it takes its time
-        got = "no other tensor of that shape"
-        for name in difflib.get_close_matches(first, like, n=1, cutoff=0):
-            got = f"{shown(name)[1:-1]} of that shape, perhaps renamed from it"
-        raise ValueError(
-            f"{where} lacks {len(missing)} of {len(expected)} tensors; "
-            f"expected {first} {shape}, for {' and '.join(ours)}; got {got}"
-        )
-    if extra:
-        raise ValueError(
-            f"{where} holds more than this model; expected its "
-            f"{len(expected)} tensors; got {shown(extra[0])[1:-1]} too"
-        )
-    for name, match in expected.items():
-        got = tuple(tensors[name].shape)
-        if got != match.shape:
-            turned = match.turned and got == match.shape[::-1]
-            raise ValueError(
-                f"{name} in {where} has the wrong shape; expected "
-                f"{match.shape}, for {' and '.join(match.ours)}; got {got}"
-                + (", as in a Linear and not in a Conv1D" if turned else "")
-            )
-    kinds = {tensor.dtype: name for name, tensor in tensors.items()}
-    if len(kinds) > 1 or not kinds.keys() <= _TYPES:
-        raise ValueError(
-            f"{where} holds numbers of the wrong type; expected all of one "
-            "type, and floats of 16 bits or more; got "
-            + ", ".join(f"{kind} in {name}" for kind, name in kinds.items())
-        )
+    transposed: bool = False  # whether theirs lie as (inputs, outputs)
 
 
 def load(name_or_path: str | Path) -> GPT:
-    """A GPT with published weights, in evaluation mode.
-
-    The numbers are of the type that they have in the file.
+    """A GPT with published weights, on the CPU and in evaluation mode.
 
     The name is a folder's, as transformers' `save_pretrained` writes it and
-    `hf download` fetches it; or one on the hub, such as "gpt2" (of `SIZES`)
-    or "HuggingFaceTB/SmolLM2-135M", fetched unless there is a copy here.
+    `hf download` fetches it; or one on the Hugging Face hub, such as "gpt2"
+    (of `SIZES`) or "HuggingFaceTB/SmolLM2-135M", which is fetched unless
+    there is a copy on this machine. The model's numbers have the type that
+    they have in the file.
 
     Raises:
-        FileNotFoundError: nowhere such a model; a file of it missing.
-        ValueError: a file that is cut off or damaged, or a pickle; a model
-            that our class cannot be; tensors that do not fit, see `rename`.
+        FileNotFoundError: there is no such model, or a file of it is missing.
+        ValueError: a file is cut off or damaged, or is a pickle; the model is
+            one that our class cannot be; the tensors do not fit (see
+            `rename`), or are not all finite.
     """
     folder = _find(name_or_path)
     about = files.read_json(folder / "config.json")
@@ -176,28 +64,14 @@ def load(name_or_path: str | Path) -> GPT:
     except (TypeError, ValueError, RecursionError) as error:
         reason = str(error)[:500]  # a value can be longer
         raise ValueError(f"{folder / 'config.json'}: {reason}") from error
-    file, tensors = files.read_weights(folder)
-    state = rename(tensors, config, about["model_type"], where=file)
-    return _filled(config, state, file)
-
-
-def _filled(config, state, where):
-    """A model with these numbers, of its own, so that no file is needed."""
-    for name, tensor in state.items():
-        if not tensor.isfinite().all():
-            raise ValueError(
-                f"{where} is damaged; expected numbers for {name}; got NaN "
-                "or infinity among them"
-            )
-        state[name] = tensor.clone(memory_format=torch.contiguous_format)
-    with torch.device("meta"):
-        model = GPT(config)
-    model.load_state_dict(state, strict=True, assign=True)
-    return model.eval()
+    where, tensors = files.read_weights(folder)
+    model = _empty_model(config, len(tensors), where)
+    state = rename(tensors, model, about["model_type"], where=where)
+    return _filled(model, state, where)
 
 
 def _find(name_or_path):
-    """The folder of a model, here or from the hub."""
+    """The folder of a model: one on this machine, or a copy of the hub's."""
     folder, name = files.locate(name_or_path), str(name_or_path)
     if folder.is_dir():
         return folder
@@ -220,6 +94,178 @@ def _find(name_or_path):
     return Path(found)
 
 
+def _empty_model(config, n_tensors, where):
+    """A GPT on the device "meta": it has names and shapes but no numbers.
+
+    A file can claim any size. One that `n_tensors` tensors cannot hold is
+    refused before it costs time or memory.
+    """
+    n_layers, count = config.n_layers, config.parameter_count()
+    if n_layers * _TENSORS_A_BLOCK > n_tensors or count > 2**50:
+        raise ValueError(
+            f"{where} cannot hold the model that is described beside it, with "
+            f"n_layers {n_layers}; expected {count} numbers, in at least "
+            f"{n_layers * _TENSORS_A_BLOCK} tensors; got {n_tensors} tensors"
+        )
+    with torch.device("meta"):
+        return GPT(config)
+
+
+def rename(
+    tensors: dict[str, Tensor],
+    model: GPT,
+    family: str,
+    *,
+    where: object = "the checkpoint",
+) -> dict[str, Tensor]:
+    """A checkpoint's tensors, under the names and in the shapes of `model`.
+
+    They are transposed, split or stacked where our layers need it; only what
+    is stacked is copied, everything else comes back as views. `family` is the
+    checkpoint's row in `FAMILIES`. The prefix of its names, "transformer." or
+    "model.", may be missing. `model` gives the names and shapes and can be on
+    "meta"; nothing is written into it. `where` is what messages call the
+    file.
+
+    Raises:
+        ValueError: an unknown family; a tensor that is missing, does not
+            belong there or has another shape; numbers of several types, or
+            of a type that is none of a model's; a head that should be the
+            embedding and is not.
+    """
+    if family not in FAMILIES:
+        raise ValueError(
+            "there is no such family of models; expected one of "
+            f"{', '.join(FAMILIES)}; got {family!r}"
+        )
+    theirs = FAMILIES[family]
+    prefix = theirs.prefix
+    if not any(name.startswith(prefix) for name in tensors):
+        prefix = ""
+    weights = {
+        name: tensor
+        for name, tensor in tensors.items()
+        if not fullmatch(theirs.ignored, name.removeprefix(prefix))
+    }
+    shapes = {n: tuple(t.shape) for n, t in model.state_dict().items()}
+    matches = list(_matches(theirs, prefix, shapes))
+    head = None
+    if model.config.tied:  # some files have the head all the same
+        head = weights.pop("lm_head.weight", None)
+    _check_names(weights, matches, where)
+    _check_tensors(weights, matches, where)
+    embedding = weights[matches[0].theirs[0]]
+    if head is not None and not torch.equal(head, embedding):
+        raise ValueError(
+            f"{where} has a head of its own; expected lm_head.weight equal "
+            "to the embedding, as tie_word_embeddings says; got another"
+        )
+    ours: dict[str, Tensor] = {}
+    for match in matches:
+        parts = [weights[name] for name in match.theirs]
+        if match.transposed:
+            parts = [part.T for part in parts]
+        stacked = parts[0] if len(parts) == 1 else torch.cat(parts)
+        sizes = [shapes[name][0] for name in match.ours]
+        ours |= zip(match.ours, stacked.split(sizes))
+    return ours
+
+
+def _matches(
+    family: Family, prefix: str, shapes: dict[str, tuple[int, ...]]
+) -> Iterator[_Match]:
+    """A `_Match` for each weight and bias of a model, as they are computed.
+
+    `shapes` are those of our model, by name; a layer that it does not have,
+    such as a bias or a table of positions, is left out.
+    """
+    n_layers = sum(name.endswith("attention.out.weight") for name in shapes)
+    names = family.names | {"lm_head": "head"}
+    for their_names, our_names in names.items():
+        theirs = their_names.split()
+        if their_names != "lm_head":
+            theirs = [prefix + name for name in theirs]
+        ours = our_names.split()
+        in_block = "#" in their_names
+        for n in range(n_layers if in_block else 1):
+            for kind in (".weight", ".bias"):
+                targets = [name.replace("#", str(n)) + kind for name in ours]
+                if targets[0] not in shapes:
+                    continue
+                sources = [name.replace("#", str(n)) + kind for name in theirs]
+                outputs = sum(shapes[name][0] for name in targets)
+                shape = (outputs // len(sources), *shapes[targets[0]][1:])
+                transposed = family.conv1d and in_block and len(shape) == 2
+                if transposed:
+                    shape = shape[::-1]
+                yield _Match(tuple(sources), tuple(targets), shape, transposed)
+
+
+def _check_names(tensors, matches, where):
+    """Refuse a file in which a tensor is missing, or one is too many."""
+    expected = {name: match for match in matches for name in match.theirs}
+    missing = [name for name in expected if name not in tensors]
+    extra = [name for name in tensors if name not in expected]
+    if missing:
+        first = missing[0]
+        _, ours, shape, _ = expected[first]
+        # Comparing names takes long: only some are, and no very long one.
+        alike = [n for n in extra if tensors[n].shape == shape][:300]
+        alike = [name for name in alike if len(name) < 200]
+        got = "no other tensor of that shape"
+        for name in difflib.get_close_matches(first, alike, n=1, cutoff=0):
+            got = f"{shown(name)[1:-1]} of that shape, perhaps renamed from it"
+        raise ValueError(
+            f"{where} lacks {len(missing)} of {len(expected)} tensors; "
+            f"expected {first} {shape}, for {' and '.join(ours)}; got {got}"
+        )
+    if extra:
+        raise ValueError(
+            f"{where} holds more than this model; expected its "
+            f"{len(expected)} tensors; got {shown(extra[0])[1:-1]} too"
+        )
+
+
+def _check_tensors(tensors, matches, where):
+    """Refuse tensors of another shape, or of types that a model has not."""
+    expected = {name: match for match in matches for name in match.theirs}
+    for name, match in expected.items():
+        got = tuple(tensors[name].shape)
+        if got == match.shape:
+            continue
+        hint = ""
+        if match.transposed and got == match.shape[::-1]:
+            hint = ", as in a Linear and not in a Conv1D"
+        raise ValueError(
+            f"{name} in {where} has the wrong shape; expected {match.shape}, "
+            f"for {' and '.join(match.ours)}; got {got}{hint}"
+        )
+    kinds = {tensor.dtype: name for name, tensor in tensors.items()}
+    if len(kinds) > 1 or not kinds.keys() <= _TYPES:
+        found = ", ".join(f"{kind} in {name}" for kind, name in kinds.items())
+        raise ValueError(
+            f"{where} holds numbers of the wrong type; expected all of one "
+            f"type, and floats of 16 bits or more; got {found}"
+        )
+
+
+def _filled(model, state, where):
+    """The empty model, with these numbers as its own.
+
+    They are copied, because what was read is the file itself, mapped into
+    memory: the model must live on when the file is gone.
+    """
+    for name, tensor in state.items():
+        if not tensor.isfinite().all():
+            raise ValueError(
+                f"{where} is damaged; expected numbers for {name}; got NaN "
+                "or infinity among them"
+            )
+        state[name] = tensor.clone(memory_format=torch.contiguous_format)
+    model.load_state_dict(state, strict=True, assign=True)
+    return model.eval()
+
+
 class Saved(NamedTuple):
     """What `load_model` finds in a file."""
 
@@ -235,7 +281,15 @@ def save_model(
     *,
     about: dict | None = None,
 ) -> None:
-    """Write a model in float32, and what is said `about` it, into a file."""
+    """Write a model into a file, in float32, with its configuration.
+
+    Its vocabulary can be written beside it, and whatever else is to be known
+    `about` it, as long as JSON can say it. The file appears when it is
+    complete: one that is already there is replaced, or stays as it is.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
     tensors = {f"model.{n}": t.float() for n, t in model.state_dict().items()}
     words = None if vocabulary is None else list(vocabulary)
     described = {"config": asdict(model.config), "vocabulary": words}
@@ -245,11 +299,12 @@ def save_model(
 def load_model(path: str | Path) -> Saved:
     """A model from a file of `save_model`, or from a checkpoint of a run.
 
-    It comes on the CPU, in `eval` mode, in the type that it was stored in.
+    It comes on the CPU, in evaluation mode, and in the type of numbers that
+    it was stored in.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: a file that is damaged, or of something else.
+        FileNotFoundError: there is no such file.
+        ValueError: the file is damaged, or of something else.
     """
     path = files.locate(path)
     stored, about = files.read(path)
@@ -264,7 +319,11 @@ def load_model(path: str | Path) -> Saved:
         for name, tensor in stored.items()
         if name.startswith("model.")  # the rest is a run's
     }
-    shapes = _shapes(config, len(state), path)
-    same = [_Match((name,), (name,), shapes[name]) for name in shapes]
-    _check(state, same, path)
-    return Saved(_filled(config, state, path), vocabulary, about)
+    model = _empty_model(config, len(state), path)
+    matches = [
+        _Match((name,), (name,), tuple(tensor.shape))
+        for name, tensor in model.state_dict().items()
+    ]
+    _check_names(state, matches, path)
+    _check_tensors(state, matches, path)
+    return Saved(_filled(model, state, path), vocabulary, about)

@@ -8,7 +8,9 @@ import difflib
 import json
 import pickle
 import shutil
+import sys
 from dataclasses import replace
+from pathlib import Path
 from unittest.mock import Mock
 
 import huggingface_hub
@@ -122,7 +124,7 @@ def test_gradients_agree(both):
     tokens = tokens_of(2, 9)
     found = gradients(ours, loss_share(ours, tokens[:, :-1], tokens[:, 1:]))
     expected = gradients(theirs, theirs(tokens, labels=tokens).loss)
-    expected = rename(expected, ours.config, theirs.config.model_type)
+    expected = rename(expected, ours, theirs.config.model_type)
     agrees(found, expected, name="theirs", within=1e-4)
     assert all(weight.is_contiguous() for weight in ours.parameters())
 
@@ -229,7 +231,8 @@ def test_the_type_is_the_files(tmp_path, family, dtype):
 def test_rename_copies_only_what_it_stacks():
     theirs = their_model("llama")
     tensors = theirs.state_dict()
-    ours = rename(tensors, config_of(theirs.config.to_dict()), "llama")
+    config = config_of(theirs.config.to_dict())
+    ours = rename(tensors, GPT(config), "llama")
     starts = {t.data_ptr() for t in tensors.values()}  # Llama splits none
     kept = {n for n, t in ours.items() if t.data_ptr() in starts}
     stacked = {f"blocks.{n}.attention.key_value.weight" for n in range(2)}
@@ -286,11 +289,53 @@ def test_few_names_are_compared_with_one_that_is_missing(monkeypatch):
     near = Mock(side_effect=lambda name, names, **_: names[:1])
     monkeypatch.setattr(difflib, "get_close_matches", near)
     names = ["x" * 10**6, *(f"x{n}" for n in range(1000))]
-    config = config_of(their_config("gpt2").to_dict())
+    model = GPT(config_of(their_config("gpt2").to_dict()))
     with pytest.raises(ValueError, match="got x0 of"):
-        rename({n: ZEROS(37, 24) for n in names}, config, "gpt2")
+        rename({n: ZEROS(37, 24) for n in names}, model, "gpt2")
     asked = near.call_args.args[1]
     assert len(asked) < 500 and max(map(len, asked)) < 500
+
+
+class Walk:
+    """Which functions of the book's package are called, one after another.
+
+    A configuration and a model check and build themselves: what they call on
+    the way is theirs, and is not counted.
+    """
+
+    INSIDE = ("GPT.__init__", "GPTConfig.__post_init__")
+
+    def __init__(self):
+        self.called = []
+        self.inside = 0
+
+    def __call__(self, frame, event, _):
+        code = frame.f_code
+        path = Path(code.co_filename)
+        if path.parent.name != "attnbook" or code.co_name.startswith("<"):
+            return
+        if event == "call":
+            if self.inside == 0:
+                self.called.append(f"{path.stem}.{code.co_qualname}")
+            self.inside += code.co_qualname in self.INSIDE
+        elif event == "return":
+            self.inside -= code.co_qualname in self.INSIDE
+
+
+@FAMILY
+def test_a_folder_becomes_a_model_in_few_steps(tmp_path, family):
+    """Five rooms, 25 names, and one GPT that is built."""
+    saved(tmp_path, family)
+    walk = Walk()
+    sys.setprofile(walk)
+    try:
+        load(tmp_path)
+    finally:
+        sys.setprofile(None)
+    rooms = {name.partition(".")[0] for name in walk.called}
+    assert rooms == {"pretrained", "files", "families", "gpt", "values"}
+    assert len(set(walk.called)) <= 25
+    assert walk.called.count("gpt.GPT.__init__") == 1
 
 
 # Pickles, and folders without what they need.
