@@ -11,8 +11,7 @@ SOURCES := $(wildcard chapters/*.ipynb chapters/*.md images/*) \
 	$(shell find site -type f -not -path '*/__pycache__/*') \
 	_config.yml _toc.yml references.bib CHANGELOG.md \
 	chapters/attnbook/town.py chapters/attnbook/data/town.safetensors \
-	$(patsubst %,tools/%.py,articles build changes finish plain town_model \
-		town_page)
+	tools/build.py tools/notebooks.py
 
 # Outputs must not depend on what the network gives, and progress bars are
 # for people.
@@ -73,10 +72,10 @@ $(BUILT): $(INSTALLED) $(SOURCES)
 	@touch $@
 
 pdf: book ## print the book as one PDF, by a Chromium
-	$(BIN)/python tools/pdf.py
+	$(BIN)/python tools/build.py pdf
 
 epub: book ## write the book as one EPUB
-	$(BIN)/python tools/epub.py
+	$(BIN)/python tools/build.py epub
 
 ifdef CHAPTER
 check: $(INSTALLED) ## look all over in minutes, or one chapter (CHAPTER=04)
@@ -123,8 +122,8 @@ outputs: $(INSTALLED) ## run chapters and store their outputs (CHAPTER=04)
 	$(BIN)/python tools/outputs.py $(CHAPTER)
 
 model: $(INSTALLED) ## train the book's language model again
-	env -u ATTNBOOK_QUIET OMP_NUM_THREADS=1 PYTHONPATH=chapters $(BIN)/python \
-		tools/town_model.py chapters/attnbook/data/town.safetensors
+	env -u ATTNBOOK_QUIET OMP_NUM_THREADS=1 PYTHONPATH=chapters:site \
+		$(BIN)/python tools/town_model.py chapters/attnbook/data/town.safetensors
 
 real-model: $(INSTALLED) ## fetch GPT-2, compare it, fill its place in chapter 16
 	env -u ATTNBOOK_OFFLINE PYTHONPATH=chapters $(BIN)/python \

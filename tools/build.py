@@ -1,17 +1,30 @@
-"""Build the HTML from the committed outputs; anything amiss is an error."""
+"""Build the book: its pages, or from these an EPUB or a PDF.
+
+usage: .venv/bin/python tools/build.py          the pages, as `make book`
+       .venv/bin/python tools/build.py epub     one EPUB, as `make epub`
+       .venv/bin/python tools/build.py pdf      one PDF, as `make pdf`
+
+The pages show the outputs that are stored in the notebooks. Anything amiss
+is an error. The pages are at _build/html; an EPUB or a PDF is made of them,
+lies beside that folder, and is offered at the foot of each page.
+"""
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
 from importlib import metadata
-from pathlib import Path
 
-import yaml
+from notebooks import CHAPTERS, ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
-HTML = ROOT / "_build" / "html"
+from press.contents import contents
+from press.finish import finish, put_on_site
+from press.places import HTML, SITE
+from press.settings import settings
+
+USAGE = "usage: tools/build.py [epub | pdf]"
 
 
 def check_version(version: str) -> None:
@@ -27,32 +40,8 @@ def check_version(version: str) -> None:
         )
 
 
-def pages(toc: dict) -> list[str]:
-    """The documents that a table of contents names, without endings."""
-    found = [toc[key] for key in ("root", "file") if key in toc]
-    for key in ("parts", "chapters", "sections"):
-        for entry in toc.get(key, []):
-            found += pages(entry)
-    return found
-
-
-def shown(html: Path) -> list[Path]:
-    """The pages of a site, without old addresses, which lead on."""
-    return sorted(
-        page
-        for page in html.glob("*.html")
-        if b'http-equiv="refresh"' not in page.read_bytes()
-    )
-
-
-def missing_pages(html: Path, toc: dict) -> list[str]:
-    """The pages that should have been built and were not."""
-    wanted = ["index.html", *(f"{page}.html" for page in pages(toc))]
-    wanted = dict.fromkeys(wanted)
-    return [page for page in wanted if not (html / page).exists()]
-
-
-def main() -> int:
+def build_pages() -> int:
+    """Build the pages anew; the exit status."""
     try:
         check_version(metadata.version("jupyter-book"))
     except RuntimeError as error:
@@ -61,9 +50,14 @@ def main() -> int:
     # What an earlier, failed build left would make this one pass.
     shutil.rmtree(ROOT / "_build", ignore_errors=True)
     (ROOT / "_build").mkdir()
-    script = ROOT / "_build" / "town.js"  # made beside the pages
-    making = [sys.executable, str(ROOT / "tools" / "town_page.py"), script]
-    town = subprocess.Popen(making, cwd=ROOT)
+    # The town's script takes seconds, so it is made beside the pages.
+    script = ROOT / "_build" / "town.js"
+    paths = os.pathsep.join(map(str, (SITE, CHAPTERS)))
+    town = subprocess.Popen(
+        [sys.executable, "-m", "press.town_page", str(script)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": paths},
+    )
     command = [
         sys.executable,
         "-c",
@@ -85,18 +79,45 @@ def main() -> int:
     failed = town.wait() or built.returncode
     if failed:
         return failed
-    toc = yaml.safe_load((ROOT / "_toc.yml").read_text("utf-8"))
-    missing = missing_pages(HTML, toc)
-    if missing:
+    if missing := contents().missing(HTML):
         print(f"the build left out {', '.join(missing)}", file=sys.stderr)
         return 1
     script.rename(HTML / "_static" / "town.js")
-    from finish import finish  # which knows the pages from here
-
-    config = yaml.safe_load((ROOT / "_config.yml").read_text("utf-8"))
-    finish(HTML, config, toc)
+    finish(HTML, settings(), contents())
     return 0
 
 
+def make_form(kind: str) -> int:
+    """Make an EPUB or a PDF of the built pages; the exit status."""
+    # Imported here: they import torch, for which the pages need not wait.
+    from press import epub, pdf
+
+    form = {"epub": epub, "pdf": pdf}[kind]
+    book = contents()
+    try:
+        print(form.make(HTML, settings(), book))
+    except FileNotFoundError as error:
+        print(
+            f"there is no {error.filename}; expected the built book; "
+            "run: make book",
+            file=sys.stderr,
+        )
+        return 1
+    except (RuntimeError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    put_on_site(form.FILE, HTML, book)
+    return 0
+
+
+def main(arguments: list[str]) -> int:
+    if not arguments:
+        return build_pages()
+    if len(arguments) > 1 or arguments[0] not in ("epub", "pdf"):
+        print(USAGE, file=sys.stderr)
+        return 2
+    return make_form(arguments[0])
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -7,9 +7,14 @@ from pathlib import Path
 
 import nbformat
 
-ROOT = Path(__file__).resolve().parent.parent
-CHAPTERS = ROOT / "chapters"
-sys.path.insert(0, str(CHAPTERS))  # where the package is
+# The library lies in chapters/, beside the notebooks that use it, and the
+# press in site/. Neither is installed.
+for folder in ("site", "chapters"):
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / folder))
+
+from press.places import CHAPTERS, ROOT  # noqa: E402
+
+__all__ = ["CHAPTERS", "ROOT", "notebooks", "read", "write", "write_text"]
 
 
 def notebooks() -> list[Path]:

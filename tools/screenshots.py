@@ -14,11 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from browser import open_chromium, read_whole, serve
-from build import HTML as SITE
-from build import ROOT
+from notebooks import ROOT
 from PIL import Image
 from playwright.sync_api import Browser, Page
+
+from press.browser import open_chromium, read_whole, serve
+from press.places import HTML as SITE
 
 #: Fonts have come, nothing moves, and what is in sight of pictures has come.
 IS_SHOWN = """

@@ -17,10 +17,7 @@ from attnbook.gpt import GPT
 from attnbook.pretrained import save_model
 from attnbook.town import TOWN_CONFIG, TOWN_RECIPE, Town, vocabulary
 from attnbook.training import train
-
-#: Each weight is a whole number of these. One bit fewer moves the logits twice
-#: as far from what was trained; one more, and the page has no room for them.
-STEP = 2.0**-21
+from press.town_page import STEP
 
 
 @torch.no_grad()

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from browser import open_chromium, serve
-from build import HTML as SITE
 from playwright.sync_api import Browser
 from views import Visit, visits
+
+from press.browser import open_chromium, serve
+from press.places import HTML as SITE
 
 
 @pytest.fixture(scope="session")

@@ -7,8 +7,9 @@ import re
 from typing import Any
 
 import pytest
-from build import HTML as SITE
 from playwright.sync_api import Locator, Page
+
+from press.places import HTML as SITE
 
 NUMBER = re.compile(r"[-−]?\d+(?:\.\d+)?")
 

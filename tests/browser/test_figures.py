@@ -2,10 +2,11 @@
 
 import re
 
-from browser import read_whole
 from figure import Figure, by_figure, figures, unfold
 from notebooks import ROOT
 from views import PHONE
+
+from press.browser import read_whole
 
 
 def test_every_kind_of_figure_is_in_the_book():

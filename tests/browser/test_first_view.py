@@ -8,10 +8,11 @@ from __future__ import annotations
 import time
 
 import pytest
-from browser import Pages, read_whole, serve
-from build import HTML as SITE
 from playwright.sync_api import Page
 from views import PHONE, WIDE, visits
+
+from press.browser import Pages, read_whole, serve
+from press.places import HTML as SITE
 
 CHAPTER = "14_kv_cache"
 SECTIONS = '[...document.querySelectorAll(".bd-article section section")]'

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from browser import serve
-from build import HTML as SITE
 from playwright.sync_api import Browser, expect
 from repository import address as repository
 from views import FAULTS, settle, violations
+
+from press.browser import serve
+from press.places import HTML as SITE
 
 NAME = repository()[0].rpartition("/")[2]
 

@@ -8,14 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-import yaml
-from build import pages
-from notebooks import ROOT
 from playwright.sync_api import Browser, Page
 from views import PHONE, WIDE, settle, show_in, violations, visits
 
-TOC = yaml.safe_load((ROOT / "_toc.yml").read_text("utf-8"))
-NAMES = [*dict.fromkeys(pages(TOC)), "search"]
+from press.contents import contents
+
+NAMES = [*contents().documents, "search"]
 WIDTHS = {"wide": WIDE, "phone": PHONE}
 
 #: How much of what is in view may move while a page loads and is read.

@@ -4,12 +4,13 @@ from a file, and no other host's code."""
 from __future__ import annotations
 
 import pytest
-from articles import listed, settings
-from browser import read_whole
-from build import HTML as SITE
 from playwright.sync_api import Browser, Page
 
-NAMES = [name for _, names in listed(settings()[1]) for name in names]
+from press.browser import read_whole
+from press.contents import contents
+from press.places import HTML as SITE
+
+NAMES = contents().documents
 
 #: Keeps what the policy refuses, from before the page's first line.
 WATCH = """

@@ -5,22 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from io import BytesIO
 
-import pdf
 import pytest
-from build import HTML as SITE
 from pikepdf import Pdf
 from playwright.sync_api import Browser, Page, expect
 
+from press import pdf
+from press.contents import Contents
+from press.places import HTML as SITE
+from press.settings import settings
+
 #: A book of three pages, which prints in seconds.
-TOC = {
-    "root": "index",
-    "parts": [
-        {
-            "caption": "Two pages",
-            "chapters": [{"file": "05_masking"}, {"file": "notation"}],
-        }
-    ],
-}
+CONTENTS = Contents.read(
+    {
+        "format": "jb-book",
+        "root": "index",
+        "parts": [
+            {
+                "caption": "Two pages",
+                "chapters": [{"file": "05_masking"}, {"file": "notation"}],
+            }
+        ],
+    }
+)
 
 
 def test_a_page_prints_as_its_article(visit: Callable[..., Page]) -> None:
@@ -90,8 +96,7 @@ def test_the_sheet_to_keep_fills_two_pages(visit: Callable[..., Page]) -> None:
 @pytest.fixture(scope="module")
 def book(chromium: Browser, address: str) -> Iterator[tuple]:
     """The small book as a document with page numbers, and as a PDF."""
-    config, _ = pdf.settings()
-    document = pdf.assemble(SITE, config, TOC)
+    document = pdf.assemble(SITE, settings(), CONTENTS)
     yield document, pdf.print_numbered(chromium, address, document)
 
 

@@ -1,9 +1,10 @@
 """Five pages as they look, kept for people in _build/screenshots/."""
 
 import pytest
-from build import HTML as SITE
 from PIL import Image
 from screenshots import PAGES, take
+
+from press.places import HTML as SITE
 
 
 @pytest.mark.parametrize("shot", PAGES, ids=lambda shot: shot.name)

@@ -6,12 +6,12 @@ import re
 
 import pytest
 import torch
-import town_page
-from build import HTML as SITE
 from playwright.sync_api import Page, expect
 from views import PHONE
 
 from attnbook.town import WORDS, Town
+from press import town_page
+from press.places import HTML as SITE
 
 STORY = town_page.STORY.split()
 HALF = 0.005 + 1e-4  # what is shown has two decimals, and logits are rounded

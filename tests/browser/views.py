@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from axe_playwright_python.base import AXE_SCRIPT
-from browser import read_whole
 from playwright.sync_api import Browser, Page, ViewportSize
+
+from press.browser import read_whole
 
 FAULTS = Path(__file__).with_name("faults.js")
 

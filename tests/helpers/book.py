@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import asyncio
 import contextlib
-import importlib
 import inspect
 import io
 import multiprocessing
@@ -22,18 +21,12 @@ import matplotlib.pyplot as plt
 import nbformat
 import pytest
 import torch
-from notebooks import CHAPTERS, ROOT, notebooks, read
+from notebooks import CHAPTERS, notebooks, read
 
 #: Off the network, and without progress bars.
 SETTINGS = {"ATTNBOOK_OFFLINE": "1", "ATTNBOOK_QUIET": "1"}
 
 CHAPTER_FILES = [p for p in notebooks() if p.name[0].isdigit()]
-
-
-def extension(name: str):
-    """A module of site/, which Sphinx alone has on its path."""
-    with mock.patch.object(sys, "path", [str(ROOT / "site"), *sys.path]):
-        return importlib.import_module(name)
 
 
 def chapter_file(number: int) -> Path:

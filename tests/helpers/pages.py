@@ -8,7 +8,9 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 from bs4 import BeautifulSoup, Tag
-from build import HTML, shown
+
+from press.contents import contents
+from press.places import HTML
 
 
 def built() -> Path:
@@ -19,7 +21,7 @@ def built() -> Path:
 
 
 def pages() -> list[Path]:
-    return shown(built())
+    return contents().files(built())
 
 
 @cache

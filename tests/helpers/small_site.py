@@ -6,20 +6,27 @@ from pathlib import Path
 
 from PIL import Image
 
+from press.contents import BESIDE, Contents
+from press.settings import Settings
+
 URL = "https://github.com/someone/a-book"
-CONFIG = {
-    "title": "A book & more",
-    "author": "its authors",
-    "repository": {"url": URL, "branch": "v1.2.0"},
-    "html": {"extra_footer": "CC BY 4.0"},
-}
-TOC = {
-    "root": "index",
-    "parts": [
-        {"caption": "First part", "chapters": [{"file": "b"}]},
-        {"caption": "Appendix", "chapters": [{"file": "a"}]},
-    ],
-}
+SETTINGS = Settings(
+    title="A book & more",
+    author="its authors",
+    url=URL,
+    branch="v1.2.0",
+    licence="CC BY 4.0",
+)
+CONTENTS = Contents.read(
+    {
+        "format": "jb-book",
+        "root": "index",
+        "parts": [
+            {"caption": "First part", "chapters": [{"file": "b"}]},
+            {"caption": "Appendix", "chapters": [{"file": "a"}]},
+        ],
+    }
+)
 PAGE = """
 <html><head><link rel="stylesheet" href="_static/{style}.css?v=1"></head>
 <body><nav>sidebar</nav><article class="bd-article">{article}</article>
@@ -59,6 +66,8 @@ def write(site: Path) -> Path:
         (site / f"{name}.html").write_text(
             PAGE.format(style=name, article=article), "utf-8"
         )
+    for name in BESIDE:
+        (site / f"{name}.html").write_text("<html><head></head></html>")
     for folder in ("_images", "_static"):
         (site / folder).mkdir()
     Image.new("RGB", (2, 2)).save(site / "_images" / "wing.webp")

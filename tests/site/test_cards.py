@@ -4,22 +4,15 @@ from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 import pytest
-import yaml
-from book import extension
 from bs4 import BeautifulSoup
-from build import HTML, pages
-from notebooks import ROOT
 from PIL import Image
-from repository import address as repository
-from repository import is_placeholder
 
-TOC = yaml.safe_load((ROOT / "_toc.yml").read_text("utf-8"))
-NAMES = ["index", *dict.fromkeys(pages(TOC))]
+from press import cards
+from press.contents import contents
+from press.places import HTML
+from press.settings import is_placeholder, settings
 
-
-@pytest.fixture(scope="module")
-def cards():
-    return extension("cards")
+NAMES = contents().documents
 
 
 def head(name):
@@ -38,7 +31,7 @@ def said(name):
     return found
 
 
-def test_the_address_follows_from_the_repository(cards):
+def test_the_address_follows_from_the_repository():
     url = "https://github.com/Some-One/a-book"
     assert cards.site_address(url) == "https://some-one.github.io/a-book/"
 
@@ -53,9 +46,7 @@ def test_the_address_follows_from_the_repository(cards):
         ("me", "404", None),
     ],
 )
-def test_a_page_names_its_address_once_there_is_one(
-    cards, owner, page, address
-):
+def test_a_page_names_its_address_once_there_is_one(owner, page, address):
     site = cards.site_address(f"https://github.com/{owner}/a-book")
     config = SimpleNamespace(html_baseurl=site, root_doc="index")
     context = {"pageurl": f"{site}{page}.html"}
@@ -64,13 +55,13 @@ def test_a_page_names_its_address_once_there_is_one(
     assert context["base"] == "/a-book/"
 
 
-@pytest.mark.parametrize("name", dict.fromkeys(NAMES))
-def test_a_page_names_its_address_and_its_card(cards, name):
-    site = cards.site_address(repository()[0])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_page_names_its_address_and_its_card(name):
+    site = cards.site_address(settings().url)
     tags = said(name)
     own = site if name == "index" else f"{site}{name}.html"
     canonical = [c["href"] for c in head(name).select("link[rel=canonical]")]
-    there = [] if is_placeholder(repository()[0]) else [own]
+    there = [] if is_placeholder(settings().url) else [own]
     assert canonical == there == [tags[k] for k in tags if k == "og:url"]
     pictures = [tags[k] for k in tags if k == "og:image"]
     card = f"_images/cards/{name}.png"
@@ -84,7 +75,7 @@ def test_a_page_names_its_address_and_its_card(cards, name):
         assert (picture.format, picture.size) == ("PNG", (1200, 630))
 
 
-def test_each_title_fits_on_its_card(cards):
+def test_each_title_fits_on_its_card():
     """Nothing is drawn in the margins, or between title and motto."""
     for name in NAMES:
         card = cards.draw_card(said(name)["og:title"])
@@ -97,5 +88,5 @@ def test_the_page_for_lost_addresses_is_in_no_search_engine():
     lost = head("404")
     assert lost.select_one('meta[name=robots][content="noindex"]')
     assert not lost.select("link[rel=canonical]")
-    name = urlsplit(repository()[0]).path.rpartition("/")[2]
+    name = urlsplit(settings().url).path.rpartition("/")[2]
     assert lost.base["href"] == f"/{name}/"

@@ -9,16 +9,16 @@ from urllib.parse import unquote, urlsplit
 from xml.etree import ElementTree as xml
 from zipfile import ZipFile
 
-import changes
-import epub
 import pytest
-from articles import listed, settings
-from build import HTML, shown
-from finish import POLICY
-from pages import built, soup_of
+from pages import built, pages, soup_of
 
-CONFIG, TOC = settings()
-NAMES = [name for _, names in listed(TOC) for name in names]
+from press import changes, epub
+from press.contents import contents
+from press.finish import POLICY
+from press.places import HTML
+from press.settings import settings
+
+NAMES = contents().documents
 XHTML = "{http://www.w3.org/1999/xhtml}"
 SVG = "{http://www.w3.org/2000/svg}"
 MATH = "{http://www.w3.org/1998/Math/MathML}"
@@ -30,7 +30,9 @@ MATH = "{http://www.w3.org/1998/Math/MathML}"
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
     path = tmp_path_factory.mktemp("epub") / "book.epub"
-    epub.save(epub.package(built(), CONFIG, TOC, "2026-01-01"), path)
+    epub.save(
+        epub.package(built(), settings(), contents(), "2026-01-01"), path
+    )
     return path
 
 
@@ -102,7 +104,7 @@ def test_solutions_and_answers_stand_at_the_end_of_the_epub(texts):
     wanted = sum(  # a page's answers stand together
         text.count("<summary>Solution</summary>")
         + ("<summary>Answer</summary>" in text)
-        for text in (p.read_text("utf-8") for p in shown(HTML))
+        for text in (p.read_text("utf-8") for p in pages())
     )
     end = texts["solutions.xhtml"]
     titles = {
@@ -206,7 +208,7 @@ def test_the_feed_leads_to_the_editions():
     for link in links:
         page, _, place = link.rpartition("/")[2].partition("#")
         assert soup_of(built() / page).find(id=place), link
-    for page in shown(HTML):
+    for page in pages():
         (link,) = soup_of(page).select('link[type="application/atom+xml"]')
         assert link["href"] == "feed.xml"
 

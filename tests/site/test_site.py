@@ -11,12 +11,12 @@ from urllib.parse import unquote, urlsplit
 import pytest
 import sphinxcontrib.katex as sphinx_katex
 import yaml
-from book import extension
-from build import HTML, shown
-from notebooks import CHAPTERS, ROOT
 from pages import built, is_local, pages, soup_of, target_of, urls_of
-from repository import address as repository
-from repository import is_placeholder
+
+from press import book_page
+from press.contents import contents
+from press.places import CHAPTERS, HTML, ROOT
+from press.settings import is_placeholder, settings
 
 # Bytes that a page may cost a new reader who reads to its end: a second and a
 # half on a slow line (1.6 Mbit/s). Of KaTeX's fonts it takes a third.
@@ -32,7 +32,7 @@ LOADED = (
 )
 
 by_page = pytest.mark.parametrize(
-    "page", shown(HTML), ids=lambda page: page.stem
+    "page", contents().files(HTML), ids=lambda page: page.stem
 )
 
 
@@ -81,14 +81,14 @@ def test_buttons_wait_for_an_address(owner, there):
         "use_issues_button": True,
     }
     config = SimpleNamespace(html_theme_options=options)
-    extension("book_page").hide_buttons(None, config)
+    book_page.hide_buttons(None, config)
     assert bool(options["launch_buttons"]) is there
     assert options["use_repository_button"] is there
     assert options["use_issues_button"] is there
 
 
 def test_a_notebook_opens_in_colab_and_binder_or_nothing_says_so():
-    url, branch = repository()
+    url, branch = settings().url, settings().branch
     if is_placeholder(url):
         for page in pages():
             links = " ".join(urls_of(page, "a[href]")).lower()

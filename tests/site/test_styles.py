@@ -5,27 +5,24 @@ from types import SimpleNamespace
 
 import pytest
 import tinycss2
-from book import extension
 from bs4 import BeautifulSoup
 from docutils import nodes
 from fontTools.ttLib import TTFont
-from notebooks import ROOT
 from PIL import Image
 
-
-@pytest.fixture(scope="module")
-def styles():
-    return extension("styles")
+from press import book_page, pictures, styles
+from press.places import SITE
 
 
 @pytest.fixture
 def warnings(monkeypatch):
     """What the extensions warn of."""
     said = []
-    for name in ("book_page", "styles"):
-        log = extension(name).logger
+    for module in (book_page, styles):
         monkeypatch.setattr(
-            log, "warning", lambda *text, **place: said.append((*text, place))
+            module.logger,
+            "warning",
+            lambda *text, **place: said.append((*text, place)),
         )
     return said
 
@@ -46,14 +43,14 @@ def warnings(monkeypatch):
         (".cell--x:hover{a:b}", ""),
     ],
 )
-def test_a_style_sheet_keeps_what_is_used(styles, warnings, css, kept):
+def test_a_style_sheet_keeps_what_is_used(warnings, css, kept):
     words = {"cell", "p", "top"}
     assert styles.purged(tinycss2.parse_stylesheet(css), words) == kept
     assert warnings == []
 
 
-def test_a_font_keeps_the_glyphs_that_are_shown(styles):
-    font = ROOT / "site/vendor/katex/fonts/KaTeX_Math-Italic.woff2"
+def test_a_font_keeps_the_glyphs_that_are_shown():
+    font = SITE / "vendor/katex/fonts/KaTeX_Math-Italic.woff2"
     small = styles.subset_font(font, {"x", "y"})
     assert len(small) < font.stat().st_size / 3
     assert set(TTFont(io.BytesIO(small)).getBestCmap()) == {ord("x"), ord("y")}
@@ -89,7 +86,7 @@ def soup(site):
     return BeautifulSoup(text, "html.parser")
 
 
-def test_style_sheets_become_one(styles, warnings, tmp_path):
+def test_style_sheets_become_one(warnings, tmp_path):
     site = write_site(tmp_path / "site")
     styles.lighten(site)
     (link,) = soup(site).select("link[rel=stylesheet]")
@@ -108,7 +105,7 @@ def test_pictures_are_packed_sized_and_wait(tmp_path):
     site = write_site(tmp_path / "site")
     with Image.open(site / "_images/a.png") as before:
         pixels = before.tobytes()
-    extension("pictures").settle(site)
+    pictures.settle(site)
     first, second, drawn = soup(site).find_all("img")
     assert first["src"] == second["src"] == "_images/a.webp"
     with Image.open(site / "_images/a.webp") as after:
@@ -124,39 +121,38 @@ def test_pictures_are_packed_sized_and_wait(tmp_path):
 def test_another_script_of_the_theme_fails_the_build(
     warnings, tmp_path, known
 ):
-    page = extension("book_page")
-    script = tmp_path / page.THEME_SCRIPT
+    script = tmp_path / book_page.THEME_SCRIPT
     script.parent.mkdir(parents=True)
     measures = (
         ".forEach(e=>{e.tabIndex=e.scrollWidth>e.clientWidth"
         "||e.scrollHeight>e.clientHeight?0:-1})"
     )
     script.write_text(f"all(){measures * known};go()")
-    page.mend_theme_script(tmp_path)
+    book_page.mend_theme_script(tmp_path)
     assert script.read_text() == "all();go()"
     assert len(warnings) == (not known)
 
 
 def test_a_wrong_formula_is_a_warning_at_its_place(warnings, monkeypatch):
-    page = extension("book_page")
-    monkeypatch.setattr(page.katex, "render_latex", None)
+    monkeypatch.setattr(book_page.katex, "render_latex", None)
     right, wrong = nodes.math("", "x^2"), nodes.math_block("", r"\frac")
     env = SimpleNamespace(found_docs={"a"})
     env.get_doctree = lambda name: nodes.section("", right, wrong)
-    page.render_formulas(None, env)
-    assert "</math>" in page.katex.render_latex("x^2")
+    book_page.render_formulas(None, env)
+    assert "</math>" in book_page.katex.render_latex("x^2")
     ((_, error, place),) = warnings
     assert "end of input" in error and place == {"location": wrong}
 
 
 def test_a_sentence_of_an_output_breaks_where_it_must_and_a_table_does_not():
-    page = extension("book_page")
     long = " ".join(["word"] * 15)
     said = f"short.\n{long} &lt;\n  carried on.\n"
     table = "heads\n  one 1\n  two 2\n\n[[1 0]\n [1 1]]\n"
     start = '<div class="output stream x"><pre><span></span>'
     body = f"{start}{said}{table}</pre>"
-    soup = BeautifulSoup(page.STREAM.sub(page.unfilled, body), "html.parser")
+    soup = BeautifulSoup(
+        book_page.STREAM.sub(book_page.unfilled, body), "html.parser"
+    )
     sentences = [s.extract().text for s in soup.select(".said")]
     assert sentences == [f"{long} <\n  carried on.\n".replace("\n  ", " ")]
     assert soup.pre.text == f"short.\n{table}"

@@ -1,4 +1,4 @@
-"""Words link to the glossary: site/terms.py.
+"""Words link to the glossary: press.terms.
 
 First small pages as trees, then a whole small book, then the book itself.
 """
@@ -8,7 +8,6 @@ import re
 
 import docutils.core
 import pytest
-from book import extension
 from bs4 import BeautifulSoup
 from docutils import nodes
 from myst_parser.docutils_ import Parser
@@ -17,12 +16,7 @@ from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 from sphinx.util.docutils import docutils_namespace, patch_docutils
 
-
-@pytest.fixture(scope="module")
-def terms():
-    """The extension, under the name by which Sphinx knows it."""
-    return extension("terms")
-
+from press import terms
 
 # Pages
 
@@ -49,20 +43,20 @@ def shown(doctree):
     return doctree.astext()
 
 
-def term(terms, name, *forms, but=()):
+def term(name, *forms, but=()):
     found = [terms.read_form(form) for form in forms or [name]]
     found += [terms.read_form(form, means=False) for form in but]
     return terms.Term(name, name, "What it is.", tuple(found), frozenset())
 
 
 @pytest.fixture(scope="module")
-def glossary(terms):
+def glossary():
     return [
-        term(terms, "token", but=["token ring"]),
-        term(terms, "query"),
-        term(terms, "mask"),
-        term(terms, "causal", "causal mask", "causal"),
-        term(terms, "value", "*value*", "keys and [values]"),
+        term("token", but=["token ring"]),
+        term("query"),
+        term("mask"),
+        term("causal", "causal mask", "causal"),
+        term("value", "*value*", "keys and [values]"),
     ]
 
 
@@ -90,7 +84,7 @@ def glossary(terms):
         ("*A token is*, a token", "A token is, a [token: token]"),
     ],
 )
-def test_first_uses_are_linked(terms, glossary, text, linked):
+def test_first_uses_are_linked(glossary, text, linked):
     doctree = page(text)
     terms.link_page(doctree, glossary, "glossary")
     text = shown(doctree)
@@ -100,7 +94,7 @@ def test_first_uses_are_linked(terms, glossary, text, linked):
 
 
 @pytest.mark.parametrize("form", ["keys [and] [values]", "keys []", "[keys"])
-def test_a_form_that_cannot_be_read(terms, form):
+def test_a_form_that_cannot_be_read(form):
     with pytest.raises(ExtensionError):
         terms.read_form(form)
 
@@ -126,7 +120,10 @@ def build(folder, **texts):
         io.StringIO(),
         (folder, None, folder / "o", folder / "t"),
     )
-    settings = {"extensions": ["myst_parser", "terms"], "html_theme": "basic"}
+    settings = {
+        "extensions": ["myst_parser", "press.terms"],
+        "html_theme": "basic",
+    }
     with patch_docutils(folder), docutils_namespace():
         Sphinx(
             *places, "html", settings, status=None, warning=warnings
@@ -134,7 +131,7 @@ def build(folder, **texts):
     return re.sub("\x1b.*?m", "", warnings.getvalue())
 
 
-def test_a_book_is_linked(terms, tmp_path):
+def test_a_book_is_linked(tmp_path):
     assert build(tmp_path) == ""
     for name in BOOK:
         text = (tmp_path / "o" / f"{name}.html").read_text("utf-8")
@@ -145,7 +142,7 @@ def test_a_book_is_linked(terms, tmp_path):
             assert link["title"] == "A piece."
 
 
-def test_what_is_not_used_is_warned_of(terms, tmp_path):
+def test_what_is_not_used_is_warned_of(tmp_path):
     glossary = BOOK["glossary"].replace("token\n", "axis\n  A.\n\ntoken\n", 1)
     one = BOOK["one"].replace("A token", "One")
     said = build(tmp_path, glossary=glossary, one=one)
@@ -153,7 +150,7 @@ def test_what_is_not_used_is_warned_of(terms, tmp_path):
     assert "token is explained and not used; expected it in one" in said
 
 
-def test_a_comment_that_cannot_be_read(terms, tmp_path):
+def test_a_comment_that_cannot_be_read(tmp_path):
     text = BOOK["glossary"].replace("forms:", "form:")
     with pytest.raises(ExtensionError, match="forms:"):
         build(tmp_path, glossary=text)

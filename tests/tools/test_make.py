@@ -34,9 +34,8 @@ def folder(tmp_path, monkeypatch):
         shutil.copy(ROOT / name, tmp_path)
     for name in (
         *("_config.yml", "_toc.yml", "references.bib", "CHANGELOG.md"),
-        *("tools/build.py", "tools/changes.py", "tools/articles.py"),
-        *("tools/finish.py", "tools/plain.py", "tools/town_page.py"),
-        "tools/town_model.py",
+        "tools/build.py",
+        "tools/notebooks.py",
         "chapters/attnbook/data/town.safetensors",
         "chapters/attnbook/town.py",
         *("site/page.py", "images/a.svg", "chapters/index.md"),

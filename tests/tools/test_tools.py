@@ -1,9 +1,7 @@
-"""The tools: storing outputs, stamping the address, building."""
+"""The tools: storing outputs, stamping the address."""
 
 import re
-import subprocess
 
-import build
 import notebooks as files
 import outputs
 import pytest
@@ -155,54 +153,3 @@ def test_publishing_refuses_the_placeholder():
     workflow = ROOT / ".github" / "workflows" / "pages.yml"
     runs = re.findall(r"run: make (repository|book)", workflow.read_text())
     assert runs[:2] == ["repository", "book"]
-
-
-@pytest.fixture
-def builds(tmp_path, monkeypatch):
-    """A build in a folder of its own; the commands that it would run."""
-    monkeypatch.setattr(build, "ROOT", tmp_path)
-    monkeypatch.setattr(build, "HTML", tmp_path / "_build" / "html")
-    (tmp_path / "_toc.yml").write_text("root: index\n")
-    (tmp_path / "_build").mkdir()
-    commands, returns = [], [0, 0]
-
-    def run(command, cwd):
-        commands.append(command)
-        return subprocess.CompletedProcess(command, returns[0])
-
-    class Town:  # the other process, which makes the town's script
-        wait = staticmethod(lambda: returns[1])
-
-    monkeypatch.setattr(build.subprocess, "run", run)
-    monkeypatch.setattr(build.subprocess, "Popen", lambda *_, **__: Town())
-    return tmp_path / "_build", commands, returns
-
-
-@pytest.mark.parametrize("version", ["2.0.0", "0.15.1", "20.1"])
-def test_a_wrong_jupyter_book_stops_the_build(builds, monkeypatch, version):
-    folder, commands, _ = builds
-    monkeypatch.setattr(build.metadata, "version", lambda name: version)
-    assert build.main() == 1
-    assert commands == [] and folder.exists()
-
-
-@pytest.mark.parametrize(
-    "codes",
-    [[7, 0], [0, 7], [0, 0]],  # the last has written nothing
-)
-def test_a_failed_build_fails(builds, codes):
-    folder, commands, returns = builds
-    (folder / "old").touch()
-    returns[:] = codes
-    assert build.main() == (max(codes) or 1)
-    assert "-W" in commands[0] and not (folder / "old").exists()
-
-
-def test_every_page_of_the_table_of_contents_is_looked_for(tmp_path):
-    for page in ("index", "a", "c"):
-        (tmp_path / f"{page}.html").touch()
-    deep = {"file": "b", "sections": [{"file": "c"}]}
-    parts = [{"chapters": [{"file": "a"}]}, {"chapters": [deep]}]
-    toc = {"root": "index", "parts": parts}
-    assert build.pages(toc) == ["index", "a", "b", "c"]
-    assert build.missing_pages(tmp_path, toc) == ["b.html"]

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-import yaml
 from bs4 import BeautifulSoup, Tag
-from build import ROOT
-from repository import is_placeholder
+
+from press.contents import Contents
+from press.settings import Settings, is_placeholder
 
 
 class Book(NamedTuple):
@@ -66,29 +66,6 @@ def without_boxes(html: str) -> str:
                 end = tag.end()
                 break
     return "".join(kept) + html[end:]
-
-
-def settings() -> tuple[dict, dict]:
-    """The book's settings and its table of contents."""
-    config, toc = (
-        yaml.safe_load((ROOT / name).read_text("utf-8"))
-        for name in ("_config.yml", "_toc.yml")
-    )
-    return config, toc
-
-
-def not_built(error: FileNotFoundError) -> str:
-    """What to say where a built page is missing."""
-    missing = f"there is no {error.filename}; expected the built book"
-    return f"{missing}; run: make book"
-
-
-def listed(toc: dict) -> list[tuple[str, list[str]]]:
-    """The captions of a table of contents, each with its pages."""
-    return [("", [toc["root"]])] + [
-        (part["caption"], [chapter["file"] for chapter in part["chapters"]])
-        for part in toc["parts"]
-    ]
 
 
 def place(page: str, fragment: str = "") -> str:
@@ -216,7 +193,9 @@ def move(folded: list[Tag], box: str, title: Tag, end: Tag) -> None:
 
 
 def whole_book(
-    site: Path, toc: dict, parse: Callable[[str], BeautifulSoup] = parse
+    site: Path,
+    contents: Contents,
+    parse: Callable[[str], BeautifulSoup] = parse,
 ) -> Book:
     """Every page of a built site as a chapter, then the solutions.
 
@@ -225,11 +204,10 @@ def whole_book(
         ValueError: a page has no article; a link leads nowhere, or an id
             stands twice.
     """
-    names = listed(toc)
-    known = {page for _, pages in names for page in pages}
+    known = set(contents.documents)
     sheets: dict[str, None] = {}  # in order, each once
     parts = []
-    for caption, pages in names:
+    for caption, pages in contents.parts:
         chapters = []
         for page in pages:
             whole = parse((site / f"{page}.html").read_text("utf-8"))
@@ -248,20 +226,21 @@ def whole_book(
     return book
 
 
-def title_page(config: dict, book: Book) -> Tag:
+def title_page(settings: Settings, book: Book) -> Tag:
     """The first page: what the book is, which release, under what licence."""
-    url, branch = (config["repository"][key] for key in ("url", "branch"))
+    url = settings.url
     at = "" if is_placeholder(url) else f' of <a href="{url}">{url}</a>'
+    release = settings.branch.removeprefix("v")
     motto = book.chapters[0].p.em  # the book in a sentence, as it begins
     return parse(f"""
 <section class="title-page" id="title-page">
   <img src="_static/logo-light.svg" alt="">
-  <p class="title">{escape(config["title"])}</p>
+  <p class="title">{escape(settings.title)}</p>
   <p class="motto">{escape(motto.get_text())}</p>
-  <p class="imprint">Release {branch.removeprefix("v")}{at}. Every chapter
+  <p class="imprint">Release {release}{at}. Every chapter
   is a notebook that runs. Here solutions and answers stand at the end,
   and folded code, which draws figures, is left out.</p>
-  <p class="imprint">{config["html"]["extra_footer"]}</p>
+  <p class="imprint">{settings.licence}</p>
 </section>""").section
 
 

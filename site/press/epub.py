@@ -1,7 +1,5 @@
 """Write the whole book as one EPUB, from the built pages.
 
-usage: .venv/bin/python tools/epub.py     after `make book`; or: make epub
-
 The pages' articles become a file each, in the order of `_toc.yml`, behind a
 title page; the solutions that the pages have folded stand at the end. A
 formula is MathML, a figure a PNG with its description, a drawing an svg; of
@@ -11,33 +9,30 @@ what moves the picture is there that the page shows where no script runs.
 from __future__ import annotations
 
 import io
-import sys
 import zipfile
 from html import escape
 from pathlib import Path
 from urllib.parse import unquote
 
-import changes
-from articles import (
+from bs4 import Tag
+from PIL import Image
+
+from attnbook.files import replacing
+from press import changes
+from press.articles import (
     Book,
     inner_links,
-    not_built,
     parse,
     parse_lightly,
-    settings,
     title_page,
     whole_book,
 )
-from bs4 import Tag
-from build import HTML, ROOT
-from finish import put_on_site
-from PIL import Image
-from repository import is_placeholder
+from press.contents import Contents
+from press.places import ROOT, SITE
+from press.settings import Settings, is_placeholder
 
-from attnbook.files import replacing
-
-EPUB = ROOT / "_build" / "averages-to-attention.epub"
-STYLES = Path(__file__).with_suffix(".css")
+FILE = ROOT / "_build" / "averages-to-attention.epub"
+STYLES = SITE / "epub.css"
 
 #: HTML does not tell capital letters from small ones; XHTML does, and svg
 #: has some.
@@ -216,7 +211,7 @@ def xhtml(title: str, body: str) -> bytes:
 # The package
 
 
-def contents(book: Book) -> str:
+def contents_page(book: Book) -> str:
     """The book's contents: parts, chapters, and their sections."""
 
     def entry(part: Tag) -> str:
@@ -247,20 +242,19 @@ def contents(book: Book) -> str:
 <li><a epub:type="bodymatter" href="{first}">Start</a></li></ol></nav>"""
 
 
-def metadata(config: dict, description: str, date: str) -> str:
+def metadata(settings: Settings, description: str, date: str) -> str:
     """What libraries and readers are told of the book."""
-    url, branch = (config["repository"][key] for key in ("url", "branch"))
     dublin = {
-        "title": config["title"],
+        "title": settings.title,
         "language": "en",
-        "creator": config["author"],
-        "rights": config["html"]["extra_footer"].strip(),
+        "creator": settings.author,
+        "rights": settings.licence,
         "description": description,
         "date": date,
     }
-    if not is_placeholder(url):
-        dublin["source"] = url
-    name = changes.urn(f"{config['title']}, {branch}")
+    if not is_placeholder(settings.url):
+        dublin["source"] = settings.url
+    name = changes.urn(f"{settings.title}, {settings.branch}")
     lines = [f'<dc:identifier id="name">{name}</dc:identifier>']
     lines += [
         f"<dc:{key}>{escape(text)}</dc:{key}>" for key, text in dublin.items()
@@ -294,22 +288,22 @@ def manifest(files: dict[str, bytes]) -> str:
 
 
 def package(
-    site: Path, config: dict, toc: dict, date: str
+    site: Path, settings: Settings, contents: Contents, date: str
 ) -> dict[str, bytes]:
     """The files of the EPUB, by their names in it, in their order.
 
     Raises:
         FileNotFoundError, ValueError: see `articles.whole_book`.
     """
-    book = whole_book(site, toc, parse_lightly)
-    front = title_page(config, book)
+    book = whole_book(site, contents, parse_lightly)
+    front = title_page(settings, book)
     parts = [front, *book.chapters]
     for part in parts:
         for_readers(part)
     pictures = take_pictures(parts, site)
     motto = front.select_one(".motto").get_text()
-    files = {file_of(front): xhtml(config["title"], str(front))}
-    files["contents.xhtml"] = xhtml("Contents", contents(book))
+    files = {file_of(front): xhtml(settings.title, str(front))}
+    files["contents.xhtml"] = xhtml("Contents", contents_page(book))
     lead_to_files(parts)
     for part in book.chapters:
         files[file_of(part)] = xhtml(part.h1.get_text(), str(part))
@@ -317,7 +311,7 @@ def package(
     files["book.css"] = STYLES.read_bytes()
     files |= pictures
     opf = PACKAGE.format(
-        metadata=metadata(config, motto, date),
+        metadata=metadata(settings, motto, date),
         manifest=manifest(files),
         spine="\n".join(read),
     )
@@ -340,23 +334,12 @@ def save(files: dict[str, bytes], path: Path) -> None:
             )
 
 
-def main() -> int:
-    config, toc = settings()
-    try:
-        changelog = changes.CHANGELOG.read_text("utf-8")
-        date = changes.editions(changelog)[0].date
-        files = package(HTML, config, toc, date)
-    except FileNotFoundError as error:
-        print(not_built(error), file=sys.stderr)
-        return 1
-    except ValueError as error:
-        print(error, file=sys.stderr)
-        return 1
-    save(files, EPUB)
-    put_on_site(EPUB, HTML)
-    print(f"{EPUB.stat().st_size / 1e6:.1f} MB are at {EPUB}")
-    return 0
+def make(site: Path, settings: Settings, contents: Contents) -> str:
+    """Write the EPUB of a built site; what a person is told of it.
 
-
-if __name__ == "__main__":
-    sys.exit(main())
+    Raises:
+        FileNotFoundError, ValueError: see `articles.whole_book`.
+    """
+    date = changes.editions(changes.CHANGELOG.read_text("utf-8"))[0].date
+    save(package(site, settings, contents, date), FILE)
+    return f"{FILE.stat().st_size / 1e6:.1f} MB are at {FILE}"

@@ -11,8 +11,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from articles import chapter, listed, move_solutions, parse_lightly
 from bs4 import NavigableString, Tag
+
+from press.articles import chapter, move_solutions, parse_lightly
+from press.contents import Contents
 
 #: What stands within a line; all else begins a new paragraph.
 INLINE = {"a", "b", "br", "code", "em", "i", "kbd", "math", "span", "strong"}
@@ -169,15 +171,15 @@ def twin(page: str, html: str, known: set[str], title: str) -> str:
     return "\n\n".join(found) + "\n"
 
 
-def write_twins(site: Path, config: dict, toc: dict) -> None:
+def write_twins(site: Path, title: str, contents: Contents) -> None:
     """Put the text of each page beside it, and llms.txt, which names them."""
-    known = {page for _, pages in listed(toc) for page in pages}
-    lines = [f"# {config['title']}"]
-    for caption, pages in listed(toc):
+    known = set(contents.documents)
+    lines = [f"# {title}"]
+    for caption, pages in contents.parts:
         lines += [f"\n## {caption}\n"] if caption else [""]
         for page in pages:
             html = (site / f"{page}.html").read_text("utf-8")
-            text = twin(page, html, known, config["title"])
+            text = twin(page, html, known, title)
             (site / f"{page}.txt").write_text(text, "utf-8")
             name = re.search("(?m)^# (.*)", text)[1]
             lines.append(f"- [{name}]({page}.txt)")

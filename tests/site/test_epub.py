@@ -3,10 +3,11 @@
 import re
 from zipfile import ZipFile
 
-import epub
 import pytest
 import small_site
-from small_site import CONFIG, TOC, URL
+from small_site import CONTENTS, SETTINGS, URL
+
+from press import epub
 
 
 @pytest.fixture
@@ -16,7 +17,7 @@ def site(tmp_path):
 
 @pytest.fixture
 def files(site):
-    found = epub.package(site, CONFIG, TOC, "2026-01-02")
+    found = epub.package(site, SETTINGS, CONTENTS, "2026-01-02")
     return {
         name: content.decode("utf-8", "replace")
         for name, content in found.items()
@@ -61,7 +62,8 @@ def test_it_says_what_it_is(files):
 def test_it_is_written_the_same_each_time(site, tmp_path):
     for name in ("one", "two"):
         epub.save(
-            epub.package(site, CONFIG, TOC, "2026-01-02"), tmp_path / name
+            epub.package(site, SETTINGS, CONTENTS, "2026-01-02"),
+            tmp_path / name,
         )
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
     with ZipFile(tmp_path / "one") as book:

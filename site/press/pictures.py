@@ -10,7 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import unquote
 
 from PIL import Image
-from styles import pages_of
+
+from press.styles import pages_of
 
 IMAGE = re.compile(r'<img [^>]*?src="[^":]*?(_(?:images|static)/[^"?]+)[^>]*>')
 

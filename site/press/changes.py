@@ -7,8 +7,9 @@ from typing import NamedTuple
 from uuid import NAMESPACE_URL, uuid5
 from xml.etree import ElementTree as xml
 
-from build import ROOT
 from markdown_it import MarkdownIt
+
+from press.places import ROOT
 
 CHANGELOG = ROOT / "CHANGELOG.md"
 ATOM = "http://www.w3.org/2005/Atom"

@@ -11,9 +11,10 @@ import re
 import shutil
 from pathlib import Path
 
-import changes
-from build import shown
-from plain import write_twins
+from press import changes
+from press.contents import Contents
+from press.plain import write_twins
+from press.settings import Settings
 
 #: What a page may load: files beside it, and its own lines. KaTeX's boxes are
 #: inline styles; the figures that move, and the theme, are inline scripts. A
@@ -71,19 +72,19 @@ def with_forms(html: str, page: str, files: list[str], text: bool) -> str:
     return html.replace(before, line + before, 1)
 
 
-def offer_forms(site: Path) -> None:
+def offer_forms(site: Path, contents: Contents) -> None:
     """Let the pages' footers offer the forms that are there."""
     files = [name for name in FILES if (site / name).is_file()]
-    for path in shown(site):
+    for path in contents.files(site):
         html = path.read_text("utf-8")
         text = path.with_suffix(".txt").is_file()
         path.write_text(with_forms(html, path.stem, files, text), "utf-8")
 
 
-def put_on_site(book: Path, site: Path) -> None:
+def put_on_site(book: Path, site: Path, contents: Contents) -> None:
     """Put the book as one file beside the pages, which then offer it."""
     shutil.copyfile(book, site / book.name)
-    offer_forms(site)
+    offer_forms(site, contents)
 
 
 def address(site: Path) -> str:
@@ -93,7 +94,7 @@ def address(site: Path) -> str:
     return found[1] if found else ""
 
 
-def write_sitemap(site: Path) -> None:
+def write_sitemap(site: Path, contents: Contents) -> None:
     """Write sitemap.xml and robots.txt, if the site has an address.
 
     A robots.txt is read at the root of a host alone. Where the book lies
@@ -103,9 +104,8 @@ def write_sitemap(site: Path) -> None:
     if not root:
         return
     urls = [
-        root + ("" if page.stem == "index" else page.name)
-        for page in shown(site)
-        if page.stem not in ("404", "search")
+        root + ("" if page == "index" else f"{page}.html")
+        for page in sorted(contents.documents)
     ]
     lines = "".join(f"<url><loc>{url}</loc></url>\n" for url in urls)
     (site / "sitemap.xml").write_text(
@@ -118,23 +118,22 @@ def write_sitemap(site: Path) -> None:
     (site / "robots.txt").write_text(robots, "utf-8")
 
 
-def finish(site: Path, config: dict, toc: dict) -> None:
+def finish(site: Path, settings: Settings, contents: Contents) -> None:
     """Give a site that Sphinx has built all of this.
 
     Raises:
         ValueError: the changelog's editions are not as they should be.
     """
     found = changes.editions(changes.CHANGELOG.read_text("utf-8"))
-    title, author = config["title"], config["author"]
-    feed = changes.feed(title, author, found, address(site))
+    feed = changes.feed(settings.title, settings.author, found, address(site))
     (site / "feed.xml").write_text(feed, "utf-8")
-    write_twins(site, config, toc)
-    pages = set(shown(site))
+    write_twins(site, settings.title, contents)
+    pages = set(contents.files(site))
     for path in site.glob("*.html"):
         html = policed(path.read_text("utf-8"))
         if path in pages:
             text = path.with_suffix(".txt").is_file()
             html = with_links(html, path.stem, text)
         path.write_text(html, "utf-8")
-    offer_forms(site)
-    write_sitemap(site)
+    offer_forms(site, contents)
+    write_sitemap(site, contents)

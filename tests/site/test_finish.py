@@ -4,11 +4,11 @@ text, feed, sitemap; on a small book."""
 import re
 from xml.etree import ElementTree as xml
 
-import changes
-import finish
 import pytest
 import small_site
-from small_site import CONFIG, TOC
+from small_site import CONTENTS, SETTINGS
+
+from press import changes, finish
 
 CHANGELOG = """\
 # Changes
@@ -32,7 +32,7 @@ def site(tmp_path, monkeypatch):
     monkeypatch.setattr(changes, "CHANGELOG", tmp_path / "CHANGELOG.md")
     site = tmp_path / "html"
     site.mkdir()
-    finish.finish(small_site.write(site), CONFIG, TOC)
+    finish.finish(small_site.write(site), SETTINGS, CONTENTS)
     return site
 
 
@@ -47,7 +47,7 @@ def test_a_page_offers_the_files_that_are_there_and_no_other(site, made):
     for ending in made:
         file = site.parent / f"averages-to-attention.{ending}"
         file.write_bytes(b"a book")
-        finish.put_on_site(file, site)
+        finish.put_on_site(file, site, CONTENTS)
         assert (site / file.name).read_bytes() == b"a book"
     books = [f"averages-to-attention.{e}" for e in sorted(made, reverse=True)]
     assert offered() == ["b.txt", *books, "feed.xml"]
@@ -58,7 +58,6 @@ def test_without_an_address_there_is_no_sitemap(site):
 
 
 def test_with_an_address_the_sitemap_names_the_pages(site):
-    (site / "404.html").write_text("<html></html>")
     moved = '<html><meta http-equiv="refresh" content="0; url=b.html"></html>'
     (site / "old.html").write_text(moved)
     index = site / "index.html"
@@ -66,7 +65,7 @@ def test_with_an_address_the_sitemap_names_the_pages(site):
     index.write_text(
         index.read_text("utf-8").replace("</head>", link), "utf-8"
     )
-    finish.write_sitemap(site)
+    finish.write_sitemap(site, CONTENTS)
     urls = xml.parse(site / "sitemap.xml").getroot()
     assert [url[0].text for url in urls] == [
         f"{REAL}a.html",

@@ -16,8 +16,10 @@ import matplotlib
 from docutils import nodes
 from PIL import Image, ImageDraw, ImageFont
 
+from press.places import SITE
+
 # The logo, the book's name and its motto, in the size that networks ask for.
-CARD = Path(__file__).with_name("card.png")
+CARD = SITE / "card.png"
 FONTS = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
 
 

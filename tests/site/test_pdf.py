@@ -1,11 +1,11 @@
 """The book as one document, up to where a Chromium prints it."""
 
-import browser
-import pdf
 import pytest
 import small_site
 from pikepdf import Pdf
-from small_site import CONFIG, TOC
+from small_site import CONTENTS, SETTINGS
+
+from press import pdf
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def site(tmp_path):
 
 @pytest.fixture
 def document(site):
-    return pdf.assemble(site, CONFIG, TOC)
+    return pdf.assemble(site, SETTINGS, CONTENTS)
 
 
 def test_the_chapters_stand_in_the_order_of_the_book(document):
@@ -62,7 +62,7 @@ def test_lost_links_and_doubled_ids_are_found(site, old, new, lost):
     for page in site.glob("*.html"):
         page.write_text(page.read_text("utf-8").replace(old, new), "utf-8")
     with pytest.raises(ValueError, match=f"got {lost}$"):
-        pdf.assemble(site, CONFIG, TOC)
+        pdf.assemble(site, SETTINGS, CONTENTS)
 
 
 def test_it_is_written_whole_without_the_hour(tmp_path):
@@ -76,16 +76,3 @@ def test_it_is_written_whole_without_the_hour(tmp_path):
     with Pdf.open(one) as written:
         assert set(written.docinfo.keys()) == {"/Title", "/Author"}
         assert str(written.docinfo["/Title"]) == "A book"
-
-
-@pytest.mark.parametrize("missing", ["Chromium", "b.html"])
-def test_it_says_what_it_lacks(site, monkeypatch, capsys, missing):
-    monkeypatch.setattr(pdf, "HTML", site)
-    monkeypatch.setattr(pdf, "PDF", site / "book.pdf")
-    monkeypatch.setattr(pdf, "settings", lambda: (CONFIG, TOC))
-    monkeypatch.setattr(browser, "NAMES", ("no-such-browser",))
-    monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(site))
-    (site / missing).unlink(missing_ok=True)
-    assert pdf.main() == 1
-    assert missing in capsys.readouterr().err
-    assert not (site / "book.pdf").exists()
