@@ -8,7 +8,7 @@ last. Folded code, which draws figures, is left out, as on paper.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from bs4 import NavigableString, Tag
@@ -92,34 +92,47 @@ def blocks(tag: Tag) -> Iterator[str]:
 
 def block(tag: Tag) -> Iterator[str]:
     """The paragraphs of an element that begins a new one."""
+    classes = tag.get("class", [])
     if re.fullmatch("h[1-6]", tag.name):
         yield f"{'#' * int(tag.name[1])} {tidy(words(tag))}"
-    elif "math" in tag.get("class", []):
+    elif "math" in classes:
         yield f"$$\n{tex(tag)}\n$$ {tag.select_one('.eqno').get_text()}"
-    elif tag.name == "pre":
-        code = tag.get_text().strip("\n")
-        if code:
-            yield f"```{kind(tag)}\n{code}\n```"
-    elif tag.name in ("img", "svg"):
-        if described(tag):
-            yield described(tag)
-    elif tag.name in ("ul", "ol"):
-        yield "\n".join(items(tag))
-    elif tag.name == "table":
-        yield "\n".join(rows(tag))
-    elif tag.name == "dt":
-        yield f"**{tidy(words(tag))}**"
     elif tag.name == "details" and not tag.summary.find(re.compile("h[1-6]")):
-        summary = tidy(words(tag.summary.extract()))
-        first, *rest = [*blocks(tag)] or [""]
-        gap = "\n\n" if first.startswith("```") else " "
-        yield f"{summary}:{gap}{first}"
-        yield from rest
-    elif tag.name == "p" or "citation" in tag.get("class", []):
-        if said := tidy(words(tag)):
-            yield said
+        yield from fold(tag)
+    elif tag.name in KINDS:
+        yield from KINDS[tag.name](tag)
+    elif "citation" in classes:
+        yield from paragraph(tag)
     else:
         yield from blocks(tag)
+
+
+def paragraph(tag: Tag) -> Iterator[str]:
+    """A paragraph, unless it says nothing."""
+    if said := tidy(words(tag)):
+        yield said
+
+
+def code_block(tag: Tag) -> Iterator[str]:
+    """Code or an output between fences, unless it is empty."""
+    code = tag.get_text().strip("\n")
+    if code:
+        yield f"```{kind(tag)}\n{code}\n```"
+
+
+def picture(tag: Tag) -> Iterator[str]:
+    """What a picture shows, in words, if somebody wrote them."""
+    if said := described(tag):
+        yield said
+
+
+def fold(tag: Tag) -> Iterator[str]:
+    """What a page has folded, after the words that open it."""
+    summary = tidy(words(tag.summary.extract()))
+    first, *rest = [*blocks(tag)] or [""]
+    gap = "\n\n" if first.startswith("```") else " "
+    yield f"{summary}:{gap}{first}"
+    yield from rest
 
 
 def kind(code: Tag) -> str:
@@ -154,6 +167,19 @@ def rows(table: Tag) -> Iterator[str]:
         yield f"| {' | '.join(cells)} |"
         if row.find_parent("thead"):
             yield "|" + " --- |" * len(cells)
+
+
+#: How the elements are written that are neither headings nor formulas.
+KINDS: dict[str, Callable[[Tag], Iterator[str]]] = {
+    "p": paragraph,
+    "pre": code_block,
+    "img": picture,
+    "svg": picture,
+    "ul": lambda tag: iter(["\n".join(items(tag))]),
+    "ol": lambda tag: iter(["\n".join(items(tag))]),
+    "table": lambda tag: iter(["\n".join(rows(tag))]),
+    "dt": lambda tag: iter([f"**{tidy(words(tag))}**"]),
+}
 
 
 def twin(page: str, html: str, known: set[str], title: str) -> str:
