@@ -1,33 +1,61 @@
-"""What a chapter asks of a reader: minutes, lines of code, share of checks.
+"""What a chapter asks of its reader: its minutes, its ideas, its phrases.
 
 usage: python tools/measures.py [--write] [CHAPTER ...]     e.g. 04
 
-A reader takes a minute for 200 words and one for 12 visible lines of code. A
-heading that begins with "Side road:" begins a part that is folded on the page;
-the rest, but for the exercises, is the core. With --write the minutes are
-written where the chapter says them, into the course for teachers, and into the
-first page's ways through the book.
+A reader takes a minute for 115 words, a minute for 7 visible lines of code,
+and a third of a minute for each figure or output. Readers were timed; this is
+what they needed. A heading that begins with "Side road:" begins a part that
+is folded on the page; the rest, except for the exercises, is the core.
+
+A chapter lists its new ideas in the notebook's metadata under `ideas`, a line
+in plain words each, at most twelve. Such a chapter has been told for the
+third edition. The page shows the list as its section "What is new here".
+
+Without an option the measures are printed, with the phrases that
+`phrases.py` advises against. With --write the minutes are written where the
+chapter says them, into the course for teachers and into the first page's ways
+through the book, and the list of ideas is written into the chapter.
 """
 
 from __future__ import annotations
 
-import ast
 import re
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from nbformat import NotebookNode
-from notebooks import CHAPTERS, notebooks, read, write, write_text
+from nbformat.v4 import new_markdown_cell
+from notebooks import CHAPTERS, ROOT, notebooks, read, write, write_text
+from phrases import find_phrases
 
-WORDS, LINES = 200, 12  # a minute
-FOLDED = {"setup", "hide-input", "remove-input", "hide-cell"}
-FOLDED |= {"badges", "solution"}
+#: What a reader reads in a minute: words, lines of code, figures or outputs.
+WORDS, LINES, FIGURES = 115, 7, 3
+#: The most new ideas that a chapter's core path may bring.
+MOST_IDEAS = 12
+#: Cells with one of these tags have code that the page folds or leaves out.
+UNSEEN_CODE = {"setup", "hide-input", "remove-input"}
+UNSEEN_CODE |= {"hide-cell", "remove-cell"}
+#: Cells with one of these tags have outputs that the page folds or leaves out.
+UNSEEN_OUTPUT = {"setup", "hide-output", "remove-output"}
+UNSEEN_OUTPUT |= {"hide-cell", "remove-cell"}
+#: Text that is no part of the lesson, or folded.
+UNSEEN_TEXT = {"badges", "solution"}
+
+IDEAS_HEADING = "## What is new here"
 HEADING = re.compile(r"(?m)^(#+) (.+)$")
 EXERCISE = re.compile(r"Exercise (\d+\.\d+): .+ (\d+) minutes\)$")
+PICTURE = re.compile(r"!\[[^]]*\]\(")
 #: A week of the course: its chapters, minutes, exercises, their minutes.
 WEEK = re.compile(r"(?m)^(\| \d+ \| (\[.+?) )\| \d+ \| \d+ (\| ([\d., ]+)) .*")
 TEACHERS, FIRST = CHAPTERS / "teachers.md", CHAPTERS / "index.ipynb"
+#: Where each idea of the sources is taught, with links to side roads.
+COVERAGE = ROOT / "tests" / "chapters" / "coverage.md"
+#: A link to a side road, whose address ends with its minutes.
+TO_ROAD = re.compile(
+    r"(?P<page>[\w]*)(?P<kind>(?:\.ipynb)?)"
+    r"#(?P<road>side-road-[\w-]+?)-\d+-minutes?(?=[)\s\"])"
+)
 TIME = re.compile(
     r"\*\*Time:\*\* (\d+) minutes, side roads (\d+) more, exercises (\d+)\."
 )
@@ -41,10 +69,14 @@ class Part:
     heading: str = ""
     words: int = 0
     lines: int = 0
+    figures: int = 0  # and outputs
 
     @property
     def minutes(self) -> int:
-        return max(1, round(self.words / WORDS + self.lines / LINES))
+        takes = self.words / WORDS
+        takes += self.lines / LINES
+        takes += self.figures / FIGURES
+        return max(1, round(takes))
 
 
 @dataclass
@@ -52,17 +84,14 @@ class Measures:
     """What `measure` found of a chapter.
 
     Attributes:
-        lines: of code that a reader sees.
-        lesson: those of them that no exercise has.
-        checks: those of the lesson that check.
+        parts: the core first, then side roads and exercises in their order.
         each: the minutes of each exercise, by its number.
+        ideas: how many new ideas the chapter lists.
     """
 
     parts: list[Part] = field(default_factory=list)
-    lines: int = 0
-    lesson: int = 0
-    checks: int = 0
     each: dict[str, int] = field(default_factory=dict)
+    ideas: int = 0
 
     @property
     def core(self) -> int:
@@ -77,29 +106,30 @@ class Measures:
         return sum(p.minutes for p in self.parts if p.kind == "side road")
 
     def __str__(self) -> str:
-        share = self.checks / max(self.lesson, 1)
+        core = [p for p in self.parts if p.kind == "core"]
+        words, lines, figures = (
+            sum(getattr(p, name) for p in core)
+            for name in ("words", "lines", "figures")
+        )
         return (
-            f"{self.lines} visible lines, {share:.0%} for checks; core "
-            f"{self.core} minutes, side roads {self.side_roads}, "
-            f"exercises {self.exercises}"
+            f"core {self.core} minutes ({words} words, {lines} lines of code, "
+            f"{figures} figures and outputs), side roads {self.side_roads}, "
+            f"exercises {self.exercises}; {self.ideas or 'no list of'} ideas"
         )
 
 
 def measure(notebook: NotebookNode) -> Measures:
-    """Words and visible lines of each part of a chapter."""
+    """Words, visible lines and figures of each part of a chapter."""
     core = Part("core")
-    found = Measures([core])
+    found = Measures([core], ideas=len(notebook.metadata.get("ideas", [])))
     part, level = core, 0
     for cell in notebook.cells:
+        tags = set(cell.metadata.get("tags", []))
         if cell.cell_type == "code":
-            lines, checks = visible(cell)
-            part.lines += lines
-            found.lines += lines
-            if part.kind != "exercises":
-                found.lesson += lines
-                found.checks += checks
+            part.lines += visible_lines(cell)
+            part.figures += 0 if UNSEEN_OUTPUT & tags else len(cell.outputs)
             continue
-        if FOLDED & set(cell.metadata.get("tags", [])):
+        if UNSEEN_TEXT & tags:
             continue
         # The text before the first heading of a cell belongs to what was.
         places = [0, *(m.start() for m in HEADING.finditer(cell.source))]
@@ -118,10 +148,8 @@ def measure(notebook: NotebookNode) -> Measures:
                 if minutes := EXERCISE.search(title):
                     found.each[minutes[1]] = int(minutes[2])
             part.words += words(text)
-            lines = code_lines(text)
-            part.lines += lines
-            found.lines += lines
-            found.lesson += lines * (part.kind != "exercises")
+            part.lines += code_lines(text)
+            part.figures += len(PICTURE.findall(text))
     return found
 
 
@@ -134,24 +162,19 @@ def words(text: str) -> int:
     return len(re.findall(r"[^\W_][\w'’.-]*", text))
 
 
-def visible(cell: NotebookNode) -> tuple[int, int]:
-    """Lines of code that a reader sees, and how many of them check."""
-    if FOLDED & set(cell.metadata.get("tags", [])):
-        return 0, 0
+def visible_lines(cell: NotebookNode) -> int:
+    """Lines of code that a reader sees: the cell's, and those that it shows
+    as `show_source` does."""
+    tags = set(cell.metadata.get("tags", []))
     shown = "\n".join(
         "".join(output.get("data", {}).get("text/markdown", ""))
         for output in cell.outputs
     )
-    lines = sum(1 for line in cell.source.splitlines() if line.strip())
-    checks = 0
-    for node in ast.walk(ast.parse(cell.source)):
-        is_check = isinstance(node, ast.Assert) or (
-            isinstance(node, ast.Expr)
-            and ast.unparse(node.value).startswith("check")
-        )
-        if is_check:
-            checks += node.end_lineno - node.lineno + 1
-    return lines + code_lines(shown), checks
+    if UNSEEN_CODE & tags:
+        own = 0
+    else:
+        own = sum(1 for line in cell.source.splitlines() if line.strip())
+    return own + (0 if UNSEEN_OUTPUT & tags else code_lines(shown))
 
 
 def code_lines(text: str) -> int:
@@ -161,8 +184,35 @@ def code_lines(text: str) -> int:
     return sum(1 for line in shown.splitlines() if line.strip())
 
 
+def list_of_ideas(notebook: NotebookNode) -> str:
+    """The section that shows a chapter's new ideas, in Markdown.
+
+    Raises:
+        ValueError: the metadata's `ideas` are no list of 1 to 12 lines.
+    """
+    ideas = notebook.metadata.get("ideas")
+    is_list = isinstance(ideas, list) and 1 <= len(ideas) <= MOST_IDEAS
+    if not is_list or not all(
+        isinstance(idea, str) and idea.strip() and "\n" not in idea
+        for idea in ideas
+    ):
+        raise ValueError(
+            f"a chapter lists its new ideas in the notebook's metadata under "
+            f"'ideas'; expected 1 to {MOST_IDEAS} texts of one line each; got "
+            f"{ideas!r}. If there are more, move some to side roads, or make "
+            f"two chapters of one."
+        )
+    return "\n".join([f"{IDEAS_HEADING}\n", *(f"- {i}" for i in ideas)])
+
+
 def stamped(notebook: NotebookNode) -> NotebookNode:
-    """The chapter, saying the minutes that it takes."""
+    """The chapter, saying the minutes that it takes and listing its ideas.
+
+    The list is written into the cell tagged `ideas`; where there is none yet,
+    one is made before *Further reading*.
+    """
+    if "ideas" in notebook.metadata:
+        write_ideas(notebook)
     found = measure(notebook)
     times = f"{found.core} minutes, side roads {found.side_roads} more"
     times = f"**Time:** {times}, exercises {found.exercises}."
@@ -176,6 +226,23 @@ def stamped(notebook: NotebookNode) -> NotebookNode:
                 cell.source,
             )
     return notebook
+
+
+def write_ideas(notebook: NotebookNode) -> None:
+    """Write the list of ideas into its cell, or make that cell."""
+    text = list_of_ideas(notebook)
+    for cell in notebook.cells:
+        if "ideas" in cell.metadata.get("tags", []):
+            cell.source = text
+            return
+    places = [
+        number
+        for number, cell in enumerate(notebook.cells)
+        if cell.source.startswith("## Further reading")
+    ]
+    cell = new_markdown_cell(text, metadata={"tags": ["ideas"]})
+    cell.id = "what-is-new"  # the same each time that it is made
+    notebook.cells.insert(places[0] if places else len(notebook.cells), cell)
 
 
 def course(text: str) -> str:
@@ -200,20 +267,60 @@ def course(text: str) -> str:
 
 
 def ways(text: str) -> str:
-    """The first page, with what an evening and a course take."""
+    """The first page, with what its first way and a course take."""
     found = [measure(read(path)) for path in chapters([])]
-    evening = sum(f.core for f in found[:6])
+    first = sum(f.core for f in found[:6])
     to_read = sum(f.core + f.side_roads for f in found) / len(found)
     to_try = sum(f.exercises for f in found) / len(found)
-    text = re.sub(
-        r"\d+ minutes to read\.", f"{evening} minutes to read.", text
-    )
+    text = re.sub(r"\d+ minutes to read\.", f"{first} minutes to read.", text)
     a_chapter = f"{to_read:.0f} minutes to read and {to_try:.0f} to try"
     return re.sub(r"\d+ minutes to read and \d+ to try", a_chapter, text)
 
 
+def road_address(heading: str) -> str:
+    """The address of a side road on its page, without its minutes.
+
+    >>> road_address("Side road: who loses by dividing? (2 minutes)")
+    'side-road-who-loses-by-dividing'
+    """
+    title = re.sub(r" \(\d+ minutes?\)$", "", heading).lower()
+    return re.sub(r"-+", "-", re.sub(r"[^\w\s-]", "", title).replace(" ", "-"))
+
+
+def relinked(text: str, page: str, roads: dict[tuple[str, str], int]) -> str:
+    """A text whose links to side roads have the minutes that they take now.
+
+    `roads` has the minutes of each side road, by the name of its page and its
+    address; `page` is the page that the text is on.
+    """
+
+    def link(m: re.Match) -> str:
+        takes = roads.get((m["page"] or page, m["road"]))
+        if takes is None:
+            return m[0]
+        address = f"{m['road']}-{minutes(takes).replace(' ', '-')}"
+        return f"{m['page']}{m['kind']}#{address}"
+
+    return TO_ROAD.sub(link, text)
+
+
+def relink() -> None:
+    """Let all links to side roads lead to where they are now."""
+    roads = {
+        (path.stem, road_address(part.heading)): part.minutes
+        for path in chapters([])
+        for part in measure(read(path)).parts
+        if part.kind == "side road"
+    }
+    for path in [*notebooks(), *CHAPTERS.glob("*.md"), COVERAGE]:
+        old = path.read_text("utf-8")
+        new = relinked(old, path.stem, roads)
+        if new != old:
+            write_text(path, new)
+
+
 def minutes(n: int) -> str:
-    return f"{n} minute{'s' * (n != 1)}"
+    return "1 minute" if n == 1 else f"{n} minutes"
 
 
 def chapters(wanted: list[str]) -> list[Path]:
@@ -228,9 +335,13 @@ def main(arguments: list[str]) -> int:
     writing = "--write" in arguments
     for path in chapters([a for a in arguments if a != "--write"]):
         notebook = read(path)
-        print(f"{path.name[:2]}: {measure(notebook)}")
         if writing:
             write(path, stamped(notebook))
+        print(f"{path.name[:2]}: {measure(notebook)}")
+        for cell in notebook.cells:
+            if cell.cell_type == "markdown":
+                for place, phrase, advice in find_phrases(cell.source):
+                    print(f"    “{phrase}” in: {place}\n        {advice}")
     if writing:
         write_text(TEACHERS, course(TEACHERS.read_text("utf-8")))
         first = read(FIRST)
@@ -238,6 +349,7 @@ def main(arguments: list[str]) -> int:
             if "minutes to read" in cell.source:
                 cell.source = ways(cell.source)
         write(FIRST, first)
+        relink()
     return 0
 
 

@@ -23,6 +23,8 @@ METADATA = {
 }
 #: How JupyterLab, and Colab, say that a cell's code is not shown.
 HIDDEN = {"jupyter": {"source_hidden": True}, "cellView": "form"}
+#: How JupyterLab says that what is below a heading is folded.
+COLLAPSED = {"jp-MarkdownHeadingCollapsed": True}
 
 
 def execute(path: Path) -> NotebookNode:
@@ -52,14 +54,23 @@ def execute(path: Path) -> NotebookNode:
 def normalise(notebook: NotebookNode) -> None:
     """Drop all that differs from run to run or from editor to editor, and let
     Jupyter and Colab hide the code that the page folds.
+
+    Of the notebook's metadata its list of ideas is kept. In a chapter that
+    has one, JupyterLab folds each exercise below its heading, as the page
+    does.
     """
+    ideas = notebook.metadata.get("ideas")
     notebook.metadata = NotebookNode(METADATA)
+    if ideas is not None:
+        notebook.metadata["ideas"] = ideas
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
         for name in ("collapsed", "scrolled", "editable", "slideshow"):
             cell.metadata.pop(name, None)
         if {"hide-input", "remove-input"} & {*cell.metadata.get("tags", ())}:
             cell.metadata |= HIDDEN
+        if ideas is not None and cell.source.startswith("### Exercise "):
+            cell.metadata |= COLLAPSED
     code = [c for c in notebook.cells if c.cell_type == "code"]
     for count, cell in enumerate(code, start=1):
         cell.execution_count = count

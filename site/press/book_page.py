@@ -102,10 +102,14 @@ def box_exercises(app, doctree):
             section["classes"].append("exercise")
 
 
-def fold_side_roads(app, doctree, docname):
-    """Fold each section called "Side road: …", once the contents are made."""
+def fold_sections(app, doctree, docname):
+    """Fold each side road and each exercise, once the contents are made.
+
+    The heading stays as the line that unfolds the section. An exercise
+    unfolds to its text, its stub and its solution.
+    """
     for section in doctree.findall(nodes.section):
-        if section[0].astext().startswith("Side road:"):
+        if section[0].astext().startswith(("Side road:", "Exercise ")):
             for place, tag in (0, "<details><summary>"), (2, "</summary>"):
                 section.insert(place, nodes.raw("", tag, format="html"))
             section.append(nodes.raw("", "</details>", format="html"))
@@ -228,7 +232,7 @@ def setup(app):
     # After sphinxcontrib-bibtex, at the usual priority, has made its list.
     app.connect("env-updated", link_entries, priority=900)
     app.connect("env-check-consistency", render_formulas)
-    app.connect("doctree-resolved", fold_side_roads)
+    app.connect("doctree-resolved", fold_sections)
     # After the theme and the cards have said what they have to say.
     app.connect("html-page-context", load_late, priority=900)
     app.connect("html-page-context", mend_page, priority=900)

@@ -19,7 +19,22 @@ the link; what stands around it must be there. The entry's first sentence is
 what a mouse that rests on a link is told, and the pages that the entry links
 to are those that explain the term.
 
-What is explained and never used fails the build.
+An entry may end with what the trade calls the same thing, and with words that
+somebody might look for and that the entry explains by the way::
+
+    padding
+      Tokens that fill up shorter texts of a batch. [Chapter 5](...)
+
+      Also called: fill tokens.
+
+      See here for: pad token, left padding.
+
+The first are forms of the term, too, so that they are linked on the pages. The
+site's search leads from each word of both lines to the entry.
+
+What is explained and never used fails the build. The comment
+``% later: chapter 11`` says of an entry that its chapter does not use the word
+yet. Once a page uses it, the build fails until the comment is taken out.
 """
 
 import re
@@ -56,6 +71,7 @@ class Term(NamedTuple):
     tooltip: str
     forms: tuple[Form, ...]
     pages: frozenset[str]  # that explain it
+    later: str = ""  # the chapter that is to use it, where none does yet
 
 
 # Reading the glossary
@@ -93,6 +109,45 @@ def read_form(text, means=True):
     return Form(re.compile(pattern, re.IGNORECASE), stem, stressed, means)
 
 
+#: The lines in which an entry has other names, and words that it explains.
+CALLED, SEE_HERE = "Also called:", "See here for:"
+
+
+def words_of(definition, line):
+    """The words that an entry lists in a line of its own, without the dot.
+
+    Raises:
+        ExtensionError: the line has no words, or no full stop at its end.
+    """
+    found = []
+    for paragraph in definition.findall(nodes.paragraph):
+        text = plain(paragraph)
+        if text.startswith(line):
+            listed = text.removeprefix(line).strip()
+            words = [word.strip() for word in listed[:-1].split(",")]
+            if not listed.endswith(".") or not all(words):
+                raise ExtensionError(
+                    f"a line of the glossary cannot be read; expected "
+                    f"'{line}', then words with commas between them and a "
+                    f"full stop at the end; got {text!r}"
+                )
+            found += words
+    return found
+
+
+def index_other_names(app, doctree):
+    """Let the site's search lead from other names to their entry."""
+    if app.env.docname != GLOSSARY:
+        return
+    for item in doctree.findall(nodes.definition_list_item):
+        [definition] = item.findall(nodes.definition)
+        for line in CALLED, SEE_HERE:
+            for name in words_of(definition, line):
+                anchor = item[0]["ids"][0]
+                entry = ("single", name, anchor, "main", None)
+                item[0].append(addnodes.index(entries=[entry]))
+
+
 def read_terms(doctree):
     """The entries of the glossary."""
     terms = []
@@ -104,10 +159,11 @@ def read_terms(doctree):
         comments = "".join(comment.astext() for comment in comments)
         start, *parts = re.split(r"(\w+):", comments)
         marks = {"forms": name, **dict(zip(parts[::2], parts[1::2]))}
+        later = marks.pop("later", "").strip()
         if start or marks.keys() - {"forms", "except"}:
             raise ExtensionError(
                 f"a comment in the glossary's {name!r} cannot be read; "
-                f"expected forms: or except: and what they are; "
+                f"expected forms:, except: or later:, each with what it is; "
                 f"got {comments!r}"
             )
         forms = [
@@ -115,10 +171,11 @@ def read_terms(doctree):
             for kind in marks
             for form in marks[kind].split(",")
         ]
+        forms += map(read_form, words_of(definition, CALLED))
         links = definition.findall(addnodes.pending_xref)
         pages = {x["reftarget"] for x in links if x["refdomain"] == "doc"}
         found = item[0]["ids"][0], first, tuple(forms), frozenset(pages)
-        terms.append(Term(name, *found))
+        terms.append(Term(name, *found, later=later))
     return tuple(terms)
 
 
@@ -224,13 +281,19 @@ def find_unused(app, exception):
     for term in app.env.book_terms:
         having = {page for page in used if term in used[page]}
         missing = sorted(term.pages - having)
-        if not having or missing:
+        if term.later:
+            if having:
+                words = "%s is used now, in %s; take its 'later:' out"
+                where = ", ".join(sorted(having))
+                logger.warning(words, term.name, where, location=GLOSSARY)
+        elif not having or missing:
             words = "%s is explained and not used; expected it in %s"
             where = ", ".join(missing) or "some page"
             logger.warning(words, term.name, where, location=GLOSSARY)
 
 
 def setup(app):
+    app.connect("doctree-read", index_other_names)
     app.connect("env-updated", read_glossary)
     # Last: what other extensions add is text, too.
     app.connect("doctree-resolved", link_resolved, priority=900)

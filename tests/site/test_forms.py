@@ -169,7 +169,8 @@ def test_a_twin_has_all_that_the_page_has(name):
     for code in article.select("pre"):
         if id(code) not in hidden:
             assert squeezed(code.get_text()) in flat
-    solutions = len(article.select("section.exercise details"))
+    folds = article.select("section.exercise details > summary")
+    solutions = sum(fold.get_text() == "Solution" for fold in folds)
     end = text.partition("\n## Solutions\n")[2]
     assert end.count("\n### Exercise ") == solutions
 

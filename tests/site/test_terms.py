@@ -11,6 +11,7 @@ import pytest
 from bs4 import BeautifulSoup
 from docutils import nodes
 from myst_parser.docutils_ import Parser
+from notebooks import ROOT
 from pages import built, pages, soup_of
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
@@ -154,6 +155,55 @@ def test_a_comment_that_cannot_be_read(tmp_path):
     text = BOOK["glossary"].replace("forms:", "form:")
     with pytest.raises(ExtensionError, match="forms:"):
         build(tmp_path, glossary=text)
+
+
+def test_an_entry_has_other_names(tmp_path):
+    """A form links where a page uses it; the search knows each of them."""
+    names = "\n\n  Also called: word piece, WP.\n\n  See here for: BOS.\n```"
+    glossary = BOOK["glossary"].replace("\n```\n", names)
+    one = BOOK["one"].replace("A token", "A word piece")
+    assert build(tmp_path, glossary=glossary, one=one) == ""
+    page = (tmp_path / "o" / "one.html").read_text("utf-8")
+    (link,) = BeautifulSoup(page, "html.parser").select("a.term")
+    assert link.get_text() == "word piece" and link["title"] == "A piece."
+    index = (tmp_path / "o" / "searchindex.js").read_text("utf-8")
+    for name in "word piece", "wp", "bos", "token":
+        assert re.search(rf'"{name}": ?\[\[\d+, ?"term-token"', index), name
+
+
+@pytest.mark.parametrize("line", ["Also called: a, , b.", "Also called: a"])
+def test_other_names_that_cannot_be_read(tmp_path, line):
+    text = BOOK["glossary"].replace("\n```\n", f"\n\n  {line}\n```\n")
+    with pytest.raises(ExtensionError, match="full stop"):
+        build(tmp_path, glossary=text)
+
+
+def test_a_word_that_is_to_come_is_warned_of_once_it_is_there(tmp_path):
+    entry = "axis\n  % later: chapter 1\n  A. [One](one.md)\n\ntoken\n"
+    glossary = BOOK["glossary"].replace("token\n", entry, 1)
+    assert build(tmp_path, glossary=glossary) == ""
+    one = BOOK["one"] + "\nAn axis.\n"
+    said = build(tmp_path, glossary=glossary, one=one)
+    assert "axis is used now, in one; take its 'later:' out" in said
+
+
+#: What people type who look for something that the book explains.
+WORDS_OF_THE_TRADE = """RoPE, GQA, MQA, MLA, EOS, pad token, left padding, BPE,
+gradient accumulation, mixed precision, autocast, weight tying,
+bias correction, rope_theta, document mask, bonus token, TTFT, ITL,
+draft model, assisted generation, speculative sampling, KV cache, MHA, FFN,
+FlashAttention, nucleus sampling, skip connection, lm_head"""
+
+
+def test_the_glossary_has_the_words_of_the_trade():
+    """As a term, as its other name, or among what is explained there."""
+    text = (ROOT / "chapters" / "glossary.md").read_text("utf-8")
+    known = set(re.findall(r"(?m)^(\w.*)$", text.partition("{glossary}")[2]))
+    for line in terms.CALLED, terms.SEE_HERE:
+        for listed in re.findall(rf"(?m)^  {line} (.*)\.$", text):
+            known |= {word.strip() for word in listed.split(",")}
+    wanted = {" ".join(w.split()) for w in WORDS_OF_THE_TRADE.split(",")}
+    assert wanted - known == set()
 
 
 # The book
