@@ -4,37 +4,19 @@ import ast
 import json
 import multiprocessing
 import re
-import tomllib
 from runpy import run_path
 
 import pytest
 import yaml
+from dependencies import project
 from notebooks import ROOT
 from packaging.requirements import Requirement
 from repository import setup_source
 
 from attnbook import __version__
 
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+PROJECT = project()
 NEEDED = [Requirement(r) for r in PROJECT["project"]["dependencies"]]
-BOOK = {
-    r.name: r.specifier
-    for r in map(Requirement, PROJECT["dependency-groups"]["book"])
-}
-
-
-def test_binder_has_what_the_package_needs_within_the_books_bounds():
-    text = (ROOT / ".binder" / "environment.yml").read_text("utf-8")
-    found = {
-        r.name.removesuffix("-cpu").replace("pytorch", "torch"): r.specifier
-        for r in map(Requirement, yaml.safe_load(text)["dependencies"])
-    }
-    python, kernel = found.pop("python"), found.pop("ipykernel")
-    assert set(found) == {r.name for r in NEEDED}
-    assert str(python) == PROJECT["project"]["requires-python"]
-    assert kernel == BOOK["ipykernel"]
-    for name, bounds in found.items():
-        assert bounds == BOOK.get(name, ""), name
 
 
 def test_a_dev_container_installs_by_a_command_that_there_is():

@@ -4,7 +4,6 @@ import re
 
 import pytest
 import yaml
-from constraints import uv_by_hash
 from notebooks import ROOT
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -73,7 +72,6 @@ def test_what_is_installed_is_the_locks_to_the_hash(name):
     assert first == "python -m pip install --require-hashes -r .ci/uv.txt"
     assert second == "uv sync --locked"
     assert third == "touch .venv/installed"  # so that make adds nothing
-    assert (ROOT / ".ci" / "uv.txt").read_text("utf-8") == uv_by_hash()
 
 
 def test_every_system_runs_what_is_typed_without_make():

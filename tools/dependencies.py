@@ -1,0 +1,169 @@
+"""Write what follows from the dependencies in pyproject.toml and uv.lock.
+
+usage: .venv/bin/python tools/dependencies.py [--installed]
+
+Dependencies are written in one place, the groups of pyproject.toml; uv.lock
+has their exact versions, and is brought up to date here. From the two are
+made:
+
+- requirements.txt, the same bounds for pip;
+- constraints.txt, the exact versions for pip;
+- .binder/environment.yml, what the notebooks need in Binder, by conda's names;
+- .ci/uv.txt, by which a workflow gets the uv of the lock, to the hash.
+
+With --installed the lock first takes the versions that are installed here.
+Do this after `make test CONSTRAINTS=` has passed with the newest ones.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import distributions
+from pathlib import Path
+
+from notebooks import ROOT, write_text
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+BY = "Written by tools/dependencies.py from pyproject.toml"
+
+#: What has another name in conda-forge. This PyTorch comes without CUDA, since
+#: Binder has no graphics cards, and little room.
+CONDA = {"torch": "pytorch-cpu", "huggingface-hub": "huggingface_hub"}
+
+
+def project() -> dict:
+    """pyproject.toml as it is now."""
+    return tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+
+
+def bounds(group: str = "book") -> list[str]:
+    """The requirements of a group, with those of the groups that it includes.
+
+    They come in the order of pyproject.toml.
+    """
+    found = []
+    for entry in project()["dependency-groups"][group]:
+        if isinstance(entry, str):
+            found.append(entry)
+        else:
+            found += bounds(entry["include-group"])
+    return found
+
+
+def requirements() -> str:
+    """requirements.txt: the bounds of all that the book needs."""
+    head = f"# {BY}, which says what each is for.\n"
+    return head + "\n".join(bounds()) + "\n"
+
+
+def constraints() -> str:
+    """constraints.txt: the lock's versions of all that the book may need."""
+    head = (
+        "# The exact versions that were last validated together.\n"
+        f"# {BY} and uv.lock.\n"
+    )
+    exported = _uv(
+        "export",
+        "--frozen",
+        "--no-hashes",
+        "--no-annotate",
+        "--no-header",
+        "--no-emit-project",
+    )
+    return head + exported
+
+
+def environment() -> str:
+    """.binder/environment.yml: what the package needs, and a kernel."""
+    told = project()["project"]
+    bounded = {
+        canonicalize_name(Requirement(text).name): Requirement(text)
+        for text in bounds()
+    }
+    lines = [f"python{told['requires-python']}"]
+    for needed in ["ipykernel", *told["dependencies"]]:
+        name = canonicalize_name(Requirement(needed).name)
+        lines.append(f"{CONDA.get(name, name)}{bounded[name].specifier}")
+    listed = "\n".join(f"  - {line}" for line in lines)
+    return (
+        f"# What the notebooks need in Binder. {BY}.\n"
+        "channels:\n  - conda-forge\n"
+        f"dependencies:\n{listed}\n"
+    )
+
+
+def uv_by_hash() -> str:
+    """.ci/uv.txt: uv in the lock's version, with the hashes of its wheels."""
+    packages = tomllib.loads((ROOT / "uv.lock").read_text("utf-8"))["package"]
+    (uv,) = (package for package in packages if package["name"] == "uv")
+    hashes = sorted(wheel["hash"] for wheel in uv["wheels"])
+    parts = [f"uv=={uv['version']}", *(f"--hash={h}" for h in hashes)]
+    return f"# {BY} and uv.lock.\n{' '.join(parts)}\n"
+
+
+#: Each file that is made, and what makes its text.
+FILES = {
+    "requirements.txt": requirements,
+    "constraints.txt": constraints,
+    ".binder/environment.yml": environment,
+    ".ci/uv.txt": uv_by_hash,
+}
+
+
+def installed() -> list[str]:
+    """The versions that are installed here, as `name==version`.
+
+    A build's own mark is left out: `torch 2.13.0+cpu` is `torch==2.13.0`.
+    """
+    return [
+        f"{found.name}=={found.version.partition('+')[0]}"
+        for found in distributions()
+        if found.name not in ("attnbook", "pip")
+    ]
+
+
+def lock(pins: list[str]) -> None:
+    """Bring uv.lock up to date, with these versions and else its own.
+
+    The public index is named in it, whatever index is set up here.
+    """
+    options = ["--default-index", "https://pypi.org/simple"]
+    for pin in pins:
+        options += ["--upgrade-package", pin]
+    _uv("lock", *options)
+
+
+def _uv(command: str, *options: str) -> str:
+    """What uv prints.
+
+    Raises:
+        SystemExit: uv failed; it has said why on stderr.
+    """
+    uv = Path(sys.executable).with_name("uv")
+    done = subprocess.run(
+        [uv, command, "--no-config", *options],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        encoding="utf-8",
+    )
+    if done.returncode:
+        raise SystemExit(done.returncode)
+    return done.stdout
+
+
+def main(arguments: list[str]) -> int:
+    if arguments not in ([], ["--installed"]):
+        print(__doc__, file=sys.stderr)
+        return 2
+    lock(installed() if arguments else [])
+    for name, text in FILES.items():
+        write_text(ROOT / name, text())
+        print(f"wrote {name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
