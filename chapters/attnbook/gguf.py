@@ -1,0 +1,540 @@
+"""GGUF: a published model in one file, its numbers in four to 32 bits.
+
+It is the format of llama.cpp. A file has, one after the other,
+
+1. a header: the letters GGUF, the version, how many tensors, how many keys;
+2. metadata: keys with values, among them sizes and the whole tokenizer;
+3. for each tensor a name, its sizes, the type of its numbers, and where they
+   begin, counted from the beginning of part 4;
+4. the numbers. Each tensor begins at a multiple of 32 bytes (or of
+   `general.alignment`).
+
+`read` gives metadata and tensors as they are, `as_checkpoint` puts them under
+the names and in the order of a Llama checkpoint, so that `pretrained` can go
+on as with any other, and `tokenizer` makes the tokenizer that lies in it.
+
+Nothing in a file is trusted: each length is held against what is left of the
+file before anything is read or made of it, so that a damaged file gives an
+error, in a time and a memory that its own size bounds.
+
+Source: the specification, github.com/ggml-org/ggml, docs/gguf.md; for the
+blocks of 32 weights the same repository's src/ggml-common.h.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attnbook.byte_pairs import BytePairs, bytes_of
+from attnbook.files import locate, shown
+
+#: The versions that have this layout. (Version 1 had shorter lengths.)
+VERSIONS = (2, 3)
+#: More axes than this no tensor has, nor does llama.cpp read more.
+MOST_AXES = 4
+ALIGNMENT = 32  # bytes, where a file does not say another
+
+#: The types of single values in the metadata: `struct`'s letters for them.
+_SINGLE = {
+    0: "B",  # unsigned 8 bits
+    1: "b",
+    2: "H",
+    3: "h",
+    4: "I",
+    5: "i",
+    6: "f",
+    7: "?",
+    10: "Q",
+    11: "q",
+    12: "d",
+}
+_STRING = 8
+_ARRAY = 9
+
+
+class Stored(NamedTuple):
+    """A way to store numbers: in blocks, each of so many weights."""
+
+    name: str
+    weights: int  # in a block
+    size: int  # of a block, in bytes
+    unpack: Callable[[np.ndarray], np.ndarray]  # (blocks, size) → weights
+
+
+def _f32(blocks):
+    return blocks.view("<f4")
+
+
+def _f16(blocks):
+    return blocks.view("<f2").astype(np.float32)
+
+
+def _q8_0(blocks):
+    """A scale of 16 bits, and 32 whole numbers from −128 to 127."""
+    scale = blocks[:, :2].copy().view("<f2").astype(np.float32)
+    return scale * blocks[:, 2:].view(np.int8)
+
+
+def _nibbles(packed):
+    """Sixteen bytes → 32 numbers of 4 bits: first all low halves, then all
+    high ones."""
+    low = packed & 15
+    high = packed >> 4
+    return np.concatenate([low, high], axis=1)
+
+
+def _q4_0(blocks):
+    """A scale of 16 bits, and 32 whole numbers from 0 to 15, of which 8
+    means nought."""
+    scale = blocks[:, :2].copy().view("<f2").astype(np.float32)
+    return scale * (_nibbles(blocks[:, 2:]).astype(np.int8) - 8)
+
+
+def _q4_1(blocks):
+    """A scale and a smallest value of 16 bits each, and 32 whole numbers
+    from 0 to 15: value = scale · number + smallest."""
+    pair = blocks[:, :4].copy().view("<f2").astype(np.float32)
+    scale = pair[:, :1]
+    smallest = pair[:, 1:]
+    return scale * _nibbles(blocks[:, 4:]) + smallest
+
+
+#: The types that are read, by the number that a file has for them.
+TYPES = {
+    0: Stored("F32", 1, 4, _f32),
+    1: Stored("F16", 1, 2, _f16),
+    2: Stored("Q4_0", 32, 18, _q4_0),
+    3: Stored("Q4_1", 32, 20, _q4_1),
+    8: Stored("Q8_0", 32, 34, _q8_0),
+}
+
+
+class TensorInfo(NamedTuple):
+    """What a file says of one tensor, before its numbers."""
+
+    shape: tuple[int, ...]  # as torch has it: the axis that varies fastest
+    # is the last one; a file lists it first
+    stored: Stored
+    start: int  # of its first byte, in the file
+    n_bytes: int
+
+
+class Gguf(NamedTuple):
+    """What a GGUF file holds."""
+
+    metadata: dict[str, Any]
+    tensors: dict[str, Tensor]  # float32, on the CPU
+
+
+class _Cursor:
+    """Reads a file's bytes from the first on, and never beyond the last."""
+
+    def __init__(self, data: np.ndarray) -> None:
+        self.data = data  # (N,), uint8
+        self.at = 0
+
+    def left(self) -> int:
+        """Bytes that have not been read."""
+        return len(self.data) - self.at
+
+    def take(self, n: int, what: str) -> bytes:
+        """The next n bytes; `what` they are to be, for the message."""
+        if n > self.left():
+            raise ValueError(
+                f"{what} of {n} bytes was to begin at byte {self.at}, but "
+                f"the file ends after {len(self.data)} bytes"
+            )
+        part = self.data[self.at : self.at + n].tobytes()
+        self.at += n
+        return part
+
+    def numbers(self, form: str, what: str) -> tuple:
+        """Numbers in little-endian order, by `struct`'s letters."""
+        form = "<" + form
+        return struct.unpack(form, self.take(struct.calcsize(form), what))
+
+    def count(self, what: str, least_bytes: int) -> int:
+        """A number of things that follow, each of at least so many bytes."""
+        (n,) = self.numbers("Q", f"the number of {what}")
+        if n * least_bytes > self.left():
+            raise ValueError(
+                f"it announces {n} {what} in the {self.left()} bytes that "
+                f"are left, where each takes at least {least_bytes}"
+            )
+        return n
+
+    def text(self, what: str) -> str:
+        length = self.count(f"bytes of {what}", 1)
+        return self.take(length, what).decode("utf-8")
+
+    def value(self, kind: int, key: str) -> Any:
+        """A value of the metadata: one number, one text, or a list."""
+        what = f"the value of {shown(key)}"
+        if kind in _SINGLE:
+            return self.numbers(_SINGLE[kind], what)[0]
+        if kind == _STRING:
+            return self.text(what)
+        if kind != _ARRAY:
+            raise ValueError(f"{what} is of type {kind}, which there is not")
+        (inner,) = self.numbers("I", f"the type within {what}")
+        if inner == _STRING:
+            n = self.count(f"texts in {what}", 8)
+            return [self.text(what) for _ in range(n)]
+        if inner not in _SINGLE:
+            raise ValueError(
+                f"{what} is a list of type {inner}; expected numbers or texts"
+            )
+        size = struct.calcsize("<" + _SINGLE[inner])
+        n = self.count(f"numbers in {what}", size)
+        return list(self.numbers(f"{n}{_SINGLE[inner]}", what))
+
+
+def read(path: str | Path) -> Gguf:
+    """The metadata of a GGUF file, and its tensors in float32.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: a file that is cut off, damaged or of something else, or
+            that stores numbers in a way that this book does not read.
+    """
+    path = locate(path)
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"there is no file {path}; expected a GGUF file"
+        )
+    if path.stat().st_size == 0:
+        raise ValueError(f"{path} is empty; expected a GGUF file")
+    # Mapped, so that only what is read takes memory.
+    data = np.asarray(np.memmap(path, np.uint8, "r"))
+    try:
+        metadata, infos = _head(data)
+    except ValueError as error:
+        raise ValueError(
+            f"{path} cannot be read as a GGUF file: {error}"
+        ) from error
+    tensors = {name: _numbers(data, info) for name, info in infos.items()}
+    return Gguf(metadata, tensors)
+
+
+def _head(data: np.ndarray) -> tuple[dict[str, Any], dict[str, TensorInfo]]:
+    """All but the numbers: the metadata, and where each tensor lies.
+
+    Raises:
+        ValueError: anything that does not fit; nothing has been made by then
+            but the metadata itself.
+    """
+    cursor = _Cursor(data)
+    letters = cursor.take(4, "the letters GGUF")
+    if letters != b"GGUF":
+        raise ValueError(f"it begins with {letters!r} and not with b'GGUF'")
+    (version,) = cursor.numbers("I", "the version")
+    if version not in VERSIONS:
+        raise ValueError(
+            f"it says version {version}, which is none of "
+            f"{', '.join(map(str, VERSIONS))}"
+        )
+    # A tensor takes a name's length, one axis, a type and a place; a key its
+    # name's length, its type and a value of one byte.
+    n_tensors = cursor.count("tensors", 8 + 4 + 8 + 4 + 8)
+    n_keys = cursor.count("keys", 8 + 4 + 1)
+    metadata: dict[str, Any] = {}
+    for _ in range(n_keys):
+        key = cursor.text("a key's name")
+        if key in metadata:
+            raise ValueError(f"it has the key {shown(key)} twice")
+        (kind,) = cursor.numbers("I", f"the type of {shown(key)}")
+        metadata[key] = cursor.value(kind, key)
+    alignment = metadata.get("general.alignment", ALIGNMENT)
+    if type(alignment) is not int or alignment < 8 or alignment % 8:
+        raise ValueError(
+            "general.alignment has to be a multiple of 8; it is "
+            f"{shown(alignment)}"
+        )
+    announced = [_tensor_info(cursor) for _ in range(n_tensors)]
+    return metadata, _placed(announced, cursor, alignment)
+
+
+def _tensor_info(cursor):
+    """The name, shape, way of storing and offset of the next tensor."""
+    name = cursor.text("a tensor's name")
+    (n_axes,) = cursor.numbers("I", f"the number of axes of {shown(name)}")
+    if not 1 <= n_axes <= MOST_AXES:
+        raise ValueError(
+            f"tensor {shown(name)} has {n_axes} axes; expected 1 to "
+            f"{MOST_AXES}"
+        )
+    axes = cursor.numbers(f"{n_axes}Q", f"the sizes of {shown(name)}")
+    (kind,) = cursor.numbers("I", f"the type of {shown(name)}")
+    (offset,) = cursor.numbers("Q", f"the place of {shown(name)}")
+    if kind not in TYPES:
+        known = ", ".join(stored.name for stored in TYPES.values())
+        raise ValueError(
+            f"tensor {shown(name)} is stored as type {kind} of ggml; this "
+            f"book reads {known}"
+        )
+    stored = TYPES[kind]
+    if 0 in axes or axes[0] % stored.weights:
+        raise ValueError(
+            f"tensor {shown(name)} has the sizes {axes}; expected none of 0, "
+            f"and rows of a multiple of {stored.weights}, as {stored.name} "
+            "has so many weights in a block"
+        )
+    return name, axes[::-1], stored, offset
+
+
+def _placed(announced, cursor, alignment):
+    """Where each tensor lies, if together they are the rest of the file."""
+    base = _up(cursor.at, alignment)
+    size = len(cursor.data)
+    infos: dict[str, TensorInfo] = {}
+    expected = 0  # the offset of the next tensor: they lie without gaps
+    end = base
+    for name, shape, stored, offset in announced:
+        if name in infos:
+            raise ValueError(f"it has the tensor {shown(name)} twice")
+        if offset != expected:
+            raise ValueError(
+                f"tensor {shown(name)} was to begin {offset} bytes after "
+                f"byte {base}; the tensors before it end at {expected}"
+            )
+        n_bytes = math.prod(shape) // stored.weights * stored.size
+        end = base + offset + n_bytes
+        if end > size:
+            raise ValueError(
+                f"tensor {shown(name)} {shape} is not whole: it was to end "
+                f"at byte {end}, and the file has {size} bytes"
+            )
+        infos[name] = TensorInfo(shape, stored, base + offset, n_bytes)
+        expected = _up(offset + n_bytes, alignment)
+    if size > _up(end, alignment):
+        raise ValueError(
+            f"its tensors end at byte {end}, but the file has {size} bytes"
+        )
+    return infos
+
+
+def _up(n, step):
+    """The first multiple of a step that is n or more."""
+    return -(-n // step) * step
+
+
+def _numbers(data: np.ndarray, info: TensorInfo) -> Tensor:
+    """A tensor's numbers, unpacked into memory of their own."""
+    raw = data[info.start : info.start + info.n_bytes]
+    with np.errstate(all="ignore"):  # NaN and ∞ are for `pretrained` to see
+        weights = info.stored.unpack(raw.reshape(-1, info.stored.size))
+    # A copy also where nothing was computed: the file is closed afterwards.
+    own = np.array(weights, np.float32, order="C").reshape(info.shape)
+    return torch.from_numpy(own)
+
+
+# The keys of an architecture that we know, with transformers' names.
+_CONFIG = {
+    "block_count": "num_hidden_layers",
+    "context_length": "max_position_embeddings",
+    "embedding_length": "hidden_size",
+    "feed_forward_length": "intermediate_size",
+    "attention.head_count": "num_attention_heads",
+    "attention.head_count_kv": "num_key_value_heads",
+    "attention.layer_norm_rms_epsilon": "rms_norm_eps",
+    "rope.freq_base": "rope_theta",
+    "vocab_size": "vocab_size",
+}
+# What may be said too, where it is this share of the other sizes.
+_HEAD_WIDTHS = (
+    "rope.dimension_count",
+    "attention.key_length",
+    "attention.value_length",
+)
+_NAMES = {
+    "token_embd": "model.embed_tokens",
+    "output_norm": "model.norm",
+    "output": "lm_head",
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+
+
+def as_checkpoint(file: Gguf) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """What a Llama's `config.json` would say, and its tensors by its names.
+
+    Raises:
+        ValueError: another architecture than "llama"; a key of it that means
+            something that our model has not, such as experts; sizes that are
+            missing or do not fit. (Whether the tensors fit the sizes is for
+            `pretrained.rename` to say.)
+    """
+    about = file.metadata
+    name = about.get("general.architecture")
+    if name != "llama":
+        raise ValueError(
+            f"the file is of architecture {shown(name)}; this book reads "
+            "'llama' from GGUF files, and others from a folder with "
+            "config.json and safetensors"
+        )
+    config: dict[str, Any] = {"model_type": "llama", "hidden_act": "silu"}
+    widths = {}
+    for key, value in about.items():
+        if not key.startswith("llama."):
+            continue
+        setting = key.removeprefix("llama.")
+        if setting in _CONFIG:
+            config[_CONFIG[setting]] = value
+        elif setting in _HEAD_WIDTHS:
+            widths[key] = value
+        else:
+            raise ValueError(
+                f"the file sets {shown(key)} to {shown(value)}, which the "
+                "book's model does not have"
+            )
+    for setting in _CONFIG:
+        if setting not in ("vocab_size", "rope.freq_base"):
+            if _CONFIG[setting] not in config:
+                raise ValueError(f"the file does not say llama.{setting}")
+    config["rms_norm_eps"] = _short(config["rms_norm_eps"])
+    config["rope_theta"] = _short(config.get("rope_theta", 10_000.0))
+    tokens = file.tensors.get("token_embd.weight")
+    if tokens is not None:
+        config.setdefault("vocab_size", len(tokens))
+    config["tie_word_embeddings"] = "output.weight" not in file.tensors
+    heads = config["num_attention_heads"]
+    kv_heads = config["num_key_value_heads"]
+    for name, n in (("head_count", heads), ("head_count_kv", kv_heads)):
+        if type(n) is not int or n < 1:
+            raise ValueError(
+                f"llama.attention.{name} has to be a number from 1 on; it is "
+                f"{shown(n)}"
+            )
+    for key, width in widths.items():
+        if width != config["hidden_size"] // heads:
+            raise ValueError(
+                f"{key} is {shown(width)}; expected the width of a head, "
+                f"{config['hidden_size'] // heads}"
+            )
+    tensors = {}
+    for name, tensor in file.tensors.items():
+        part, _, end = name.rpartition(".")
+        block = ""
+        if part.startswith("blk."):
+            _, number, part = part.split(".", 2)
+            block = f"model.layers.{number}."
+        if part == "attn_q":
+            tensor = in_halves(tensor, heads)
+        elif part == "attn_k":
+            tensor = in_halves(tensor, kv_heads)
+        tensors[f"{block}{_NAMES.get(part, part)}.{end}"] = tensor
+    return config, tensors
+
+
+def in_halves(weight: Tensor, n_heads: int) -> Tensor:
+    """Rows of queries or keys in Llama's order, from llama.cpp's.
+
+    Rotary positions turn pairs of components. llama.cpp has the two of a pair
+    side by side, 0 and 1, 2 and 3; a Llama checkpoint has them half a head
+    apart. A converter therefore put the rows in another order, and this puts
+    them back.
+
+    Shapes: (n_heads · d, ...) → the same. Rows that cannot be cut into heads
+    of pairs come back as they are, for `pretrained.rename` to refuse.
+    """
+    if len(weight) % (2 * n_heads):
+        return weight
+    pairs = weight.unflatten(0, (n_heads, -1, 2))  # (H, d/2, 2, ...)
+    return pairs.transpose(1, 2).flatten(0, 2)  # (H·d, ...)
+
+
+def _short(value):
+    """A number of 32 bits as one would write it: 1e-05 and not
+    9.999999747378752e-06, so that it is what the checkpoint said."""
+    return float(str(np.float32(value))) if type(value) is float else value
+
+
+#: How texts are cut before pairs are joined, by the file's name for it:
+#: whether each digit is a piece of its own.
+_CUTS = {"gpt-2": False, "smollm": True}
+_NORMAL = 1
+_CONTROL = 3
+
+
+def tokenizer(file: Gguf) -> BytePairs:
+    """The tokenizer that lies in a file, if it is one of byte pairs.
+
+    Raises:
+        ValueError: another kind of tokenizer, or lists that do not fit.
+    """
+    about = {
+        key.removeprefix("tokenizer.ggml."): value
+        for key, value in file.metadata.items()
+        if key.startswith("tokenizer.ggml.")
+    }
+    kind = about.get("model")
+    cut = about.get("pre")
+    if kind != "gpt2" or cut not in _CUTS:
+        raise ValueError(
+            f"the file has a tokenizer of kind {shown(kind)} that cuts texts "
+            f"as {shown(cut)} does; this book reads byte pairs, 'gpt2', cut "
+            f"as one of {', '.join(_CUTS)}"
+        )
+    tokens = about.get("tokens", [])
+    kinds = about.get("token_type", [_NORMAL] * len(tokens))
+    merges = about.get("merges", [])
+    for name, value in (("tokens", tokens), ("merges", merges)):
+        if not isinstance(value, list) or {type(t) for t in value} != {str}:
+            raise ValueError(
+                f"tokenizer.ggml.{name} has to be a list of texts; it is "
+                f"{shown(value)}"
+            )
+    if not isinstance(kinds, list) or len(kinds) != len(tokens):
+        raise ValueError(
+            f"tokenizer.ggml.token_type has to say the type of all "
+            f"{len(tokens)} tokens; it is {shown(kinds)}"
+        )
+    other = {shown(kind) for kind in kinds} - {str(_NORMAL), str(_CONTROL)}
+    if other:
+        raise ValueError(
+            f"tokenizer.ggml.token_type has {sorted(other)[0]}; expected "
+            f"{_NORMAL} (normal) or {_CONTROL} (control)"
+        )
+    special = {
+        token: number
+        for number, token in enumerate(tokens)
+        if kinds[number] == _CONTROL
+    }
+    if len(special) != kinds.count(_CONTROL):
+        raise ValueError("tokenizer.ggml.tokens has a control token twice")
+    pairs = []
+    for merge in merges:
+        first, space, second = merge.partition(" ")
+        if not space or " " in second:
+            raise ValueError(
+                f"a merge has to be two tokens with a space between them; "
+                f"got {shown(merge)}"
+            )
+        pairs.append((bytes_of(first), bytes_of(second)))
+    known = {
+        bytes_of(token): number
+        for number, token in enumerate(tokens)
+        if kinds[number] == _NORMAL
+    }
+    return BytePairs(
+        known,
+        pairs,
+        special=special,
+        digits_alone=_CUTS[cut],
+        unknown=about.get("unknown_token_id"),
+    )
