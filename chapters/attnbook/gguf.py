@@ -348,7 +348,8 @@ _CONFIG = {
     "rope.freq_base": "rope_theta",
     "vocab_size": "vocab_size",
 }
-# What may be said too, where it is this share of the other sizes.
+_MAY_BE_MISSING = ("vocab_size", "rope.freq_base")
+# What may be said too, where it is the width of a head.
 _HEAD_WIDTHS = (
     "rope.dimension_count",
     "attention.key_length",
@@ -387,58 +388,63 @@ def as_checkpoint(file: Gguf) -> tuple[dict[str, Any], dict[str, Tensor]]:
             "'llama' from GGUF files, and others from a folder with "
             "config.json and safetensors"
         )
+    config = _config(about)
+    tokens = file.tensors.get("token_embd.weight")
+    if tokens is not None:
+        config.setdefault("vocab_size", len(tokens))
+    config["tie_word_embeddings"] = "output.weight" not in file.tensors
+    heads = {
+        "attn_q": config["num_attention_heads"],
+        "attn_k": config["num_key_value_heads"],
+    }
+    tensors = {}
+    for name, tensor in file.tensors.items():
+        part, _, end = name.rpartition(".")
+        block = ""
+        if part.startswith("blk.") and part.count(".") >= 2:
+            _, number, part = part.split(".", 2)
+            block = f"model.layers.{number}."
+        if part in heads:
+            tensor = in_halves(tensor, heads[part])
+        tensors[f"{block}{_NAMES.get(part, part)}.{end}"] = tensor
+    return config, tensors
+
+
+def _config(about: dict[str, Any]) -> dict[str, Any]:
+    """What a Llama's `config.json` would say, but for its vocabulary."""
     config: dict[str, Any] = {"model_type": "llama", "hidden_act": "silu"}
     widths = {}
     for key, value in about.items():
-        if not key.startswith("llama."):
-            continue
         setting = key.removeprefix("llama.")
         if setting in _CONFIG:
             config[_CONFIG[setting]] = value
         elif setting in _HEAD_WIDTHS:
             widths[key] = value
-        else:
+        elif key.startswith("llama."):
             raise ValueError(
                 f"the file sets {shown(key)} to {shown(value)}, which the "
                 "book's model does not have"
             )
-    for setting in _CONFIG:
-        if setting not in ("vocab_size", "rope.freq_base"):
-            if _CONFIG[setting] not in config:
-                raise ValueError(f"the file does not say llama.{setting}")
+    for setting, name in _CONFIG.items():
+        if setting not in _MAY_BE_MISSING and name not in config:
+            raise ValueError(f"the file does not say llama.{setting}")
     config["rms_norm_eps"] = _short(config["rms_norm_eps"])
     config["rope_theta"] = _short(config.get("rope_theta", 10_000.0))
-    tokens = file.tensors.get("token_embd.weight")
-    if tokens is not None:
-        config.setdefault("vocab_size", len(tokens))
-    config["tie_word_embeddings"] = "output.weight" not in file.tensors
-    heads = config["num_attention_heads"]
-    kv_heads = config["num_key_value_heads"]
-    for name, n in (("head_count", heads), ("head_count_kv", kv_heads)):
+    for setting in ("attention.head_count", "attention.head_count_kv"):
+        n = config[_CONFIG[setting]]
         if type(n) is not int or n < 1:
             raise ValueError(
-                f"llama.attention.{name} has to be a number from 1 on; it is "
+                f"llama.{setting} has to be a number from 1 on; it is "
                 f"{shown(n)}"
             )
     for key, width in widths.items():
-        if width != config["hidden_size"] // heads:
+        expected = config["hidden_size"] // config["num_attention_heads"]
+        if width != expected:
             raise ValueError(
                 f"{key} is {shown(width)}; expected the width of a head, "
-                f"{config['hidden_size'] // heads}"
+                f"{expected}"
             )
-    tensors = {}
-    for name, tensor in file.tensors.items():
-        part, _, end = name.rpartition(".")
-        block = ""
-        if part.startswith("blk."):
-            _, number, part = part.split(".", 2)
-            block = f"model.layers.{number}."
-        if part == "attn_q":
-            tensor = in_halves(tensor, heads)
-        elif part == "attn_k":
-            tensor = in_halves(tensor, kv_heads)
-        tensors[f"{block}{_NAMES.get(part, part)}.{end}"] = tensor
-    return config, tensors
+    return config
 
 
 def in_halves(weight: Tensor, n_heads: int) -> Tensor:
@@ -504,6 +510,11 @@ def tokenizer(file: Gguf) -> BytePairs:
             f"tokenizer.ggml.token_type has to say the type of all "
             f"{len(tokens)} tokens; it is {shown(kinds)}"
         )
+    return _byte_pairs(tokens, kinds, merges, _CUTS[cut], about)
+
+
+def _byte_pairs(tokens, kinds, merges, digits_alone, about):
+    """The tokenizer of lists whose types are right."""
     other = {shown(kind) for kind in kinds} - {str(_NORMAL), str(_CONTROL)}
     if other:
         raise ValueError(
@@ -535,6 +546,6 @@ def tokenizer(file: Gguf) -> BytePairs:
         known,
         pairs,
         special=special,
-        digits_alone=_CUTS[cut],
+        digits_alone=digits_alone,
         unknown=about.get("unknown_token_id"),
     )

