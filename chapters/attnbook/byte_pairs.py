@@ -218,7 +218,7 @@ class BytePairs:
         return self.decode_bytes(tokens).decode("utf-8", errors="replace")
 
 
-def _merged(parts, pair):
+def _merged(parts: list[bytes], pair: tuple[bytes, bytes]) -> list[bytes]:
     """The parts with a pair joined wherever it is, from left to right."""
     joined = pair[0] + pair[1]
     found: list[bytes] = []

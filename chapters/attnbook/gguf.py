@@ -117,6 +117,11 @@ TYPES = {
 }
 
 
+#: A tensor's name, its shape, how it is stored, and the offset that the file
+#: says it has.
+Announced = tuple[str, tuple[int, ...], Stored, int]
+
+
 class TensorInfo(NamedTuple):
     """What a file says of one tensor, before its numbers."""
 
@@ -262,7 +267,7 @@ def _head(data: np.ndarray) -> tuple[dict[str, Any], dict[str, TensorInfo]]:
     return metadata, _placed(announced, cursor, alignment)
 
 
-def _tensor_info(cursor):
+def _tensor_info(cursor: _Cursor) -> Announced:
     """The name, shape, way of storing and offset of the next tensor."""
     name = cursor.text("a tensor's name")
     (n_axes,) = cursor.numbers("I", f"the number of axes of {shown(name)}")
@@ -290,7 +295,9 @@ def _tensor_info(cursor):
     return name, axes[::-1], stored, offset
 
 
-def _placed(announced, cursor, alignment):
+def _placed(
+    announced: list[Announced], cursor: _Cursor, alignment: int
+) -> dict[str, TensorInfo]:
     """Where each tensor lies, if together they are the rest of the file."""
     base = _up(cursor.at, alignment)
     size = len(cursor.data)

@@ -10,7 +10,7 @@ from book import CHAPTER_FILES, TOLD_AGAIN, by_notebook, code_cells, tags
 from matplotlib.image import imread
 from notebooks import ROOT, notebooks, read
 from outputs import normalise
-from repository import address, badges_source, setup_source
+from repository import address, badges_source, models_of, setup_source
 
 UNCOMPARED = {"nbval-ignore-output", "nbval-skip", "skip-execution"}
 FORBIDDEN = re.compile(
@@ -112,7 +112,7 @@ def test_hardly_any_output_goes_uncompared():
 @by_notebook()
 def test_the_set_up_cell_is_the_same_everywhere(path):
     (cell,) = [c for c in code_cells(path) if "setup" in tags(c)]
-    assert cell.source == setup_source(*address())
+    assert cell.source == setup_source(*address(), models_of(read(path)))
 
 
 @by_notebook(CHAPTER_FILES)

