@@ -139,12 +139,15 @@ def lock(pins: list[str]) -> None:
 def _uv(command: str, *options: str) -> str:
     """What uv prints.
 
+    It reads its settings in pyproject.toml, by which the two published models
+    come without what their packages ask for.
+
     Raises:
         SystemExit: uv failed; it has said why on stderr.
     """
     uv = Path(sys.executable).with_name("uv")
     done = subprocess.run(
-        [uv, command, "--no-config", *options],
+        [uv, command, *options],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         encoding="utf-8",

@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+import tomllib
 
 import pytest
 from notebooks import ROOT
@@ -60,13 +61,24 @@ def test_a_file_that_is_gone_says_what_to_type(copy):
 
 
 def test_what_is_installed_is_what_is_looked_for():
-    """models.txt has the same packages and versions, each with a hash."""
+    """models.txt has the same packages and versions, with the lock's hashes.
+
+    And in the lock they ask for nothing else.
+    """
     text = (ROOT / "models.txt").read_text("utf-8")
     lines = [line for line in text.splitlines() if "==" in line]
-    pattern = r"([\w-]+)==([\d.]+) --hash=sha256:[0-9a-f]{64}"
+    pattern = r"([\w-]+)==([\d.]+) --hash=(sha256:[0-9a-f]{64})"
     found = {re.fullmatch(pattern, line).groups() for line in lines}
-    asked = {(model.package, model.version) for model in PUBLISHED.values()}
-    assert found == asked
+    asked = {model.package: model.version for model in PUBLISHED.values()}
+    lock = tomllib.loads((ROOT / "uv.lock").read_text("utf-8"))
+    locked = [p for p in lock["package"] if p["name"] in asked]
+    assert {p["name"]: p["version"] for p in locked} == asked
+    assert not any("dependencies" in p for p in locked)
+    assert found == {
+        (p["name"], p["version"], wheel["hash"])
+        for p in locked
+        for wheel in p["wheels"]
+    }
 
 
 @pytest.mark.parametrize("name", NAMES)
