@@ -5,7 +5,7 @@ import torch
 from book import CHAPTER_FILES, by_notebook, defined, exercises
 
 from attnbook.teach.catalogue import all_tasks
-from attnbook.teach.check.tasks import judge
+from attnbook.teach.check.judge import judge
 from attnbook.teach.exercises import check
 
 EXERCISES = [(path, e) for path in CHAPTER_FILES for e in exercises(path)]

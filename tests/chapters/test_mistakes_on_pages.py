@@ -6,6 +6,7 @@ import pytest
 from book import Wrong, branches, chapter_file, defined, lesson
 
 from attnbook.teach.catalogue import all_mistakes, all_tasks
+from attnbook.teach.check.registry import the_book
 
 #: Errors that have nothing to do with what a function computes.
 BESIDE_THE_POINT = set(
@@ -15,7 +16,7 @@ BESIDE_THE_POINT = set(
 
 def as_wrong(mistake):
     task = mistake.task
-    ours = task.ours() if task.home else None
+    ours = the_book().own_function(task) if task.home else None
     return Wrong(mistake.name, task.name, ours, mistake.wrong)
 
 
@@ -51,6 +52,8 @@ def test_the_page_notices_the_mistake(mistake):
 def test_a_right_function_in_its_own_place_is_not_noticed():
     """So it is the mistake that a page notices, not the exchange."""
     task = all_tasks()["softmax"]
-    right = Wrong("right", task.name, task.ours(), task.right)
+    right = Wrong(
+        "right", task.name, the_book().own_function(task), task.right
+    )
     page = chapter_file(task.chapter)
     assert branches(page, [right]) == {"": None, "right": None}

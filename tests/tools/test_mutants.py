@@ -13,7 +13,7 @@ from mutate.mutations import mutations
 from mutate.rooms import Room, mutants_of_room
 from mutate.tasks import mutants_of_task, passes
 
-from attnbook.teach.check.tasks import task
+from attnbook.teach.check.task import task
 
 
 def changes(source, **options):

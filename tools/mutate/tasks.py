@@ -35,9 +35,11 @@ def mutants_of_task(task: Any, solution: str = "") -> list[Mutant]:
         task: a task of the catalogue.
         solution: the source of the exercise's solution, if there is one.
     """
+    from attnbook.teach.check.registry import the_book
+
     sources: list[tuple[str, Any, str]] = [(task.name, task.right, "")]
     if task.home:
-        sources.append((task.home, task.ours(), ""))
+        sources.append((task.home, the_book().own_function(task), ""))
     if solution:
         sources.append((f"my_{task.name}", None, solution))
     found = []
@@ -190,7 +192,7 @@ def _rounded(x: torch.Tensor) -> torch.Tensor:
 
 def passes(mutant: Mutant, task: Any) -> bool | None:
     """Whether a task takes a mutant for right; None if it changes nothing."""
-    from attnbook.teach.check.tasks import judge
+    from attnbook.teach.check.judge import judge
 
     given = task.given() if callable(task.given) else task.given
     label = next(iter(given))

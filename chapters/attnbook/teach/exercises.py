@@ -5,9 +5,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable
 
-from attnbook.teach.catalogue import all_mistakes, all_tasks
+from attnbook.teach.check.judge import judge
 from attnbook.teach.check.proof import Disagreement, agrees
-from attnbook.teach.check.tasks import Task, judge
+from attnbook.teach.check.registry import the_book
+from attnbook.teach.check.task import Task
 from attnbook.teach.check.words import in_cases, say
 
 
@@ -34,7 +35,7 @@ class _Check:
             AttributeError: if there is no such task.
         """
         given = getattr(fn, "__name__", type(fn).__name__)
-        name, known = name or given, all_mistakes()
+        name, known = name or given, the_book().mistakes
         task = known[name].task if name in known else _task(name)
         verdict = judge(fn, task)
         if verdict.kind != "right":
@@ -63,11 +64,11 @@ class _Check:
         return check
 
     def __dir__(self) -> list[str]:
-        return ["equal", *all_tasks()]
+        return ["equal", *the_book().tasks]
 
 
 def _task(name: str) -> Task:
-    tasks = all_tasks()
+    tasks = the_book().tasks
     if name not in tasks:
         near = difflib.get_close_matches(name, tasks, 1)
         guess = f"; did you mean {near[0]}?" if near else ""

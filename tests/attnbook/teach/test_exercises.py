@@ -11,8 +11,9 @@ import torch
 
 from attnbook.attention import softmax
 from attnbook.teach.catalogue import all_mistakes, all_tasks
+from attnbook.teach.check.judge import judge
 from attnbook.teach.check.proof import Disagreement
-from attnbook.teach.check.tasks import judge, task
+from attnbook.teach.check.task import task
 from attnbook.teach.check.words import brief
 from attnbook.teach.exercises import check
 

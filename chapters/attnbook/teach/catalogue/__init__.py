@@ -1,43 +1,69 @@
 """The tasks and known mistakes of the book, one module a chapter.
 
-For an answer in which nothing is recognised ``questions.toml`` has a question,
-under the first case that goes wrong: it must fit all that can go wrong there.
+``cNN_….py`` has a chapter's tasks and known mistakes, ``slips/sNN.py`` the
+smaller mistakes that its exercises recognise. For an answer in which nothing
+is recognised ``questions.toml`` has a question, under the first case that goes
+wrong: it must fit all that can go wrong there.
 """
 
 from __future__ import annotations
 
 import importlib
-import pkgutil
-import tomllib
 from functools import cache
-from pathlib import Path
 
-from attnbook.teach.check.tasks import Mistake, Task
+from attnbook.teach.catalogue.symptoms import HEADINGS
+from attnbook.teach.check.task import Mistake, Task
+
+#: The modules of the chapters in their order. A chapter that is added here
+#: needs its module of slips too.
+CHAPTERS = (
+    "c01_averages",
+    "c02_self_attention",
+    "c03_queries_keys_values",
+    "c04_scaling",
+    "c05_masking",
+    "c06_multi_head",
+    "c07_norms",
+    "c08_feed_forward",
+    "c09_positions",
+    "c10_block",
+    "c11_language_model",
+    "c12_real_text",
+    "c13_encoder_decoder",
+    "c14_cache",
+    "c15_generating",
+    "c16_real_model",
+    "c17_merging",
+    "c18_fewer_keys",
+    "c19_server",
+    "c20_guessing",
+)
 
 
 @cache
-def questions() -> dict[str, dict[str, str]]:
-    """The questions by task, and there by the label of a case."""
-    text = Path(__file__).with_name("questions.toml").read_text("utf-8")
-    return tomllib.loads(text)
+def _loaded() -> dict[str, Task]:
+    found: dict[str, Task] = {}
+    for name in CHAPTERS:
+        module = importlib.import_module(f"{__name__}.{name}")
+        # A module of slips adds them to the tasks as it is imported.
+        importlib.import_module(f"{__name__}.slips.s{name[1:3]}")
+        for task in vars(module).values():
+            if not isinstance(task, Task):
+                continue
+            if task.right.__module__ != module.__name__:
+                continue  # the module has it from another chapter
+            if task.name in found:
+                raise ValueError(
+                    f"two tasks are named {task.name}; expected a name for "
+                    f"each; got it again in {name}"
+                )
+            found[task.name] = task
+    return found
 
 
 def all_tasks() -> dict[str, Task]:
     """Every task of the book by name, in the order of the chapters."""
-    found: dict[str, Task] = {}
-    for name in sorted(m.name for m in pkgutil.iter_modules(__path__)):
-        module = importlib.import_module(f"{__name__}.{name}")
-        for task in vars(module).values():
-            # Not what the module has from another.
-            if (
-                isinstance(task, Task)
-                and task.right.__module__ == module.__name__
-            ):
-                if task.name in found:
-                    raise ValueError(f"two tasks are named {task.name}")
-                found[task.name] = task
-                task.questions.update(questions().get(task.name, {}))
-    return found
+    return dict(_loaded())
 
 
 def all_mistakes(
@@ -49,4 +75,13 @@ def all_mistakes(
         for each in all_tasks().values()
         if chapter in (None, each.chapter) and task in (None, each.name)
         for name, mistake in each.known.items()
+    }
+
+
+def mistakes_by_symptom() -> dict[str, list[str]]:
+    """The names of the known mistakes under what one sees of them."""
+    known = all_mistakes().values()
+    return {
+        heading: [m.name for m in known if heading in m.headings]
+        for heading in HEADINGS
     }

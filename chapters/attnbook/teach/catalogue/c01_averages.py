@@ -7,10 +7,13 @@ from scipy.spatial.distance import cdist
 from scipy.special import logsumexp
 from scipy.stats import norm, vonmises
 
+from attnbook.teach.catalogue import symptoms
+from attnbook.teach.catalogue.chapter import tasks_of
 from attnbook.teach.check.inputs import f64, randns
 from attnbook.teach.check.rules import NoAutograd
 from attnbook.teach.check.seeded import randn
-from attnbook.teach.check.tasks import task
+
+task = tasks_of(1)
 
 DAYS = f64(1, 2, 3), f64(90, 120, 100)  # the running example
 
@@ -37,7 +40,7 @@ def weighted_average(values, weights):
     return torch.tensor(np.average(values, weights=weights))
 
 
-@weighted_average.mistake()
+@weighted_average.mistake(symptom=symptoms.WRONG_NUMBERS)
 def divides_by_n_again(values, weights):
     """The average is too small by a factor S: 35.00 where 105.00 is right,
     below every value that went in.
@@ -62,7 +65,9 @@ def gaussian_weights(queries, keys, bandwidth):
     return _normalised(log_kernel)
 
 
-@gaussian_weights.mistake("nerminnuraydogan/vision-transformer #1")
+@gaussian_weights.mistake(
+    "nerminnuraydogan/vision-transformer #1", symptom=symptoms.WRONG_SUMS
+)
 def normalises_over_queries(queries, keys, bandwidth):
     """The columns sum to one instead of the rows; the averages may leave the
     range of the values.
@@ -74,7 +79,7 @@ def normalises_over_queries(queries, keys, bandwidth):
     return kernel / kernel.sum(0, keepdim=True)
 
 
-@gaussian_weights.mistake("numpy/numpy #21850")
+@gaussian_weights.mistake("numpy/numpy #21850", symptom=symptoms.SIZES)
 def divides_without_keepdim(queries, keys, bandwidth):
     """An error about sizes for most inputs; silently wrong weights where there
     are as many queries as keys, and a wrong shape for one key.
@@ -87,7 +92,9 @@ def divides_without_keepdim(queries, keys, bandwidth):
     return kernel / kernel.sum(-1)
 
 
-@gaussian_weights.mistake("mdbartos/graph-signals #1")
+@gaussian_weights.mistake(
+    "mdbartos/graph-signals #1", symptom=symptoms.WRONG_IN_THE_NEXT_CASE
+)
 def multiplies_by_the_variance(queries, keys, bandwidth):
     """Right at bandwidth 1. Elsewhere it works backwards: a larger bandwidth
     makes the weights sharper.
@@ -99,7 +106,7 @@ def multiplies_by_the_variance(queries, keys, bandwidth):
     return kernel / kernel.sum(-1, keepdim=True)
 
 
-@gaussian_weights.mistake("kornia/kornia #4589")
+@gaussian_weights.mistake("kornia/kornia #4589", symptom=symptoms.NAN)
 def underflows_to_nan(queries, keys, bandwidth):
     """NaN for a query that is far from every key, measured in bandwidths.
     cause: Every exp is too small for the number format and becomes 0; then 0
@@ -132,7 +139,7 @@ def distance_weights(queries, keys, bandwidth):
     return _normalised(-squares / (2 * bandwidth**2))
 
 
-@distance_weights.mistake("mem0ai/mem0 #5959")
+@distance_weights.mistake("mem0ai/mem0 #5959", symptom=symptoms.WRONG_NUMBERS)
 def forgets_the_norm_of_keys(queries, keys, bandwidth):
     """A key of large norm gets more weight than a nearer, smaller one. With
     keys of norm one nothing is wrong, so such a test passes.
@@ -168,7 +175,7 @@ def box_regression(queries, keys, values, bandwidth):
     return torch.tensor(means)
 
 
-@box_regression.mistake()
+@box_regression.mistake(symptom=symptoms.NAN)
 def nan_where_no_key_is_near(queries, keys, values, bandwidth):
     """NaN for every query that has no key in reach.
     cause: No key counts, so the weights sum to zero, and 0 is divided by 0.
@@ -203,7 +210,10 @@ def leave_one_out(keys, values, bandwidth):
     return torch.tensor(np.array(predicted))
 
 
-@leave_one_out.mistake("NicolasHug/Surprise #134")
+@leave_one_out.mistake(
+    "NicolasHug/Surprise #134",
+    symptom=(symptoms.LOSS_TOO_LOW, symptoms.SEES_WRONG_TOKENS),
+)
 def keeps_its_own_value(keys, values, bandwidth):
     """The error shrinks to zero as the bandwidth does, so that the smallest
     always looks best.
@@ -217,7 +227,7 @@ def keeps_its_own_value(keys, values, bandwidth):
     return (kernel / kernel.sum(-1, keepdim=True)) @ values
 
 
-@leave_one_out.mistake()
+@leave_one_out.mistake(symptom=symptoms.WRONG_SUMS)
 def zeroes_its_weight_too_late(keys, values, bandwidth):
     """The weights of a query sum to less than one: of two keys each should get
     the other's value, and only a part of it arrives.
@@ -259,7 +269,9 @@ def circular_weights(queries, keys, period, bandwidth):
     )
 
 
-@circular_weights.mistake("PriorLabs/tabpfn-time-series #145")
+@circular_weights.mistake(
+    "PriorLabs/tabpfn-time-series #145", symptom=symptoms.WRONG_NUMBERS
+)
 def closes_the_circle_early(queries, keys, period, bandwidth):
     """The last day of the week and the first get the same place on the circle,
     and so the same weight.
@@ -273,7 +285,9 @@ def closes_the_circle_early(queries, keys, period, bandwidth):
     return torch.softmax(q @ k.T / bandwidth**2, -1)
 
 
-@circular_weights.mistake("EmilHvitfeldt/feature-engineering-az #62")
+@circular_weights.mistake(
+    "EmilHvitfeldt/feature-engineering-az #62", symptom=symptoms.WRONG_NUMBERS
+)
 def turns_by_one_radian(queries, keys, period, bandwidth):
     """A whole period covers less than a sixth of the circle, so its two ends
     stay far apart.
@@ -305,7 +319,7 @@ def slope(queries, keys, values, bandwidth):
     return gradient
 
 
-@slope.mistake("deeplearning4j/libnd4j #440")
+@slope.mistake("deeplearning4j/libnd4j #440", symptom=symptoms.WRONG_GRADIENTS)
 def follows_its_own_score_only(queries, keys, values, bandwidth):
     """A slope even where all values are equal and the curve is flat.
     cause: A weight also depends on the scores of the other keys, through the
@@ -318,7 +332,7 @@ def follows_its_own_score_only(queries, keys, values, bandwidth):
     return (weights * (1 - weights) * change) @ values
 
 
-@slope.mistake("sarmueller/gibo #3")
+@slope.mistake("sarmueller/gibo #3", symptom=symptoms.WRONG_IN_THE_NEXT_CASE)
 def divides_by_the_bandwidth_unsquared(queries, keys, values, bandwidth):
     """Right at bandwidth 1. Wider kernels give slopes that are too steep,
     narrower ones slopes that are too flat.

@@ -4,10 +4,13 @@ import numpy as np
 import scipy.special
 import torch
 
+from attnbook.teach.catalogue import symptoms
+from attnbook.teach.catalogue.chapter import tasks_of
 from attnbook.teach.check.inputs import f64, ints
 from attnbook.teach.check.proof import call
 from attnbook.teach.check.seeded import randn
-from attnbook.teach.check.tasks import task
+
+task = tasks_of(2)
 
 INF = torch.inf
 LEAST = torch.finfo(torch.float64).min
@@ -28,7 +31,9 @@ def random_embeddings(n_words, d, seed):
     return randn(n_words, d, seed=seed)
 
 
-@random_embeddings.mistake()
+@random_embeddings.mistake(
+    symptom=(symptoms.TRAINS_BADLY, symptoms.WRONG_NUMBERS)
+)
 def multiples_of_one_vector(n_words, d, seed):
     """The table has rank 1. Any two words point the same way or opposite ways,
     and every context vector lies on one line.
@@ -64,7 +69,7 @@ def softmax(scores, dim=-1):
     return torch.softmax(scores, dim)
 
 
-@softmax.mistake("pyg-team/pytorch_geometric #53")
+@softmax.mistake("pyg-team/pytorch_geometric #53", symptom=symptoms.NAN)
 def exp_overflows(scores, dim=-1):
     """NaN as soon as one score is large: above 88.72 in float32, above 11.09
     in float16.
@@ -76,7 +81,7 @@ def exp_overflows(scores, dim=-1):
     return exp / exp.sum(dim, keepdim=True)
 
 
-@softmax.mistake()
+@softmax.mistake(symptom=(symptoms.NAN, symptoms.WRONG_SUMS))
 def divides_by_the_sum(scores, dim=-1):
     """Some weights are negative or above one, and the average leaves the range
     of its values; scores that sum to zero give infinities.
@@ -86,7 +91,7 @@ def divides_by_the_sum(scores, dim=-1):
     return scores / scores.sum(dim, keepdim=True)
 
 
-@softmax.mistake("FluxML/NNlib.jl #43")
+@softmax.mistake("FluxML/NNlib.jl #43", symptom=symptoms.NAN)
 def maximum_starts_at_zero(scores, dim=-1):
     """Right for all scores around zero and above; NaN for a row in which every
     score is far below zero.
@@ -98,7 +103,10 @@ def maximum_starts_at_zero(scores, dim=-1):
     return exp / exp.sum(dim, keepdim=True)
 
 
-@softmax.mistake("JuliaGraphs/GraphNeuralNetworks.jl #244")
+@softmax.mistake(
+    "JuliaGraphs/GraphNeuralNetworks.jl #244",
+    symptom=(symptoms.NAN, symptoms.WRONG_IN_A_BATCH),
+)
 def maximum_of_the_whole_tensor(scores, dim=-1):
     """Right as long as the rows are of one size; a row far below the largest
     score of another row becomes NaN.
@@ -147,7 +155,10 @@ def softmax_by_group(scores, groups):
     return weights
 
 
-@softmax_by_group.mistake("JuliaGraphs/GraphNeuralNetworks.jl #244")
+@softmax_by_group.mistake(
+    "JuliaGraphs/GraphNeuralNetworks.jl #244",
+    symptom=(symptoms.NAN, symptoms.WRONG_IN_A_BATCH),
+)
 def one_maximum_for_all_groups(scores, groups):
     """Right as long as the sentences have scores of one size; a sentence far
     below the largest score of another becomes NaN.
@@ -191,7 +202,10 @@ def tempered_softmax(scores, temperature):
     return torch.from_numpy(weights).to(scores.dtype)
 
 
-@tempered_softmax.mistake("bowang-lab/BLEEP #5")
+@tempered_softmax.mistake(
+    "bowang-lab/BLEEP #5",
+    symptom=(symptoms.WRONG_IN_THE_NEXT_CASE, symptoms.WRONG_SHARPNESS),
+)
 def multiplies_by_temperature(scores, temperature):
     """A low temperature makes the weights even, a high one sharp: the knob
     turns the wrong way. At temperature 1 nothing is amiss.
@@ -201,7 +215,10 @@ def multiplies_by_temperature(scores, temperature):
     return torch.softmax(scores * temperature, -1)
 
 
-@tempered_softmax.mistake("MoonshotAI/Kimi-Audio #161")
+@tempered_softmax.mistake(
+    "MoonshotAI/Kimi-Audio #161",
+    symptom=(symptoms.WRONG_IN_THE_NEXT_CASE, symptoms.WRONG_SUMS),
+)
 def temperature_after_softmax(scores, temperature):
     """The ratios of the weights are right, but they no longer sum to one. At
     temperature 1 nothing is amiss.
@@ -235,7 +252,8 @@ def simple_attention(x):
 
 
 @simple_attention.mistake(
-    "labmlai/annotated_deep_learning_paper_implementations #146"
+    "labmlai/annotated_deep_learning_paper_implementations #146",
+    symptom=symptoms.WRONG_SUMS,
 )
 def softmax_over_queries(x):
     """The columns of the weights sum to one, not the rows. Every shape is
@@ -249,7 +267,10 @@ def softmax_over_queries(x):
     return weights @ x, weights  # (..., T, d)
 
 
-@simple_attention.mistake("Lightning-Universe/lightning-bolts #654")
+@simple_attention.mistake(
+    "Lightning-Universe/lightning-bolts #654",
+    symptom=(symptoms.TRAINS_BADLY, symptoms.WRONG_SHARPNESS),
+)
 def softmax_twice(x):
     """The weights are nearly even whatever the scores, no weight more than e =
     2.718 times another, and each row sums to one.
@@ -262,7 +283,11 @@ def softmax_twice(x):
     return weights @ x, weights  # (..., T, d)
 
 
-@simple_attention.mistake("zhouhaoyi/Informer2020 #59")
+@simple_attention.mistake(
+    "zhouhaoyi/Informer2020 #59",
+    symptom=symptoms.WRONG_NUMBERS,
+    not_looked_up="zhouhaoyi/Informer2020 #59",
+)
 def reshape_for_transpose(x):
     """All shapes are right, but scores that should be symmetric are not: a
     token is compared with pieces of several others.
@@ -313,7 +338,9 @@ def neighbours_only(x):
     return torch.from_numpy(context), torch.from_numpy(weights)
 
 
-@neighbours_only.mistake("HKUST-KnowComp/MnemonicReader #7")
+@neighbours_only.mistake(
+    "HKUST-KnowComp/MnemonicReader #7", symptom=symptoms.SEES_WRONG_TOKENS
+)
 def scores_itself_zero(x):
     """Each token still has a weight on itself, and a large one where the
     scores of its neighbours are negative. All rows sum to one.
@@ -328,7 +355,7 @@ def scores_itself_zero(x):
     return weights @ x, weights  # (..., T, d)
 
 
-@neighbours_only.mistake()
+@neighbours_only.mistake(symptom=symptoms.WRONG_SUMS)
 def removes_itself_after_softmax(x):
     """The rows no longer sum to one; the louder a token is to itself, the less
     its neighbours get.

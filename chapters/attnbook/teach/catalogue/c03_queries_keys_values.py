@@ -4,9 +4,12 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from attnbook.teach.catalogue import symptoms
+from attnbook.teach.catalogue.chapter import tasks_of
 from attnbook.teach.check.inputs import Labelled, f64, randns
 from attnbook.teach.check.rules import NoProduct
-from attnbook.teach.check.tasks import task
+
+task = tasks_of(3)
 
 #: The six tokens of "Your journey begins with one step".
 TOKENS = f64(  # "Your journey begins with one step"
@@ -46,7 +49,7 @@ def attention_scores(q, k):
     return sum(a[..., :, None] * b[..., None, :] for a, b in parts)
 
 
-@attention_scores.mistake("nntile/nntile #382")
+@attention_scores.mistake("nntile/nntile #382", symptom=symptoms.WRONG_NUMBERS)
 def query_and_key_swapped(q, k):
     """Row i holds the scores that token i gets as a key, not those that it
     gives as a query; with as many keys as queries the shape is right, and the
@@ -91,7 +94,8 @@ def self_attention(x, w_query, w_key, w_value):
 
 
 @self_attention.mistake(
-    "google-deepmind/tracr #8, jaygala24/pytorch-implementations #1"
+    "google-deepmind/tracr #8, jaygala24/pytorch-implementations #1",
+    symptom=(symptoms.TRAINS_BADLY, symptoms.WRONG_IN_THE_NEXT_CASE),
 )
 def leans_on_a_global(x, w_query, w_key, w_value):
     """Right on the six tokens of journey, to the last digit. Any other six
@@ -108,7 +112,7 @@ def leans_on_a_global(x, w_query, w_key, w_value):
     return attention_weights @ v
 
 
-@self_attention.mistake()
+@self_attention.mistake(symptom=symptoms.WRONG_SUMS)
 def scale_outside_the_softmax(x, w_query, w_key, w_value):
     """Each row of weights sums to 1/√d_k instead of one, so that the context
     is no average any more, and the softmax is as sharp as without any scale.
@@ -120,7 +124,10 @@ def scale_outside_the_softmax(x, w_query, w_key, w_value):
     return weights / k.shape[-1] ** 0.5 @ v
 
 
-@self_attention.mistake("stevezheng23/reading_comprehension_tf #284")
+@self_attention.mistake(
+    "stevezheng23/reading_comprehension_tf #284",
+    symptom=(symptoms.TRAINS_BADLY, symptoms.WRONG_GRADIENTS),
+)
 def keys_from_the_query_matrix(x, w_query, w_key, w_value):
     """All shapes are right and the model trains, but its scores are symmetric,
     and training leaves the matrix of the keys as it is.
@@ -133,7 +140,8 @@ def keys_from_the_query_matrix(x, w_query, w_key, w_value):
 
 
 @self_attention.mistake(
-    "mlc-ai/mlc-llm #3426, PAIR-code/tiny-transformers #71"
+    "mlc-ai/mlc-llm #3426, PAIR-code/tiny-transformers #71",
+    symptom=symptoms.WRONG_SHARPNESS,
 )
 def leaves_the_scale_out(x, w_query, w_key, w_value):
     """The rows of weights sum to one, but they are too sharp, the more so the
@@ -146,7 +154,8 @@ def leaves_the_scale_out(x, w_query, w_key, w_value):
 
 
 @self_attention.mistake(
-    "labmlai/annotated_deep_learning_paper_implementations #146"
+    "labmlai/annotated_deep_learning_paper_implementations #146",
+    symptom=symptoms.WRONG_SUMS,
 )
 def softmax_down_the_columns(x, w_query, w_key, w_value):
     """The columns of the weights sum to one, the rows do not: the queries
@@ -178,7 +187,11 @@ def linear(x, weight):
     return F.linear(x, weight)
 
 
-@linear.mistake("rasbt/LLMs-from-scratch #857, #893")
+@linear.mistake(
+    "rasbt/LLMs-from-scratch #857, #893",
+    symptom=(symptoms.SIZES, symptoms.WRONG_IN_THE_NEXT_CASE),
+    not_looked_up="rasbt/LLMs-from-scratch #857, rasbt/LLMs-from-scratch #893",
+)
 def transpose_hidden_by_a_square(x, weight):
     """With d_in = d_out the shape is right and the numbers are wrong; with any
     other sizes it fails.
@@ -208,7 +221,9 @@ def copy_weights(w_query, w_key, w_value):
     }
 
 
-@copy_weights.mistake("AutoGPTQ/AutoGPTQ #139")
+@copy_weights.mistake(
+    "AutoGPTQ/AutoGPTQ #139", symptom=(symptoms.SIZES, symptoms.LOADED_WEIGHTS)
+)
 def copied_without_transposing(w_query, w_key, w_value):
     """Square matrices load without complaint and give other numbers than
     before; others are refused with a size mismatch.
@@ -249,7 +264,7 @@ def add_to_tokens(x, context, w_out):
     return x + torch.einsum("...v,vm->...m", context, w_out)
 
 
-@add_to_tokens.mistake()
+@add_to_tokens.mistake(symptom=(symptoms.TRAINS_BADLY, symptoms.SIZES))
 def adds_the_context_itself(x, context, w_out):
     """An error for most widths. With d_v = d_model, or if one of the two is 1,
     no error: numbers of two different spaces are added, and w_out gets no
@@ -297,7 +312,7 @@ def same_outputs(a, b, x, within=1e-6):
     )
 
 
-@same_outputs.mistake()
+@same_outputs.mistake(symptom=symptoms.TEST_ALWAYS_PASSES)
 def compares_with_itself(a, b, x, within=1e-6):
     """True whatever the second function does: the test cannot fail.
     cause: The first function is called twice; b is never called.
@@ -308,7 +323,7 @@ def compares_with_itself(a, b, x, within=1e-6):
     return bool((ours - theirs).abs().max() <= within)
 
 
-@same_outputs.mistake()
+@same_outputs.mistake(symptom=symptoms.TEST_ALWAYS_PASSES)
 def compares_with_equals(a, b, x, within=1e-6):
     """False for two functions that are equal in mathematics and differ by
     rounding in the last digit.
@@ -318,7 +333,7 @@ def compares_with_equals(a, b, x, within=1e-6):
     return torch.equal(a(x), b(x))
 
 
-@same_outputs.mistake()
+@same_outputs.mistake(symptom=symptoms.TEST_ALWAYS_PASSES)
 def compares_only_the_shapes(a, b, x, within=1e-6):
     """True for any two functions whose results have the same shape.
     cause: Only shapes are compared; wrong numbers have right shapes too.

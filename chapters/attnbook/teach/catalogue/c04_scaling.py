@@ -8,6 +8,8 @@ import torch.nn.functional as F
 from torch.autograd.functional import jacobian
 
 from attnbook.attention import Attention, softmax
+from attnbook.teach.catalogue import symptoms
+from attnbook.teach.catalogue.chapter import tasks_of
 from attnbook.teach.check.inputs import (
     Labelled,
     Watched,
@@ -19,7 +21,8 @@ from attnbook.teach.check.inputs import (
 from attnbook.teach.check.proof import call, difference
 from attnbook.teach.check.rules import AtMost
 from attnbook.teach.check.seeded import randn
-from attnbook.teach.check.tasks import task
+
+task = tasks_of(4)
 
 
 @task(
@@ -38,7 +41,7 @@ def score_variance(d_k, mean=0.0, variance=1.0):
     return f64(d_k * ((variance + mean**2) ** 2 - mean**4))[0]
 
 
-@score_variance.mistake()
+@score_variance.mistake(symptom=symptoms.WRONG_IN_THE_NEXT_CASE)
 def takes_d_k_for_any_inputs(d_k, mean=0.0, variance=1.0):
     """It predicts variances of 5 and 20 for components drawn uniformly from
     [0, 1) at widths 5 and 20; measured are 0.24 and 0.97.
@@ -69,7 +72,7 @@ def entropy(weights):
     return torch.special.entr(weights).sum(-1)
 
 
-@entropy.mistake("huggingface/trl #7221")
+@entropy.mistake("huggingface/trl #7221", symptom=symptoms.NAN)
 def takes_the_log_of_zero(weights):
     """The entropy of any row with a weight of exactly 0, and so of every
     masked row, is NaN.
@@ -106,7 +109,9 @@ def softmax_backward(weights, gradient):
     return torch.autograd.grad(again, scores, gradient)[0]
 
 
-@softmax_backward.mistake("deeplearning4j/libnd4j #440")
+@softmax_backward.mistake(
+    "deeplearning4j/libnd4j #440", symptom=symptoms.WRONG_GRADIENTS
+)
 def keeps_only_the_diagonal(weights, gradient):
     """Gradients have the right shape and the wrong values: raising one score
     seems to change that score's weight alone.
@@ -188,7 +193,8 @@ def scaled_dot_product_attention(q, k, v, *, mask=None, scale=None):
 
 
 @scaled_dot_product_attention.mistake(
-    "mlc-ai/mlc-llm #3426, PAIR-code/tiny-transformers #71"
+    "mlc-ai/mlc-llm #3426, PAIR-code/tiny-transformers #71",
+    symptom=(symptoms.TRAINS_BADLY, symptoms.WRONG_SHARPNESS),
 )
 def forgets_the_scale(q, k, v, *, mask=None, scale=None):
     """The weights are far too sharp, the more so the wider the head; most
@@ -202,7 +208,9 @@ def forgets_the_scale(q, k, v, *, mask=None, scale=None):
     return Attention(weights @ v, weights)
 
 
-@scaled_dot_product_attention.mistake("delzac/cntkx #10")
+@scaled_dot_product_attention.mistake(
+    "delzac/cntkx #10", symptom=symptoms.WRONG_SHARPNESS
+)
 def divides_by_d_k(q, k, v, *, mask=None, scale=None):
     """The weights are nearly uniform, the more so the wider the head: each
     context is close to the plain mean of the values.
@@ -216,7 +224,8 @@ def divides_by_d_k(q, k, v, *, mask=None, scale=None):
 
 
 @scaled_dot_product_attention.mistake(
-    "karpathy/ng-video-lecture #6, lucidrains/vit-pytorch #65"
+    "karpathy/ng-video-lecture #6, lucidrains/vit-pytorch #65",
+    symptom=(symptoms.WRONG_IN_THE_NEXT_CASE, symptoms.WRONG_SHARPNESS),
 )
 def scales_by_the_full_width(q, k, v, *, mask=None, scale=None):
     """With one head all is well; with H heads the scores are √H times too
@@ -234,7 +243,9 @@ def scales_by_the_full_width(q, k, v, *, mask=None, scale=None):
 
 
 @scaled_dot_product_attention.mistake(
-    "vllm-project/speculators #691, huggingface/diffusers #14342"
+    "vllm-project/speculators #691, huggingface/diffusers #14342",
+    symptom=symptoms.SEES_WRONG_TOKENS,
+    not_looked_up="huggingface/diffusers #14342",
 )
 def adds_a_boolean_mask(q, k, v, *, mask=None, scale=None):
     """Nothing is masked: forbidden keys lose a factor of e against the others
@@ -253,7 +264,8 @@ def adds_a_boolean_mask(q, k, v, *, mask=None, scale=None):
 
 
 @scaled_dot_product_attention.mistake(
-    "tenstorrent/tt-metal #56406, NVIDIA/OpenSeq2Seq #76"
+    "tenstorrent/tt-metal #56406, NVIDIA/OpenSeq2Seq #76",
+    symptom=symptoms.WRONG_IN_THE_NEXT_CASE,
 )
 def scales_the_mask_too(q, k, v, *, mask=None, scale=None):
     """A mask of 0 and −∞ works; a bias comes out √d_k times too weak.
@@ -281,7 +293,7 @@ def additive_mask(allowed):
     return (allowed * 0.0).double().masked_fill(~allowed, -torch.inf)
 
 
-@additive_mask.mistake("cerebroai/reformers #3")
+@additive_mask.mistake("cerebroai/reformers #3", symptom=symptoms.NAN)
 def multiplies_by_infinity(allowed):
     """Every output is NaN, also where nothing is masked.
     cause: At an allowed place the product is 0 · (−∞), which is NaN, not 0.
@@ -308,7 +320,9 @@ def split_heads(x, n_heads):
 
 @split_heads.mistake(
     "zhouhaoyi/Informer2020 #59, hyunwoongko/transformer #15, "
-    "bentrevett/pytorch-seq2seq #148"
+    "bentrevett/pytorch-seq2seq #148",
+    symptom=symptoms.WRONG_NUMBERS,
+    not_looked_up="zhouhaoyi/Informer2020 #59",
 )
 def cuts_across_tokens(x, n_heads):
     """The shape (..., H, T, d) is right, but a row of a head holds pieces of
@@ -338,7 +352,10 @@ def online_softmax(scores):
     return torch.softmax(scores, -1)
 
 
-@online_softmax.mistake("deepseek-ai/FlashMLA #177")
+@online_softmax.mistake(
+    "deepseek-ai/FlashMLA #177",
+    symptom=(symptoms.WRONG_IN_THE_NEXT_CASE, symptoms.WRONG_SUMS),
+)
 def rescales_the_wrong_way(scores):
     """Right as long as the first score is the largest; where a later one
     exceeds it, the weights no longer sum to one.
@@ -391,7 +408,9 @@ def attention_in_blocks(q, k, v, block):
     return F.scaled_dot_product_attention(*plain)
 
 
-@attention_in_blocks.mistake("Dao-AILab/flash-attention #2082")
+@attention_in_blocks.mistake(
+    "Dao-AILab/flash-attention #2082", symptom=symptoms.NAN
+)
 def starts_the_peak_at_zero(q, k, v, block):
     """Right, until all scores of a query lie far below zero: then its context
     is zero or NaN.
@@ -430,7 +449,7 @@ def is_attention(attention):
     return difference(attention(q, k, v), right, within=1e-9) is None
 
 
-@is_attention.mistake()
+@is_attention.mistake(symptom=symptoms.TEST_ALWAYS_PASSES)
 def passes_on_uninitialised_memory(attention):
     """The test passes for any function that keeps the shape, also one that
     returns nothing but NaN.

@@ -3,10 +3,13 @@
 import torch
 import torch.nn.functional as F
 
+from attnbook.teach.catalogue import symptoms
+from attnbook.teach.catalogue.chapter import tasks_of
 from attnbook.teach.check.inputs import f64, marks, randns, wary
 from attnbook.teach.check.proof import call
 from attnbook.teach.check.seeded import randn
-from attnbook.teach.check.tasks import task
+
+task = tasks_of(5)
 
 
 @task(
@@ -43,7 +46,7 @@ def mask_scores(scores, mask):
     return torch.where(mask, scores, torch.full_like(scores, -torch.inf))
 
 
-@mask_scores.mistake()
+@mask_scores.mistake(symptom=symptoms.DIFFERS_EACH_TIME)
 def overwrites_the_scores(scores, mask):
     """The result is right, and the scores are gone: whoever plots or compares
     them afterwards sees −∞ above the diagonal.
@@ -75,7 +78,9 @@ def masked_weights(scores, mask):
     return torch.stack(rows).reshape(scores.shape)
 
 
-@masked_weights.mistake("georg-wolflein/good-features #1")
+@masked_weights.mistake(
+    "georg-wolflein/good-features #1", symptom=symptoms.SEES_WRONG_TOKENS
+)
 def mask_by_multiplication(scores, mask):
     """Masked keys keep a weight: in the first case .27 of the average comes
     from a key that should be out.
@@ -86,7 +91,9 @@ def mask_by_multiplication(scores, mask):
     return torch.softmax(scores * mask, -1)
 
 
-@masked_weights.mistake()
+@masked_weights.mistake(
+    symptom=(symptoms.WRONG_IN_THE_NEXT_CASE, symptoms.SEES_WRONG_TOKENS)
+)
 def zero_scores_taken_for_masked(scores, mask):
     """An allowed key whose score happens to be exactly 0 vanishes from the
     average; a query orthogonal to it is enough.
@@ -97,7 +104,10 @@ def zero_scores_taken_for_masked(scores, mask):
     return torch.softmax(scores.masked_fill(scores == 0, -torch.inf), -1)
 
 
-@masked_weights.mistake("lucidrains/memory-compressed-attention #2")
+@masked_weights.mistake(
+    "lucidrains/memory-compressed-attention #2",
+    symptom=(symptoms.WRONG_SUMS, symptoms.SEES_WRONG_TOKENS),
+)
 def zeroed_after_softmax(scores, mask):
     """The rows of the weights no longer sum to one, and the allowed weights
     still depend on the forbidden scores.
@@ -107,7 +117,7 @@ def zeroed_after_softmax(scores, mask):
     return torch.softmax(scores, -1) * mask
 
 
-@masked_weights.mistake()
+@masked_weights.mistake(symptom=symptoms.SEES_WRONG_TOKENS)
 def finite_fill(scores, mask):
     """Nothing fails, but a query that may attend to nothing spreads its weight
     evenly over all keys, the future and the padding included.
@@ -117,7 +127,7 @@ def finite_fill(scores, mask):
     return torch.softmax(scores.masked_fill(~mask, -1e9), -1)
 
 
-@masked_weights.mistake("pytorch/pytorch #103963")
+@masked_weights.mistake("pytorch/pytorch #103963", symptom=symptoms.NAN)
 def nan_in_masked_rows(scores, mask):
     """A query that may attend to nothing gets NaN, and in the backward pass
     the NaN reaches tensors that all queries share.
@@ -144,7 +154,10 @@ def causal_mask(n_queries, n_keys):
     return torch.tensor([[j <= i for j in range(n_keys)] for i in rows])
 
 
-@causal_mask.mistake("octo-models/octo #75, huggingface/transformers #48745")
+@causal_mask.mistake(
+    "octo-models/octo #75, huggingface/transformers #48745",
+    symptom=(symptoms.LOSS_TOO_LOW, symptoms.SEES_WRONG_TOKENS),
+)
 def shows_the_next_word(n_queries, n_keys):
     """The loss falls far below what the text allows, and what the model writes
     is nonsense: in training it copied the next word, and now there is none.
@@ -156,7 +169,7 @@ def shows_the_next_word(n_queries, n_keys):
     return mask.tril(n_keys - n_queries + 1)
 
 
-@causal_mask.mistake("pbloem/former #10")
+@causal_mask.mistake("pbloem/former #10", symptom=symptoms.SEES_WRONG_TOKENS)
 def hides_the_word_itself(n_queries, n_keys):
     """No query sees its own key, and the first sees none: zeros or NaN.
     cause: The diagonal was taken for the future; tril(−1), or triu(0) to hide.
@@ -166,7 +179,10 @@ def hides_the_word_itself(n_queries, n_keys):
     return mask.tril(n_keys - n_queries - 1)
 
 
-@causal_mask.mistake("pytorch/pytorch #108108")
+@causal_mask.mistake(
+    "pytorch/pytorch #108108",
+    symptom=(symptoms.SEES_WRONG_TOKENS, symptoms.LATER_TOKENS_WRONG),
+)
 def causal_mask_top_left(n_queries, n_keys):
     """A single new query, with the keys of the past kept, attends to the very
     first key only. Square masks are right, so nobody notices.
@@ -177,7 +193,10 @@ def causal_mask_top_left(n_queries, n_keys):
     return torch.ones(n_queries, n_keys, dtype=torch.bool).tril()
 
 
-@causal_mask.mistake("rasbt/LLMs-from-scratch #1061, pytorch/pytorch #170404")
+@causal_mask.mistake(
+    "rasbt/LLMs-from-scratch #1061, pytorch/pytorch #170404",
+    symptom=(symptoms.LOSS_TOO_LOW, symptoms.SEES_WRONG_TOKENS),
+)
 def inverted_causal_mask(n_queries, n_keys):
     """Every query sees nothing but the future, and the last one nothing. All
     shapes fit, and the model reads the word that it should guess.
@@ -207,7 +226,9 @@ def window_mask(n_queries, n_keys, *, window):
     return torch.tensor([[i - j < window for j in keys] for i in rows])
 
 
-@window_mask.mistake("huggingface/transformers #39408")
+@window_mask.mistake(
+    "huggingface/transformers #39408", symptom=symptoms.SEES_WRONG_TOKENS
+)
 def window_one_too_wide(n_queries, n_keys, *, window):
     """Each query sees one key more than the window says.
     cause: Some count the positions before the query, others the keys it sees.
@@ -238,7 +259,9 @@ def token_positions(real):
     return torch.tensor([[sum(r[:t]) * r[t] for t in n] for r in rows])
 
 
-@token_positions.mistake("huggingface/transformers #18478")
+@token_positions.mistake(
+    "huggingface/transformers #18478", symptom=symptoms.WRONG_IN_A_BATCH
+)
 def positions_count_the_padding(real):
     """Padded on the left, a text gives other outputs than alone. Padded on the
     right all is well, so the side seems to matter.
@@ -257,7 +280,8 @@ def decoder_mask(real):
 
 
 @decoder_mask.mistake(
-    "hyunwoongko/transformer #40, bentrevett/pytorch-seq2seq #96"
+    "hyunwoongko/transformer #40, bentrevett/pytorch-seq2seq #96",
+    symptom=(symptoms.SEES_WRONG_TOKENS, symptoms.WRONG_IN_A_BATCH),
 )
 def padding_on_the_queries(real):
     """Real tokens attend to the padding before them, and the rows of the
@@ -296,7 +320,7 @@ def looks_right(ours, reference):
     return all(abs(a - b) <= 1e-9 for a, b in pairs)
 
 
-@looks_right.mistake()
+@looks_right.mistake(symptom=symptoms.TEST_ALWAYS_PASSES)
 def shape_check_passes_nan(ours, reference):
     """A result full of NaN passes, and so does any other of the same shape.
     cause: A shape says nothing of the values; few masking errors change one.

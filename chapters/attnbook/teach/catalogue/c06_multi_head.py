@@ -8,9 +8,12 @@ from torch import nn
 from torch.func import functional_call
 
 from attnbook.attention import softmax
+from attnbook.teach.catalogue import symptoms
+from attnbook.teach.catalogue.chapter import tasks_of
 from attnbook.teach.check.inputs import f64, marks, randns
 from attnbook.teach.check.seeded import randn
-from attnbook.teach.check.tasks import task
+
+task = tasks_of(6)
 
 
 @task(
@@ -31,7 +34,8 @@ def merge_heads(x):
 
 @merge_heads.mistake(
     "jsbaan/transformer-from-scratch #6, "
-    "ajhalthor/Transformer-Neural-Network #4"
+    "ajhalthor/Transformer-Neural-Network #4",
+    symptom=(symptoms.TRAINS_BADLY, symptoms.WRONG_NUMBERS),
 )
 def merges_without_transposing(x):
     """The shape (..., T, H·d) is right, but a token's row holds one head's
@@ -123,7 +127,9 @@ def multi_head_attention(x, memory, w_query, w_key, w_value, w_out, n_heads):
     return _by_head(x, memory, w_query, w_key, w_value, w_out, n_heads)
 
 
-@multi_head_attention.mistake()
+@multi_head_attention.mistake(
+    symptom=(symptoms.TRAINS_BADLY, symptoms.SEES_WRONG_TOKENS)
+)
 def attends_across_heads(x, memory, w_query, w_key, w_value, w_out, n_heads):
     """In self-attention every shape is right and training runs, yet no token
     ever hears of another.
@@ -140,7 +146,8 @@ def attends_across_heads(x, memory, w_query, w_key, w_value, w_out, n_heads):
 
 
 @multi_head_attention.mistake(
-    "reczoo/FuxiCTR #30, 649453932/Chinese-Text-Classification-Pytorch #10"
+    "reczoo/FuxiCTR #30, 649453932/Chinese-Text-Classification-Pytorch #10",
+    symptom=symptoms.WRONG_NUMBERS,
 )
 def views_instead_of_transposing(
     x, memory, w_query, w_key, w_value, w_out, n_heads
@@ -166,7 +173,8 @@ def views_instead_of_transposing(
 
 
 @multi_head_attention.mistake(
-    "FareedKhan-dev/train-llm-from-scratch #3, karpathy/ng-video-lecture #6"
+    "FareedKhan-dev/train-llm-from-scratch #3, karpathy/ng-video-lecture #6",
+    symptom=(symptoms.WRONG_IN_THE_NEXT_CASE, symptoms.WRONG_SHARPNESS),
 )
 def scales_by_d_model(x, memory, w_query, w_key, w_value, w_out, n_heads):
     """With one head all is well; with H heads the scores are √H times too
@@ -203,7 +211,7 @@ def weight_shapes(d_in, d_model, n_heads):
     return head | {"out": tuple(layer.out_proj.weight.T.shape)}
 
 
-@weight_shapes.mistake("pbloem/former #8")
+@weight_shapes.mistake("pbloem/former #8", symptom=symptoms.WRONG_COUNT)
 def keeps_the_full_width(d_in, d_model, n_heads):
     """Everything fits and trains. The layer has H times the parameters, and
     takes H times the multiplications, of a usual one.
@@ -214,7 +222,7 @@ def keeps_the_full_width(d_in, d_model, n_heads):
     return head | {"out": (n_heads * d_model, d_model)}
 
 
-@weight_shapes.mistake()
+@weight_shapes.mistake(symptom=symptoms.SIZES)
 def projects_to_one_head(d_in, d_model, n_heads):
     """The layer's result has the width of one head. It cannot be added to its
     input, or worse: broadcasting adds it all the same where that width is 1.
@@ -243,7 +251,11 @@ def linear_weight(heads):
     return torch.cat([rows @ head for head in heads], -1).mT
 
 
-@linear_weight.mistake("rasbt/LLMs-from-scratch #857, #893")
+@linear_weight.mistake(
+    "rasbt/LLMs-from-scratch #857, #893",
+    symptom=symptoms.SIZES,
+    not_looked_up="rasbt/LLMs-from-scratch #857, rasbt/LLMs-from-scratch #893",
+)
 def copies_without_transposing(heads):
     """Where d_in = d_model it fits, and every number that comes out is wrong;
     where they differ, an error says so.
@@ -275,7 +287,7 @@ def drop(x, keep, layer):
     return torch.lerp(x, kept / (1 - layer.p), float(layer.training))
 
 
-@drop.mistake()
+@drop.mistake(symptom=symptoms.DIFFERS_EACH_TIME)
 def asks_the_method_train(x, keep, layer):
     """A model in evaluation mode gives another answer each time it is asked,
     and worse ones than it could.
@@ -288,7 +300,10 @@ def asks_the_method_train(x, keep, layer):
     return x * keep / (1 - layer.p)
 
 
-@drop.mistake("lmjohns3/theanets #123, rasbt/LLMs-from-scratch #431")
+@drop.mistake(
+    "lmjohns3/theanets #123, rasbt/LLMs-from-scratch #431",
+    symptom=symptoms.WRONG_IN_THE_NEXT_CASE,
+)
 def divides_by_the_dropped_share(x, keep, layer):
     """Right for p = 0.5. For p = 0.1, what is kept grows tenfold.
     cause: What is kept is divided by p, the share that is dropped, instead of
@@ -322,7 +337,8 @@ def grouped_attention(q, k, v):
 
 
 @grouped_attention.mistake(
-    "ekzhang/jax-js #180, onnx/onnx #7274, apple/axlearn #842"
+    "ekzhang/jax-js #180, onnx/onnx #7274, apple/axlearn #842",
+    symptom=symptoms.LOADED_WEIGHTS,
 )
 def deals_the_shared_heads_out(q, k, v):
     """With one head of keys, or with one for each head of queries, all is

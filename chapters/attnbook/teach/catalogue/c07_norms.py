@@ -4,11 +4,14 @@ import torch
 import torch.nn.functional as F
 from torch.func import functional_call
 
+from attnbook.teach.catalogue import symptoms
+from attnbook.teach.catalogue.chapter import tasks_of
 from attnbook.teach.check.inputs import Labelled, Watched, f64, randns
 from attnbook.teach.check.proof import Case, call, outcome_difference, run
 from attnbook.teach.check.rules import NoAutograd
 from attnbook.teach.check.seeded import randn
-from attnbook.teach.check.tasks import task
+
+task = tasks_of(7)
 
 
 @task(
@@ -27,7 +30,8 @@ def variance(x):
 
 
 @variance.mistake(
-    "apache/tvm #19643, tracel-ai/burn #5607, microsoft/onnxruntime #28463"
+    "apache/tvm #19643, tracel-ai/burn #5607, microsoft/onnxruntime #28463",
+    symptom=(symptoms.NAN, symptoms.WRONG_IN_THE_NEXT_CASE),
 )
 def subtracts_two_large_squares(x):
     """Right near zero. For a token far from zero it is far off, it may be
@@ -81,7 +85,9 @@ def affine(x, weight, bias=None):
     return x if bias is None else x + bias
 
 
-@layer_norm.mistake("LBANN/lbann #2024")
+@layer_norm.mistake(
+    "LBANN/lbann #2024", symptom=symptoms.WRONG_IN_THE_NEXT_CASE
+)
 def takes_the_unbiased_variance(x, weight=None, bias=None, *, eps=1e-5):
     """All numbers are too small by √((d − 1)/d): 1.500 where 1.732 is right
     for [1, 0, 0, 0], and hardly to be seen at width 768.
@@ -94,7 +100,10 @@ def takes_the_unbiased_variance(x, weight=None, bias=None, *, eps=1e-5):
     return affine(centred * torch.rsqrt(variance + eps), weight, bias)
 
 
-@layer_norm.mistake("pyg-team/pytorch_geometric #2917, microsoft/CNTK #3816")
+@layer_norm.mistake(
+    "pyg-team/pytorch_geometric #2917, microsoft/CNTK #3816",
+    symptom=(symptoms.NAN, symptoms.LOADED_WEIGHTS),
+)
 def adds_eps_outside_the_root(x, weight=None, bias=None, *, eps=1e-5):
     """Nearly right for most tokens. But (0.500, 0.501, 0.502) gives
     (−1.21, 0, 1.21) instead of (−0.31, 0, 0.31), and a token of equal numbers
@@ -110,7 +119,8 @@ def adds_eps_outside_the_root(x, weight=None, bias=None, *, eps=1e-5):
 
 @layer_norm.mistake(
     "harvardnlp/annotated-transformer #119, codertimo/BERT-pytorch #30, "
-    "hyunwoongko/transformer #7"
+    "hyunwoongko/transformer #7",
+    symptom=(symptoms.NAN, symptoms.WRONG_GRADIENTS),
 )
 def divides_by_torchs_std(x, weight=None, bias=None, *, eps=1e-5):
     """[1, 0, 0, 0] gives 1.500 where torch gives 1.732, and the gradient
@@ -123,7 +133,10 @@ def divides_by_torchs_std(x, weight=None, bias=None, *, eps=1e-5):
     return affine((x - mean) / (std + eps), weight, bias)
 
 
-@layer_norm.mistake("jadore801120/attention-is-all-you-need-pytorch #17")
+@layer_norm.mistake(
+    "jadore801120/attention-is-all-you-need-pytorch #17",
+    symptom=(symptoms.SEES_WRONG_TOKENS, symptoms.WRONG_IN_A_BATCH),
+)
 def normalises_over_tokens(x, weight=None, bias=None, *, eps=1e-5):
     """A sequence of one token becomes zero, and each token's result depends on
     the others of its sequence, the later ones too.
@@ -137,7 +150,8 @@ def normalises_over_tokens(x, weight=None, bias=None, *, eps=1e-5):
 
 @layer_norm.mistake(
     "Qualcomm-AI-research/geometric-algebra-transformer #8, "
-    "karpathy/minGPT #113"
+    "karpathy/minGPT #113",
+    symptom=symptoms.SEES_WRONG_TOKENS,
 )
 def normalises_tokens_and_width(x, weight=None, bias=None, *, eps=1e-5):
     """Right for a single token. In a sequence a token's result depends on all
@@ -150,7 +164,9 @@ def normalises_tokens_and_width(x, weight=None, bias=None, *, eps=1e-5):
     return affine(centred * torch.rsqrt(variance + eps), weight, bias)
 
 
-@layer_norm.mistake("tinygrad/tinygrad #4904")
+@layer_norm.mistake(
+    "tinygrad/tinygrad #4904", symptom=symptoms.WRONG_GRADIENTS
+)
 def detaches_the_statistics(x, weight=None, bias=None, *, eps=1e-5):
     """Every value is right, and the gradient is wrong: it pushes in directions
     in which the result cannot move.
@@ -179,7 +195,9 @@ def layer_norm_backward(x, gradient, *, eps=1e-5):
     return torch.autograd.grad(out, x, gradient)[0]
 
 
-@layer_norm_backward.mistake("tinygrad/tinygrad #4904")
+@layer_norm_backward.mistake(
+    "tinygrad/tinygrad #4904", symptom=symptoms.WRONG_GRADIENTS
+)
 def takes_the_statistics_for_constants(x, gradient, *, eps=1e-5):
     """The gradient is not zero for a gradient of ones, although a shift of the
     token changes nothing.
@@ -190,7 +208,9 @@ def takes_the_statistics_for_constants(x, gradient, *, eps=1e-5):
     return gradient * torch.rsqrt(variance + eps)
 
 
-@layer_norm_backward.mistake("abhiskk/ladder #2")
+@layer_norm_backward.mistake(
+    "abhiskk/ladder #2", symptom=symptoms.WRONG_GRADIENTS
+)
 def forgets_the_path_through_the_variance(x, gradient, *, eps=1e-5):
     """The gradient sums to zero, as it should, but pushes along the token
     itself, although a longer token has the same result.
@@ -220,7 +240,8 @@ def rms_norm(x, weight=None, *, eps=1e-5):
 
 
 @rms_norm.mistake(
-    "huggingface/pytorch-image-models #2380, keras-team/keras #22393"
+    "huggingface/pytorch-image-models #2380, keras-team/keras #22393",
+    symptom=symptoms.WRONG_IN_THE_NEXT_CASE,
 )
 def takes_the_variance(x, weight=None, *, eps=1e-5):
     """Right for tokens of mean 0. Others come out too large, the more so the
@@ -231,7 +252,7 @@ def takes_the_variance(x, weight=None, *, eps=1e-5):
     return affine(x * torch.rsqrt(variance + eps), weight)
 
 
-@rms_norm.mistake("allenai/OLMo #281")
+@rms_norm.mistake("allenai/OLMo #281", symptom=symptoms.NAN)
 def adds_eps_to_the_root_mean_square(x, weight=None, *, eps=1e-5):
     """Nearly right for tokens of usual size; a token of zeros has the gradient
     NaN.
@@ -241,7 +262,7 @@ def adds_eps_to_the_root_mean_square(x, weight=None, *, eps=1e-5):
     return affine(x / (root + eps), weight)
 
 
-@rms_norm.mistake("mosaicml/llm-foundry #371")
+@rms_norm.mistake("mosaicml/llm-foundry #371", symptom=symptoms.TRAINS_BADLY)
 def divides_by_the_reciprocal(x, weight=None, *, eps=1e-5):
     """Large tokens grow larger and small ones smaller; a model trained with it
     diverges.
@@ -305,7 +326,7 @@ def is_layer_norm(norm):
     return outcome_difference(*both, within=1e-9) is None
 
 
-@is_layer_norm.mistake()
+@is_layer_norm.mistake(symptom=symptoms.TEST_ALWAYS_PASSES)
 def rounds_until_it_looks_right(norm):
     """The test passes for a norm with the unbiased variance, and for one with
     eps in the wrong place.
@@ -332,7 +353,9 @@ def fold_affine(weight, bias, W, b):
     return F.linear(weight.diag(), W).T, F.linear(bias, W, b)
 
 
-@fold_affine.mistake("TransformerLensOrg/TransformerLens #1580")
+@fold_affine.mistake(
+    "TransformerLensOrg/TransformerLens #1580", symptom=symptoms.SIZES
+)
 def scales_the_rows(weight, bias, W, b):
     """An error about sizes where the layer is not square; where it is,
     silently wrong numbers.

@@ -8,10 +8,13 @@ import torch.nn.functional as F
 from torch.func import functional_call
 from torch.utils.flop_counter import FlopCounterMode
 
+from attnbook.teach.catalogue import symptoms
+from attnbook.teach.catalogue.chapter import tasks_of
 from attnbook.teach.check.inputs import f64, randns, watched
 from attnbook.teach.check.rules import AtMost, NoAutograd
 from attnbook.teach.check.seeded import randn
-from attnbook.teach.check.tasks import task
+
+task = tasks_of(8)
 
 
 @task(
@@ -30,7 +33,7 @@ def gelu(x):
     return F.gelu(x)
 
 
-@gelu.mistake("tinygrad/tinygrad #16162")
+@gelu.mistake("tinygrad/tinygrad #16162", symptom=symptoms.LOADED_WEIGHTS)
 def takes_the_tanh_formula(x):
     """Every number is within 0.0005 of the right one. A model that was trained
     with the other formula answers slightly differently, and now and then with
@@ -77,7 +80,10 @@ def feed_forward(x, w_up, b_up, w_down, b_down):
     return _by_torch(x, w_up, b_up, w_down, b_down)
 
 
-@feed_forward.mistake("spring-media/TransformerTTS #102, somepago/saint #23")
+@feed_forward.mistake(
+    "spring-media/TransformerTTS #102, somepago/saint #23",
+    symptom=symptoms.TRAINS_BADLY,
+)
 def forgets_the_activation(x, w_up, b_up, w_down, b_down):
     """It trains, and the loss falls, but the layer can do no more than a
     single matrix of size d_model × d_model.
@@ -88,7 +94,7 @@ def forgets_the_activation(x, w_up, b_up, w_down, b_down):
     return inner @ w_down + b_down  # (..., d_model)
 
 
-@feed_forward.mistake("goruck/nilm #1")
+@feed_forward.mistake("goruck/nilm #1", symptom=symptoms.TRAINS_BADLY)
 def bends_after_the_second_matrix(x, w_up, b_up, w_down, b_down):
     """No component of the result is ever below −0.17: the layer can add to its
     input, but hardly take away.
@@ -113,7 +119,10 @@ def feed_forward_shapes(d_model):
     return tuple(up.weight.T.shape), tuple(down.weight.T.shape)
 
 
-@feed_forward_shapes.mistake("brightmart/text_classification #86")
+@feed_forward_shapes.mistake(
+    "brightmart/text_classification #86",
+    symptom=(symptoms.TRAINS_BADLY, symptoms.WRONG_COUNT),
+)
 def does_not_expand(d_model):
     """All shapes fit and it trains, with a quarter of the weights and a
     quarter of the units that can bend.
@@ -148,7 +157,10 @@ def swiglu(x, w_gate, w_up, w_down):
     return F.linear(inner, w_down.mT)  # (..., d_model)
 
 
-@swiglu.mistake("ml-explore/mlx-lm #767")
+@swiglu.mistake(
+    "ml-explore/mlx-lm #767",
+    symptom=(symptoms.WRONG_NUMBERS, symptoms.LOADED_WEIGHTS),
+)
 def swaps_gate_and_up(x, w_gate, w_up, w_down):
     """Shapes and sizes are right, and a model that is trained like this is as
     good as any. With loaded weights every result is wrong.
@@ -159,7 +171,9 @@ def swaps_gate_and_up(x, w_gate, w_up, w_down):
     return inner @ w_down  # (..., d_model)
 
 
-@swiglu.mistake("Nijikadesu/breakdown-minimind #3")
+@swiglu.mistake(
+    "Nijikadesu/breakdown-minimind #3", symptom=symptoms.WRONG_NUMBERS
+)
 def bends_the_product(x, w_gate, w_up, w_down):
     """A positive gate and a negative up, whose product should count in full,
     come out near zero; two negative ones, where the gate should shut, come out
@@ -212,7 +226,9 @@ def block_flops(T, d_model):
 
 
 @block_flops.mistake(
-    "autoliuweijie/FastBERT #14, allenai/olmoearth_pretrain #605"
+    "autoliuweijie/FastBERT #14, allenai/olmoearth_pretrain #605",
+    symptom=symptoms.WRONG_COUNT,
+    not_looked_up="allenai/olmoearth_pretrain #605",
 )
 def counts_linear_layers_only(T, d_model):
     """Of a block of GPT-2 small at T = 1024, 18 % of the work is missing, of
@@ -226,7 +242,8 @@ def counts_linear_layers_only(T, d_model):
 
 
 @block_flops.mistake(
-    "facebookresearch/fvcore #69, Lyken17/pytorch-OpCounter #184"
+    "facebookresearch/fvcore #69, Lyken17/pytorch-OpCounter #184",
+    symptom=symptoms.WRONG_COUNT,
 )
 def counts_multiply_and_add_as_one(T, d_model):
     """The number is exactly half of what others give, and the hardware seems
@@ -255,7 +272,10 @@ def gated_width(d_model, multiple):
     return multiple * math.ceil(8 * d_model / 3 / multiple)
 
 
-@gated_width.mistake("stas00/ml-engineering #45")
+@gated_width.mistake(
+    "stas00/ml-engineering #45",
+    symptom=(symptoms.OTHER_SCORE, symptoms.WRONG_COUNT),
+)
 def keeps_four_times_the_width(d_model, multiple):
     """The gated layer wins the comparison, and has half as many weights again
     as the layer that it was compared with.
@@ -303,7 +323,10 @@ def feed_forward_in_slices(x, w_up, b_up, w_down, b_down, size):
         return _by_torch(x, w_up, b_up, w_down, b_down)
 
 
-@feed_forward_in_slices.mistake("Wenyueh/MinivLLM #80, awslabs/slapo #10")
+@feed_forward_in_slices.mistake(
+    "Wenyueh/MinivLLM #80, awslabs/slapo #10",
+    symptom=symptoms.WRONG_IN_THE_NEXT_CASE,
+)
 def adds_the_bias_in_every_slice(x, w_up, b_up, w_down, b_down, size):
     """With one slice the result is right; with n slices it holds the last bias
     n times.

@@ -5,10 +5,13 @@ import math
 import torch
 import torch.nn.functional as F
 
+from attnbook.teach.catalogue import symptoms
+from attnbook.teach.catalogue.chapter import tasks_of
 from attnbook.teach.check.inputs import f64, ints, marks, randns
 from attnbook.teach.check.proof import call
 from attnbook.teach.check.seeded import randn
-from attnbook.teach.check.tasks import task
+
+task = tasks_of(9)
 
 
 @task(
@@ -36,7 +39,8 @@ def rotary_angles(positions, width, *, base=10_000.0):
 
 
 @rotary_angles.mistake(
-    "EleutherAI/gpt-neox #1016, huggingface/transformers #29285"
+    "EleutherAI/gpt-neox #1016, huggingface/transformers #29285",
+    symptom=symptoms.LATER_TOKENS_WRONG,
 )
 def angles_in_half_precision(positions, width, *, base=10_000.0):
     """Short texts come out nearly right. From position 256 on, neighbours
@@ -78,7 +82,8 @@ def sinusoidal(positions, width, *, base=10_000.0):
 
 @sinusoidal.mistake(
     "jadore801120/attention-is-all-you-need-pytorch #32, "
-    "SamLynnEvans/Transformer #25"
+    "SamLynnEvans/Transformer #25",
+    symptom=symptoms.WRONG_NUMBERS,
 )
 def gives_every_column_its_own_wave(positions, width, *, base=10_000.0):
     """Position 0 is right, and a plot looks right: stripes that grow wider.
@@ -94,7 +99,7 @@ def gives_every_column_its_own_wave(positions, width, *, base=10_000.0):
     return waves
 
 
-@sinusoidal.mistake("Kyubyong/transformer #81")
+@sinusoidal.mistake("Kyubyong/transformer #81", symptom=symptoms.WRONG_NUMBERS)
 def divides_in_whole_numbers(positions, width, *, base=10_000.0):
     """All pairs of components hold the same wave, and after about 44 tokens
     the positions nearly repeat.
@@ -133,7 +138,10 @@ def rotate(x, positions, base=10_000.0):
     return torch.cat([turned.real, turned.imag], -1)
 
 
-@rotate.mistake("NeuraLegion/shainet #111")
+@rotate.mistake(
+    "NeuraLegion/shainet #111",
+    symptom=(symptoms.LATER_TOKENS_WRONG, symptoms.LOADED_WEIGHTS),
+)
 def takes_neighbours_for_pairs(x, positions, base=10_000.0):
     """A model trained with this code works. Weights from elsewhere give a
     sensible word or two, then garbage.
@@ -149,7 +157,10 @@ def takes_neighbours_for_pairs(x, positions, base=10_000.0):
     return torch.stack(turned, -1).flatten(-2)
 
 
-@rotate.mistake("huggingface/transformers #47328, facebookresearch/vjepa2 #15")
+@rotate.mistake(
+    "huggingface/transformers #47328, facebookresearch/vjepa2 #15",
+    symptom=symptoms.WRONG_NUMBERS,
+)
 def lays_the_angles_out_for_the_other(x, positions, base=10_000.0):
     """Vectors change their norm, and scores depend on where the text stands,
     not on distances alone.
@@ -193,7 +204,9 @@ def rotary_attention(q, k, v, positions):
     return F.scaled_dot_product_attention(q, k, v)
 
 
-@rotary_attention.mistake("lucidrains/x-transformers #182")
+@rotary_attention.mistake(
+    "lucidrains/x-transformers #182", symptom=symptoms.TRAINS_BADLY
+)
 def rotates_the_values_too(q, k, v, positions):
     """The model trains. But the context now depends on where the text starts,
     which rotary positions were to avoid.
@@ -206,7 +219,8 @@ def rotates_the_values_too(q, k, v, positions):
 
 
 @rotary_attention.mistake(
-    "facebookresearch/xformers #841, mlfoundations/open_lm #4"
+    "facebookresearch/xformers #841, mlfoundations/open_lm #4",
+    symptom=symptoms.TRAINS_BADLY,
 )
 def rotates_along_the_heads(q, k, v, positions):
     """No error, and training goes on, but the layer does not know the order of
@@ -240,7 +254,8 @@ def to_half_layout(weight, n_heads):
 
 
 @to_half_layout.mistake(
-    "ggml-org/llama.cpp #3364, huggingface/transformers #31788"
+    "ggml-org/llama.cpp #3364, huggingface/transformers #31788",
+    symptom=(symptoms.WRONG_IN_THE_NEXT_CASE, symptoms.LOADED_WEIGHTS),
 )
 def reorders_across_heads(weight, n_heads):
     """Right for a model with one head; with several, the output is garbage.
@@ -292,7 +307,10 @@ def alibi_slopes(n_heads):
     return torch.tensor(slopes, dtype=torch.float64)
 
 
-@alibi_slopes.mistake("paiml/aprender #2143")
+@alibi_slopes.mistake(
+    "paiml/aprender #2143",
+    symptom=(symptoms.WRONG_SHARPNESS, symptoms.LOADED_WEIGHTS),
+)
 def counts_the_heads_from_zero(n_heads):
     """Every head is more short-sighted than it was trained to be; loaded
     weights give worse predictions, not absurd ones.
@@ -336,7 +354,9 @@ def alibi_bias(n_heads, queries, keys):
     return torch.tensor(found, dtype=torch.float64).to(queries.device)
 
 
-@alibi_bias.mistake("meta-pytorch/attention-gym #86")
+@alibi_bias.mistake(
+    "meta-pytorch/attention-gym #86", symptom=symptoms.WRONG_SHARPNESS
+)
 def rewards_the_distance(n_heads, queries, keys):
     """The model prefers what is far away, and the more the longer the text.
     cause: The distance is added, not subtracted: a penalty has become a
@@ -370,7 +390,11 @@ def new_positions(real, n_new):
     return torch.tensor(rows, device=real.device)
 
 
-@new_positions.mistake("ml-explore/mlx-lm #93, Blaizzy/mlx-vlm #1983")
+@new_positions.mistake(
+    "ml-explore/mlx-lm #93, Blaizzy/mlx-vlm #1983",
+    symptom=(symptoms.LATER_TOKENS_WRONG, symptoms.BAD_TEXT),
+    not_looked_up="Blaizzy/mlx-vlm #1983",
+)
 def numbers_the_new_tokens_from_zero(real, n_new):
     """The first word comes out right, then the text circles or falls apart:
     each new token believes that it opens the text.
@@ -381,7 +405,8 @@ def numbers_the_new_tokens_from_zero(real, n_new):
 
 
 @new_positions.mistake(
-    "huggingface/transformers #18478, keras-team/keras-hub #571"
+    "huggingface/transformers #18478, keras-team/keras-hub #571",
+    symptom=symptoms.WRONG_IN_A_BATCH,
 )
 def goes_on_from_the_padding(real, n_new):
     """Alone, a text is continued as it should be; in a batch of longer texts

@@ -5,10 +5,13 @@ import torch.nn.functional as F
 from torch import nn
 from torch.func import functional_call
 
+from attnbook.teach.catalogue import symptoms
+from attnbook.teach.catalogue.chapter import tasks_of
 from attnbook.teach.check.inputs import Labelled, drawn, f64, marks, randns
 from attnbook.teach.check.rules import NoAutograd
 from attnbook.teach.check.seeded import randn
-from attnbook.teach.check.tasks import task
+
+task = tasks_of(10)
 
 
 @task(
@@ -27,7 +30,7 @@ def add_head(x, context, w_out):
     return x + F.linear(context, w_out.T)
 
 
-@add_head.mistake()
+@add_head.mistake(symptom=symptoms.SIZES)
 def adds_the_head_itself(x, context, w_out):
     """An error about sizes when the head is narrower than the stream; but a
     head of width 1 is added to all components alike without a word, and one as
@@ -159,7 +162,8 @@ def pre_norm_block(
 @pre_norm_block.mistake(
     "pytorch/pytorch #61165, "
     "tracel-ai/burn #1056, "
-    "Howuhh/faster-trajectory-transformer #3"
+    "Howuhh/faster-trajectory-transformer #3",
+    symptom=symptoms.WRONG_NUMBERS,
 )
 def keeps_the_normed_input(
     x, attention, feed_forward, attention_norm, feed_forward_norm
@@ -177,7 +181,8 @@ def keeps_the_normed_input(
 
 
 @pre_norm_block.mistake(
-    "kyegomez/BitNet #32, facebookresearch/multimodal #305"
+    "kyegomez/BitNet #32, facebookresearch/multimodal #305",
+    symptom=symptoms.WRONG_NUMBERS,
 )
 def adds_the_branch_to_itself(
     x, attention, feed_forward, attention_norm, feed_forward_norm
@@ -192,7 +197,9 @@ def adds_the_branch_to_itself(
     return x + feed_forward(feed_forward_norm(x))
 
 
-@pre_norm_block.mistake()
+@pre_norm_block.mistake(
+    symptom=(symptoms.TRAINS_BADLY, symptoms.SEES_WRONG_TOKENS)
+)
 def reads_the_blocks_input(
     x, attention, feed_forward, attention_norm, feed_forward_norm
 ):
@@ -205,7 +212,10 @@ def reads_the_blocks_input(
     return x + found + feed_forward(feed_forward_norm(x))
 
 
-@pre_norm_block.mistake("strutive07/transformer-tensorflow2.0 #14")
+@pre_norm_block.mistake(
+    "strutive07/transformer-tensorflow2.0 #14",
+    symptom=symptoms.SEES_WRONG_TOKENS,
+)
 def adds_to_the_blocks_input(
     x, attention, feed_forward, attention_norm, feed_forward_norm
 ):
@@ -220,7 +230,8 @@ def adds_to_the_blocks_input(
 
 
 @pre_norm_block.mistake(
-    "allenai/OLMo #222, lucidrains/mmdit #4, bentrevett/pytorch-seq2seq #100"
+    "allenai/OLMo #222, lucidrains/mmdit #4, bentrevett/pytorch-seq2seq #100",
+    symptom=symptoms.LOADED_WEIGHTS,
 )
 def shares_one_norm(
     x, attention, feed_forward, attention_norm, feed_forward_norm
@@ -256,7 +267,10 @@ def post_norm_block(
     return attention.layer(x)
 
 
-@post_norm_block.mistake("harvardnlp/annotated-transformer #1, #13, #92")
+@post_norm_block.mistake(
+    "harvardnlp/annotated-transformer #1, #13, #92",
+    symptom=symptoms.LOADED_WEIGHTS,
+)
 def norms_first_where_the_text_says_last(
     x, attention, feed_forward, attention_norm, feed_forward_norm
 ):
@@ -273,7 +287,9 @@ def norms_first_where_the_text_says_last(
 
 
 @post_norm_block.mistake(
-    "harvardnlp/annotated-transformer #110, intro-llm/intro-llm.github.io #51"
+    "harvardnlp/annotated-transformer #110, intro-llm/intro-llm.github.io #51",
+    symptom=symptoms.WRONG_NUMBERS,
+    not_looked_up="intro-llm/intro-llm.github.io #51",
 )
 def norms_the_branch_alone(
     x, attention, feed_forward, attention_norm, feed_forward_norm
@@ -317,7 +333,10 @@ def pre_norm_stack(x, blocks, final_norm):
     return final_norm.layer(x)
 
 
-@pre_norm_stack.mistake("NVIDIA-NeMo/Speech #2197, brightmart/albert_zh #41")
+@pre_norm_stack.mistake(
+    "NVIDIA-NeMo/Speech #2197, brightmart/albert_zh #41",
+    symptom=(symptoms.TRAINS_BADLY, symptoms.WRONG_GRADIENTS),
+)
 def forgets_the_final_norm(x, blocks, final_norm):
     """What comes out grows with the depth of the stack. So the scores made
     from it are too large, and the gradient that they send back is too.
@@ -356,7 +375,8 @@ def add_dropped(x, branch, keep, p):
 @add_dropped.mistake(
     "hyunwoongko/transformer #8, "
     "codertimo/BERT-pytorch #85, "
-    "soobinseo/Transformer-TTS #11"
+    "soobinseo/Transformer-TTS #11",
+    symptom=symptoms.TRAINS_BADLY,
 )
 def drops_the_stream(x, branch, keep, p):
     """In training, components of the stream itself are set to zero, again in
@@ -420,7 +440,7 @@ def from_gpt2(state):
     }
 
 
-@from_gpt2.mistake("AutoGPTQ/AutoGPTQ #139")
+@from_gpt2.mistake("AutoGPTQ/AutoGPTQ #139", symptom=symptoms.LOADED_WEIGHTS)
 def transposes_only_what_does_not_fit(state):
     """The weights load without an error and the outputs are wrong.
     cause: GPT-2 stores a matrix as (in, out), nn.Linear as (out, in). Loading

@@ -8,10 +8,13 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 
+from attnbook.teach.catalogue import symptoms
+from attnbook.teach.catalogue.chapter import tasks_of
 from attnbook.teach.check.inputs import drawn, f64, ints, randns
 from attnbook.teach.check.proof import call
 from attnbook.teach.check.seeded import randn
-from attnbook.teach.check.tasks import task
+
+task = tasks_of(11)
 
 
 @task(
@@ -33,7 +36,10 @@ def shifted(texts, pad):
     return torch.tensor(tokens), torch.tensor(targets)
 
 
-@shifted.mistake("KempnerInstitute/KempnerForge #154")
+@shifted.mistake(
+    "KempnerInstitute/KempnerForge #154",
+    symptom=(symptoms.LOSS_TOO_LOW, symptoms.BAD_TEXT),
+)
 def asks_for_the_token_itself(texts, pad):
     """The loss falls to nearly zero within minutes, and the model writes one
     word for ever: it has learned to repeat its input.
@@ -45,7 +51,10 @@ def asks_for_the_token_itself(texts, pad):
     return tokens, pad_sequence([row[:-1] for row in rows], True, -100)
 
 
-@shifted.mistake("huggingface/transformers #44642, InternLM/InternLM #318")
+@shifted.mistake(
+    "huggingface/transformers #44642, InternLM/InternLM #318",
+    symptom=(symptoms.TRAINS_BADLY, symptoms.BAD_TEXT),
+)
 def shifts_twice(texts, pad):
     """The loss falls, but not far. Asked to write, the model leaves out every
     other word.
@@ -58,7 +67,10 @@ def shifts_twice(texts, pad):
     return tokens, F.pad(targets, (0, 1), value=-100)
 
 
-@shifted.mistake("lucidrains/DALLE-pytorch #57, EleutherAI/gpt-neo #45")
+@shifted.mistake(
+    "lucidrains/DALLE-pytorch #57, EleutherAI/gpt-neo #45",
+    symptom=symptoms.LOSS_TOO_LOW,
+)
 def asks_for_the_padding(texts, pad):
     """The loss looks better the more padding there is, and the model is good
     at one thing: after the end comes padding.
@@ -92,7 +104,8 @@ def cross_entropy(logits, targets):
 
 
 @cross_entropy.mistake(
-    "Lightning-Universe/lightning-bolts #654, tflearn/tflearn #562"
+    "Lightning-Universe/lightning-bolts #654, tflearn/tflearn #562",
+    symptom=(symptoms.OTHER_SCORE, symptoms.TRAINS_BADLY),
 )
 def takes_softmax_twice(logits, targets):
     """Training goes on, slowly. However sure the model is, the loss stays far
@@ -105,7 +118,10 @@ def takes_softmax_twice(logits, targets):
     return F.cross_entropy(probabilities.flatten(0, 1), targets.flatten())
 
 
-@cross_entropy.mistake("d2l-ai/d2l-en #2076, tensorflow/docs #1460")
+@cross_entropy.mistake(
+    "d2l-ai/d2l-en #2076, tensorflow/docs #1460",
+    symptom=(symptoms.LOSS_TOO_LOW, symptoms.OTHER_SCORE),
+)
 def divides_by_all_places(logits, targets):
     """The loss of a batch with much padding looks small, though no word was
     guessed better.
@@ -116,7 +132,8 @@ def divides_by_all_places(logits, targets):
 
 
 @cross_entropy.mistake(
-    "huggingface/transformers #24725, meta-pytorch/torchtune #1875"
+    "huggingface/transformers #24725, meta-pytorch/torchtune #1875",
+    symptom=symptoms.OTHER_SCORE,
 )
 def averages_the_texts_means(logits, targets):
     """A word of a short text counts more than one of a long text, and the loss
@@ -143,7 +160,7 @@ def perplexity(texts):
     return math.exp(-math.fsum(flat) / len(flat))
 
 
-@perplexity.mistake("huggingface/evaluate #241")
+@perplexity.mistake("huggingface/evaluate #241", symptom=symptoms.OTHER_SCORE)
 def raises_two_to_the_nats(texts):
     """The perplexity is far too good: 2.6 where it should be 4.
     cause: A loss in nats (natural logarithm) is raised as if it were in bits
@@ -153,7 +170,7 @@ def raises_two_to_the_nats(texts):
     return 2 ** -torch.cat(list(texts)).mean()
 
 
-@perplexity.mistake("lisa-lab/pylearn2 #1383")
+@perplexity.mistake("lisa-lab/pylearn2 #1383", symptom=symptoms.OTHER_SCORE)
 def averages_perplexities(texts):
     """The number looks plausible and is too large, the more so the more the
     texts differ.
@@ -200,7 +217,9 @@ def language_model(tokens, token_table, position_table, blocks, norm):
     return blocks.encoder(x) @ token_table.T
 
 
-@language_model.mistake("guocheng2025/Transformer-Encoder #1")
+@language_model.mistake(
+    "guocheng2025/Transformer-Encoder #1", symptom=symptoms.TRAINS_BADLY
+)
 def adds_no_positions(tokens, token_table, position_table, blocks, norm):
     """The model learns, but what it says of a text depends little on the order
     of its words.
@@ -213,7 +232,9 @@ def adds_no_positions(tokens, token_table, position_table, blocks, norm):
     return norm(x) @ token_table.T
 
 
-@language_model.mistake("facebookresearch/multimodal #304")
+@language_model.mistake(
+    "facebookresearch/multimodal #304", symptom=symptoms.TRAINS_BADLY
+)
 def reads_the_bare_stream(tokens, token_table, position_table, blocks, norm):
     """Everything runs, with logits that grow with each block; training is
     jumpy.
@@ -228,7 +249,13 @@ def reads_the_bare_stream(tokens, token_table, position_table, blocks, norm):
 
 
 @language_model.mistake(
-    "harvardnlp/annotated-transformer #60, rasbt/LLMs-from-scratch #822"
+    "harvardnlp/annotated-transformer #60, rasbt/LLMs-from-scratch #822",
+    symptom=(
+        symptoms.TRAINS_BADLY,
+        symptoms.WRONG_GRADIENTS,
+        symptoms.WRONG_COUNT,
+    ),
+    not_looked_up="harvardnlp/annotated-transformer #60",
 )
 def ties_a_copy(tokens, token_table, position_table, blocks, norm):
     """The first loss is right. Then the two tables drift apart, and the model
@@ -244,7 +271,7 @@ def ties_a_copy(tokens, token_table, position_table, blocks, norm):
     return norm(x) @ head.T
 
 
-@language_model.mistake("espnet/espnet #1278")
+@language_model.mistake("espnet/espnet #1278", symptom=symptoms.TRAINS_BADLY)
 def runs_one_block_again_and_again(
     tokens, token_table, position_table, blocks, norm
 ):
@@ -290,7 +317,8 @@ def mean_loss(model, tokens, targets, *, batch_size=64):
 
 
 @mean_loss.mistake(
-    "IBM/pytorch-seq2seq #33, udacity/deep-learning-v2-pytorch #3"
+    "IBM/pytorch-seq2seq #33, udacity/deep-learning-v2-pytorch #3",
+    symptom=(symptoms.OTHER_SCORE, symptoms.DIFFERS_EACH_TIME),
 )
 def leaves_dropout_on(model, tokens, targets, *, batch_size=64):
     """The held-out loss is too high, and another one each time it is measured.
@@ -301,7 +329,10 @@ def leaves_dropout_on(model, tokens, targets, *, batch_size=64):
         return F.cross_entropy(logits.transpose(1, 2), targets).item()
 
 
-@mean_loss.mistake("macournoyer/neuralconvo #67")
+@mean_loss.mistake(
+    "macournoyer/neuralconvo #67",
+    symptom=(symptoms.OTHER_SCORE, symptoms.WRONG_IN_A_BATCH),
+)
 def averages_the_batches_means(model, tokens, targets, *, batch_size=64):
     """The held-out loss depends on the batch size.
     cause: Each batch's mean counts alike, though the last batch is smaller and
@@ -334,7 +365,7 @@ def bigram(texts, vocab_size, extra):
     return torch.tensor(logs, dtype=torch.float64)
 
 
-@bigram.mistake()
+@bigram.mistake(symptom=(symptoms.OTHER_SCORE, symptoms.WRONG_SUMS))
 def normalises_the_columns(texts, vocab_size, extra):
     """The numbers look like log probabilities, but for a given token they do
     not add up to one.
@@ -349,7 +380,9 @@ def normalises_the_columns(texts, vocab_size, extra):
     return (counts / counts.sum(0)).log()
 
 
-@bigram.mistake("githubharald/CTCWordBeamSearch #33")
+@bigram.mistake(
+    "githubharald/CTCWordBeamSearch #33", symptom=symptoms.OTHER_SCORE
+)
 def counts_across_the_texts(texts, vocab_size, extra):
     """The end of one text is counted as followed by the beginning of the next.
     cause: The texts are strung together before the pairs are counted.
@@ -386,7 +419,7 @@ def adamw(w, gradient, mean, square, step, rate, decay):
     return weight.detach(), *means
 
 
-@adamw.mistake("nntrainer/nntrainer #3565")
+@adamw.mistake("nntrainer/nntrainer #3565", symptom=symptoms.OTHER_SCORE)
 def decays_through_the_gradient(w, gradient, mean, square, step, rate, decay):
     """Weights with large gradients hardly decay, whatever the setting says.
     cause: The decay is added to the gradient and divided by its root mean
@@ -457,7 +490,9 @@ def accumulate(model, batches, n, rate):
     return [p.detach() for p in model.parameters()]
 
 
-@accumulate.mistake("rasbt/LLMs-from-scratch #299")
+@accumulate.mistake(
+    "rasbt/LLMs-from-scratch #299", symptom=symptoms.TRAINS_BADLY
+)
 def steps_at_once_and_sums(model, batches, n, rate):
     """The first step comes after one small batch, and each is n times as long
     as it should be.
@@ -476,7 +511,10 @@ def steps_at_once_and_sums(model, batches, n, rate):
     return list(model.parameters())
 
 
-@accumulate.mistake("huggingface/transformers #24725, karpathy/nanochat #59")
+@accumulate.mistake(
+    "huggingface/transformers #24725, karpathy/nanochat #59",
+    symptom=symptoms.TRAINS_BADLY,
+)
 def averages_small_batches_alike(model, batches, n, rate):
     """Training is a little worse than with one large batch, though it should
     be the same; the more the texts differ in length, the more so.

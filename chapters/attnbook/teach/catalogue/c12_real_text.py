@@ -6,7 +6,10 @@ import math
 
 from tokenizers import Tokenizer, models, trainers
 
-from attnbook.teach.check.tasks import task
+from attnbook.teach.catalogue import symptoms
+from attnbook.teach.catalogue.chapter import tasks_of
+
+task = tasks_of(12)
 
 _BYTES = [chr(byte) for byte in range(256)]  # in order: their ids are 0–255
 _TEXT = b"The boat left the river bank at dawn. The boat came back."
@@ -61,7 +64,9 @@ def encode_bytes(data, merges):
     return Tokenizer(models.BPE(ids, pairs)).encode(data.decode("latin-1")).ids
 
 
-@encode_bytes.mistake("ztxz16/fastllm #715, joshcarp/llm.go #2")
+@encode_bytes.mistake(
+    "ztxz16/fastllm #715, joshcarp/llm.go #2", symptom=symptoms.TRAINS_BADLY
+)
 def merges_from_left_to_right(data, merges):
     """Decoded it is the same text, and yet a trained model is worse on it.
     cause: It merges the first pair in the text, not the first one learned.
@@ -88,7 +93,9 @@ def bits_per_byte(loss, n_tokens, text):
     return math.log2(math.exp(loss)) * n_tokens / len(text.encode())
 
 
-@bits_per_byte.mistake("EleutherAI/lm-evaluation-harness #242")
+@bits_per_byte.mistake(
+    "EleutherAI/lm-evaluation-harness #242", symptom=symptoms.OTHER_SCORE
+)
 def leaves_the_nats(loss, n_tokens, text):
     """The number is too small by a factor of 0.693.
     cause: The loss comes from a natural logarithm, in nats.
@@ -113,7 +120,7 @@ def text_as_it_comes(parts):
     return [decoder.decode(part) for part in parts]
 
 
-@text_as_it_comes.mistake("exo-explore/exo #1691")
+@text_as_it_comes.mistake("exo-explore/exo #1691", symptom=symptoms.BAD_TEXT)
 def decodes_token_by_token(parts):
     """Plain letters are right; é comes out as two signs �, 🛶 as four.
     cause: Each token is decoded alone, and one may end within a character.

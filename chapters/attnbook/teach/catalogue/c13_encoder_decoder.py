@@ -9,6 +9,8 @@ from torch import nn
 from attnbook.attention import softmax
 from attnbook.layers import TransformerBlock
 from attnbook.masks import causal_mask
+from attnbook.teach.catalogue import symptoms
+from attnbook.teach.catalogue.chapter import tasks_of
 from attnbook.teach.check.inputs import (
     Labelled,
     drawn,
@@ -19,7 +21,8 @@ from attnbook.teach.check.inputs import (
 )
 from attnbook.teach.check.proof import call
 from attnbook.teach.check.seeded import randn
-from attnbook.teach.check.tasks import task
+
+task = tasks_of(13)
 
 _ROW, _REAL = f64([1, 0]), marks("11100")[0]
 _NONE = torch.zeros(3, dtype=torch.bool)
@@ -67,7 +70,10 @@ def scores_of(target, source):
     return target @ source.transpose(-2, -1) / target.shape[-1] ** 0.5
 
 
-@read_source.mistake("onlybooks/llm #4, NVIDIA/TransformerEngine #565")
+@read_source.mistake(
+    "onlybooks/llm #4, NVIDIA/TransformerEngine #565",
+    symptom=symptoms.SEES_WRONG_TOKENS,
+)
 def causal_over_the_source(target, source, real):
     """The first word written reads the first source vector alone, the second
     the first two. Whatever else they need, the encoder must have carried
@@ -82,7 +88,10 @@ def causal_over_the_source(target, source, real):
     return softmax(scores.masked_fill(~mask, -torch.inf)) @ source
 
 
-@read_source.mistake("huggingface/transformers #47946")
+@read_source.mistake(
+    "huggingface/transformers #47946",
+    symptom=(symptoms.SEES_WRONG_TOKENS, symptoms.WRONG_IN_A_BATCH),
+)
 def reads_the_padding(target, source, real):
     """The same text is read differently in a batch with longer ones: a share
     of the weight goes to padding.
@@ -94,7 +103,10 @@ def reads_the_padding(target, source, real):
     return softmax(scores_of(target, source)) @ source
 
 
-@read_source.mistake("rexrex9/nlp_torchtext #2, humza909/LLM_Survey #2")
+@read_source.mistake(
+    "rexrex9/nlp_torchtext #2, humza909/LLM_Survey #2",
+    symptom=symptoms.WRONG_NUMBERS,
+)
 def swaps_queries_and_keys(target, source, real):
     """One vector comes out for each token of the source, none for the
     target's; with texts of one length the shape gives nothing away.
@@ -131,7 +143,11 @@ def encode(x, blocks, norm, mask=None):
     return F.layer_norm(x, x.shape[-1:], norm.weight, norm.bias, norm.eps)
 
 
-@encode.mistake("NVIDIA-NeMo/Speech #2197, huggingface/transformers #26142")
+@encode.mistake(
+    "NVIDIA-NeMo/Speech #2197, huggingface/transformers #26142",
+    symptom=symptoms.LOADED_WEIGHTS,
+    not_looked_up="huggingface/transformers #26142",
+)
 def memory_without_its_norm(x, blocks, norm, mask=None):
     """The memory's vectors grow with the number of blocks, and the decoder's
     keys and values with them; a model that was trained with the norm gives
@@ -144,7 +160,10 @@ def memory_without_its_norm(x, blocks, norm, mask=None):
     return x
 
 
-@encode.mistake("meta-pytorch/torchtune #2461")
+@encode.mistake(
+    "meta-pytorch/torchtune #2461",
+    symptom=(symptoms.TRAINS_BADLY, symptoms.WRONG_GRADIENTS),
+)
 def memory_one_block_early(x, blocks, norm, mask=None):
     """Shape and size are right, and the last block might as well not be there:
     it gets no gradient.
@@ -174,7 +193,9 @@ def decoder_input(targets, start):
     return torch.tensor(rows)
 
 
-@decoder_input.mistake("Project-MONAI/GenerativeModels #314")
+@decoder_input.mistake(
+    "Project-MONAI/GenerativeModels #314", symptom=symptoms.LOSS_TOO_LOW
+)
 def shows_the_answer(targets, start):
     """The loss falls to nearly 0 within a few dozen steps, and the model
     cannot write a single text.
@@ -213,7 +234,8 @@ def covered_loss(logits, tokens, covered):
 
 
 @covered_loss.mistake(
-    "huggingface/transformers #20797, lucidrains/mlm-pytorch #3"
+    "huggingface/transformers #20797, lucidrains/mlm-pytorch #3",
+    symptom=(symptoms.LOSS_TOO_LOW, symptoms.OTHER_SCORE),
 )
 def counts_words_in_plain_sight(logits, tokens, covered):
     """The loss looks good from the start: a model that only copies what it
@@ -263,7 +285,9 @@ def cover_words(tokens, chosen, kind, random_words, mask_token):
     return torch.tensor(inputs), torch.tensor(targets)
 
 
-@cover_words.mistake("lucidrains/mlm-pytorch #6")
+@cover_words.mistake(
+    "lucidrains/mlm-pytorch #6", symptom=symptoms.LOSS_TOO_LOW
+)
 def covers_the_random_words_too(
     tokens, chosen, kind, random_words, mask_token
 ):
@@ -280,7 +304,10 @@ def covers_the_random_words_too(
     return inputs, torch.where(chosen, tokens, -100)
 
 
-@cover_words.mistake("huggingface/transformers #20797")
+@cover_words.mistake(
+    "huggingface/transformers #20797",
+    symptom=(symptoms.LOSS_TOO_LOW, symptoms.OTHER_SCORE),
+)
 def asks_for_every_word(tokens, chosen, kind, random_words, mask_token):
     """A loss of 0.1 to 0.2 where others report more than 1, and a model that
     has learned to copy.
@@ -309,7 +336,10 @@ def prefix_mask(n_prefix, n):
     return torch.tensor(rows)
 
 
-@prefix_mask.mistake("bigscience-workshop/Megatron-DeepSpeed #167")
+@prefix_mask.mistake(
+    "bigscience-workshop/Megatron-DeepSpeed #167",
+    symptom=(symptoms.LOSS_TOO_LOW, symptoms.SEES_WRONG_TOKENS),
+)
 def prefix_one_too_long(n_prefix, n):
     """The prefix reads the first token that is to be guessed; that one guess
     is too good in training and bad in use.
@@ -371,7 +401,8 @@ def greedy_until(next_logits, start, stop, longest):
 
 
 @greedy_until.mistake(
-    "Dao-AILab/flash-attention #2784, lucidrains/h-transformer-1d #9"
+    "Dao-AILab/flash-attention #2784, lucidrains/h-transformer-1d #9",
+    symptom=(symptoms.WRONG_IN_A_BATCH, symptoms.BAD_TEXT),
 )
 def writes_on_after_the_end(next_logits, start, stop, longest):
     """Alone, a text ends where it should; in a batch words follow its end, as

@@ -7,9 +7,12 @@ import torch.nn.functional as F
 
 from attnbook.gpt import GPT, GPTConfig
 from attnbook.masks import causal_mask
+from attnbook.teach.catalogue import symptoms
+from attnbook.teach.catalogue.chapter import tasks_of
 from attnbook.teach.check.inputs import drawn, ints, marks, randns
 from attnbook.teach.check.proof import call
-from attnbook.teach.check.tasks import task
+
+task = tasks_of(14)
 
 _MATRICES = randns((3, 2), (3, 2), (3, 4), seed=1)
 _X, _KEYS, _VALUES = randns((3, 3), (5, 2), (5, 4), seed=4)
@@ -38,7 +41,12 @@ def decode_step(x, keys, values, w_query, w_key, w_value):
 
 @decode_step.mistake(
     "pytorch/pytorch #144858, #103082, "
-    "time-series-foundation-models/lag-llama #81"
+    "time-series-foundation-models/lag-llama #81",
+    symptom=(
+        symptoms.SEES_WRONG_TOKENS,
+        symptoms.LATER_TOKENS_WRONG,
+        symptoms.BAD_TEXT,
+    ),
 )
 def sees_the_first_key_only(x, keys, values, w_query, w_key, w_value):
     """No error; a new token gets the first token's value for its context,
@@ -55,7 +63,9 @@ def sees_the_first_key_only(x, keys, values, w_query, w_key, w_value):
     return context, keys, values
 
 
-@decode_step.mistake("ipolharvard/ethos-ares #20")
+@decode_step.mistake(
+    "ipolharvard/ethos-ares #20", symptom=symptoms.DIFFERS_EACH_TIME
+)
 def decodes_with_dropout(x, keys, values, w_query, w_key, w_value):
     """Two runs on one input differ, and both differ from the full pass; with a
     small dropout the text still looks sensible.
@@ -73,7 +83,11 @@ def decodes_with_dropout(x, keys, values, w_query, w_key, w_value):
     return weights @ values, keys, values
 
 
-@decode_step.mistake("NeuraLegion/shainet #110")
+@decode_step.mistake(
+    "NeuraLegion/shainet #110",
+    symptom=(symptoms.WRONG_SHARPNESS, symptoms.LATER_TOKENS_WRONG),
+    not_looked_up="NeuraLegion/shainet #110",
+)
 def scales_the_cache_in_place(x, keys, values, w_query, w_key, w_value):
     """The first step is right. From then on the keys in the cache get smaller
     with each step, and attention more and more uniform.
@@ -105,7 +119,10 @@ def chunk_mask(n_cached, n_new):
     return torch.tensor(rows)
 
 
-@chunk_mask.mistake("pytorch/pytorch #108108, hyprstream/hyprstream #1521")
+@chunk_mask.mistake(
+    "pytorch/pytorch #108108, hyprstream/hyprstream #1521",
+    symptom=symptoms.LATER_TOKENS_WRONG,
+)
 def counts_from_the_first_query(n_cached, n_new):
     """No error; the new tokens see the beginning of the text and neither its
     end nor themselves.
@@ -116,7 +133,10 @@ def counts_from_the_first_query(n_cached, n_new):
     return causal_mask(n_cached + n_new)[:n_new]
 
 
-@chunk_mask.mistake("Mikyx-1/TinyLLM #17")
+@chunk_mask.mistake(
+    "Mikyx-1/TinyLLM #17",
+    symptom=(symptoms.SEES_WRONG_TOKENS, symptoms.LATER_TOKENS_WRONG),
+)
 def cuts_the_mask_to_one_row(n_cached, n_new):
     """Token by token all is right; in a chunk the tokens see those that come
     after them, and what they hold in the next layer is wrong.
@@ -126,7 +146,10 @@ def cuts_the_mask_to_one_row(n_cached, n_new):
     return causal_mask(n_cached + n_new)[-1:]
 
 
-@chunk_mask.mistake("rasbt/LLMs-from-scratch #697, jingyaogong/minimind #631")
+@chunk_mask.mistake(
+    "rasbt/LLMs-from-scratch #697, jingyaogong/minimind #631",
+    symptom=(symptoms.SIZES, symptoms.LATER_TOKENS_WRONG),
+)
 def masks_the_new_tokens_alone(n_cached, n_new):
     """Right without a cache and right token by token; a chunk after a cached
     text fails with an error about shapes.
@@ -158,7 +181,11 @@ def cached_positions(before, real):
     return found
 
 
-@cached_positions.mistake("ml-explore/mlx-lm #93, Blaizzy/mlx-vlm #1983")
+@cached_positions.mistake(
+    "ml-explore/mlx-lm #93, Blaizzy/mlx-vlm #1983",
+    symptom=symptoms.LATER_TOKENS_WRONG,
+    not_looked_up="Blaizzy/mlx-vlm #1983",
+)
 def starts_again_at_zero(before, real):
     """The prompt is right; from the second written token on, the logits are
     not those of the full pass.
@@ -168,7 +195,9 @@ def starts_again_at_zero(before, real):
     return (real.long().cumsum(-1) - 1) * real
 
 
-@cached_positions.mistake("unslothai/unsloth #3803")
+@cached_positions.mistake(
+    "unslothai/unsloth #3803", symptom=symptoms.WRONG_IN_A_BATCH
+)
 def counts_the_width_of_the_batch(before, real):
     """The longest row of a batch is right, shorter ones are not, and alone
     each of them would be.
@@ -204,7 +233,9 @@ def attend_stored(q, keys, values, lengths):
     )
 
 
-@attend_stored.mistake("huggingface/transformers #30414")
+@attend_stored.mistake(
+    "huggingface/transformers #30414", symptom=symptoms.LATER_TOKENS_WRONG
+)
 def reads_the_empty_slots(q, keys, values, lengths):
     """As long as the memory is fresh the contexts are too small, for zeros
     share the weight; after reuse an older text is mixed in.
@@ -214,7 +245,7 @@ def reads_the_empty_slots(q, keys, values, lengths):
     return F.scaled_dot_product_attention(q, keys, values)
 
 
-@attend_stored.mistake()
+@attend_stored.mistake(symptom=symptoms.WRONG_IN_A_BATCH)
 def cuts_at_the_longest_row(q, keys, values, lengths):
     """Right in a batch of equal lengths, and so in a test with one prompt
     given twice; wrong in the shorter rows of any other.
@@ -255,7 +286,10 @@ def answers(model, requests, n):
     return found
 
 
-@answers.mistake("Lightning-AI/litgpt #1596, mudler/LocalAI #6747")
+@answers.mistake(
+    "Lightning-AI/litgpt #1596, mudler/LocalAI #6747",
+    symptom=(symptoms.WRONG_IN_A_BATCH, symptoms.DIFFERS_EACH_TIME),
+)
 def shares_the_cache(model, requests, n):
     """The first answer is right. The second depends on who asked before, and
     hands on what was in the other's text.
@@ -306,7 +340,10 @@ def rows_that_fit(
     return max(0, free // row)
 
 
-@rows_that_fit.mistake("meta-pytorch/torchtune #38, vllm-project/vllm #29736")
+@rows_that_fit.mistake(
+    "meta-pytorch/torchtune #38, vllm-project/vllm #29736",
+    symptom=symptoms.WRONG_COUNT,
+)
 def gives_every_head_a_cache(
     memory, n_parameters, *, n_layers, n_heads, n_kv_heads, d_k, capacity, size
 ):
@@ -319,7 +356,7 @@ def gives_every_head_a_cache(
     return max(0, (memory - n_parameters * size) // row)
 
 
-@rows_that_fit.mistake("jranaraki/vllm-fit #2")
+@rows_that_fit.mistake("jranaraki/vllm-fit #2", symptom=symptoms.WRONG_COUNT)
 def counts_the_heads_twice(
     memory, n_parameters, *, n_layers, n_heads, n_kv_heads, d_k, capacity, size
 ):
@@ -346,7 +383,7 @@ def batch_mask(before, real):
     return mask
 
 
-@batch_mask.mistake()
+@batch_mask.mistake(symptom=symptoms.WRONG_IN_A_BATCH)
 def one_mask_for_all_rows(before, real):
     """Right in the longest row; the others read slots behind their own end.
     cause: One causal mask serves all rows, made for the longest.
@@ -358,7 +395,9 @@ def one_mask_for_all_rows(before, real):
     return allowed.to(real.device) & real[..., None]
 
 
-@batch_mask.mistake("hyprstream/hyprstream #1521")
+@batch_mask.mistake(
+    "hyprstream/hyprstream #1521", symptom=symptoms.LATER_TOKENS_WRONG
+)
 def forgets_what_is_cached(before, real):
     """Right for a fresh cache; afterwards the new tokens see the beginning of
     the text only.
@@ -395,7 +434,7 @@ def roll_in(store, n_seen, new):
     return torch.stack(slots)
 
 
-@roll_in.mistake()
+@roll_in.mistake(symptom=symptoms.LATER_TOKENS_WRONG)
 def keeps_the_start_of_a_long_chunk(store, n_seen, new):
     """Right as long as chunks are shorter than the window; after a long prompt
     the model knows its beginning and not its end.
@@ -409,7 +448,7 @@ def keeps_the_start_of_a_long_chunk(store, n_seen, new):
     return store
 
 
-@roll_in.mistake()
+@roll_in.mistake(symptom=symptoms.LATER_TOKENS_WRONG)
 def stops_at_the_last_slot(store, n_seen, new):
     """Right until the window is full; from then on all new tokens fall into
     one slot, and the rest grows old.
@@ -448,7 +487,8 @@ def writing_flops(prompt, n, per_token, per_pair):
 
 
 @writing_flops.mistake(
-    "MrYxJ/calculate-flops.pytorch #26, autoliuweijie/FastBERT #14"
+    "MrYxJ/calculate-flops.pytorch #26, autoliuweijie/FastBERT #14",
+    symptom=symptoms.WRONG_COUNT,
 )
 def counts_the_linear_layers_alone(prompt, n, per_token, per_pair):
     """Too little, and the more so the longer the context.
@@ -460,7 +500,11 @@ def counts_the_linear_layers_alone(prompt, n, per_token, per_pair):
     return without, (prompt + n - 1) * per_token
 
 
-@writing_flops.mistake("ml-explore/mlx-lm #1039")
+@writing_flops.mistake(
+    "ml-explore/mlx-lm #1039",
+    symptom=(symptoms.LATER_TOKENS_WRONG, symptoms.WRONG_COUNT),
+    not_looked_up="ml-explore/mlx-lm #1039",
+)
 def feeds_the_last_token_twice(prompt, n, per_token, per_pair):
     """With the cache one step too many: n of them after the prefill.
     cause: The prefill already gives the first new token, from the logits of

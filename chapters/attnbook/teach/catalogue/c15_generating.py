@@ -4,9 +4,12 @@ import math
 
 import torch
 
+from attnbook.teach.catalogue import symptoms
+from attnbook.teach.catalogue.chapter import tasks_of
 from attnbook.teach.check.inputs import f64, ints
 from attnbook.teach.check.seeded import randn
-from attnbook.teach.check.tasks import task
+
+task = tasks_of(15)
 
 
 @task(
@@ -29,7 +32,7 @@ def at_temperature(logits, temperature):
     return torch.tensor(rows, dtype=logits.dtype).reshape(logits.shape)
 
 
-@at_temperature.mistake()
+@at_temperature.mistake(symptom=(symptoms.WRONG_SHARPNESS, symptoms.BAD_TEXT))
 def divides_the_probabilities(logits, temperature):
     """The text is nonsense at every temperature, also at 1, and a lower one
     hardly helps.
@@ -39,7 +42,10 @@ def divides_the_probabilities(logits, temperature):
     return (logits.softmax(-1) / temperature).softmax(-1)
 
 
-@at_temperature.mistake("RL-Align/RL-Kernel #81")
+@at_temperature.mistake(
+    "RL-Align/RL-Kernel #81",
+    symptom=(symptoms.WRONG_IN_THE_NEXT_CASE, symptoms.WRONG_SHARPNESS),
+)
 def divides_twice(logits, temperature):
     """At temperature 1 all is well, so the tests pass. Every other value does
     too much: 0.5 acts like 0.25.
@@ -82,7 +88,7 @@ def draw(probabilities, chance):
     return torch.tensor(tokens)
 
 
-@draw.mistake("pytorch/pytorch #48841")
+@draw.mistake("pytorch/pytorch #48841", symptom=symptoms.BAD_TEXT)
 def draws_what_cannot_be(probabilities, chance):
     """Once in a very long time a token comes that has the probability 0.
     cause: The search takes the first token at which the running sum reaches
@@ -94,7 +100,9 @@ def draws_what_cannot_be(probabilities, chance):
     return torch.searchsorted(reached, wanted)[:, 0]
 
 
-@draw.mistake("turboderp-org/exllamav2 #186")
+@draw.mistake(
+    "turboderp-org/exllamav2 #186", symptom=symptoms.WRONG_IN_A_BATCH
+)
 def one_chance_for_all(probabilities, chance):
     """Each text alone looks fine, but those of one batch are nearly alike.
     cause: One random number serves all rows of the batch.
@@ -129,7 +137,10 @@ def keep_top_k(logits, k):
     return _warped(logits, "TopKLogitsWarper", k)
 
 
-@keep_top_k.mistake("kingoflolz/mesh-transformer-jax #164")
+@keep_top_k.mistake(
+    "kingoflolz/mesh-transformer-jax #164",
+    symptom=(symptoms.DIFFERS_EACH_TIME, symptoms.BAD_TEXT),
+)
 def keeps_one_more(logits, k):
     """With k = 1, which should be greedy, the text still changes from run to
     run.
@@ -159,7 +170,8 @@ def keep_top_p(logits, p):
 
 
 @keep_top_p.mistake(
-    "rasbt/reasoning-from-scratch #164, aws-neuron/transformers-neuronx #46"
+    "rasbt/reasoning-from-scratch #164, aws-neuron/transformers-neuronx #46",
+    symptom=symptoms.BAD_TEXT,
 )
 def drops_the_one_that_reaches_p(logits, p):
     """The text is duller than top-p should make it: of 0.5, 0.41 and 0.09 with
@@ -175,7 +187,7 @@ def drops_the_one_that_reaches_p(logits, p):
     return logits.masked_fill(~keep, -torch.inf)
 
 
-@keep_top_p.mistake("skyzh/tiny-llm #32")
+@keep_top_p.mistake("skyzh/tiny-llm #32", symptom=symptoms.NAN)
 def leaves_nothing_where_sure(logits, p):
     """Where the model is sure, nothing is left to draw from, and the softmax
     of nothing is NaN.
@@ -188,7 +200,9 @@ def leaves_nothing_where_sure(logits, p):
     return logits.masked_fill(~keep, -torch.inf)
 
 
-@keep_top_p.mistake("lucidrains/routing-transformer #1")
+@keep_top_p.mistake(
+    "lucidrains/routing-transformer #1", symptom=symptoms.BAD_TEXT
+)
 def gathers_where_it_should_scatter(logits, p):
     """Fluent nonsense: the values that come back are right, the words they
     belong to are not.
@@ -218,7 +232,7 @@ def keep_min_p(logits, p):
     return _warped(logits, "MinPLogitsWarper", p)
 
 
-@keep_min_p.mistake("state-spaces/mamba #1010")
+@keep_min_p.mistake("state-spaces/mamba #1010", symptom=symptoms.BAD_TEXT)
 def compares_logits(logits, p):
     """How many tokens stay depends on where the logits happen to lie: add 10
     to all of them, which changes no probability, and others stay.
@@ -249,7 +263,7 @@ def penalise(logits, seen, penalty):
     return torch.tensor(flat, dtype=logits.dtype).reshape(logits.shape)
 
 
-@penalise.mistake("huggingface/transformers #2302")
+@penalise.mistake("huggingface/transformers #2302", symptom=symptoms.BAD_TEXT)
 def divides_negative_logits(logits, seen, penalty):
     """The higher the penalty, the more the model repeats itself: "The dog dog
     dog dog".
@@ -278,7 +292,9 @@ def goes_on(chosen, stop):
     return found
 
 
-@goes_on.mistake("Lightning-AI/lit-llama #153")
+@goes_on.mistake(
+    "Lightning-AI/lit-llama #153", symptom=symptoms.WRONG_IN_A_BATCH
+)
 def ends_all_with_the_first(chosen, stop):
     """In a batch most texts break off in the middle; alone each of them is
     whole.
@@ -287,7 +303,10 @@ def ends_all_with_the_first(chosen, stop):
     return [not any(token in stop for token in chosen)] * len(chosen)
 
 
-@goes_on.mistake("lucidrains/h-transformer-1d #9")
+@goes_on.mistake(
+    "lucidrains/h-transformer-1d #9",
+    symptom=(symptoms.WRONG_IN_A_BATCH, symptoms.BAD_TEXT),
+)
 def waits_for_all_to_end_at_once(chosen, stop):
     """The stop token works for one text. In a batch the texts run on behind
     their end.
@@ -319,7 +338,11 @@ def pad_left(sequences, *, device=None):
     return tokens, None if real.all() else real
 
 
-@pad_left.mistake("huggingface/transformers #3167, #14521")
+@pad_left.mistake(
+    "huggingface/transformers #3167, #14521",
+    symptom=(symptoms.WRONG_IN_A_BATCH, symptoms.BAD_TEXT),
+    not_looked_up="huggingface/transformers #14521",
+)
 def pads_on_the_right(sequences, *, device=None):
     """The longest prompt of a batch goes on as it should, the others with
     anything.
@@ -335,7 +358,7 @@ def pads_on_the_right(sequences, *, device=None):
     return tokens, torch.arange(T, device=device) < lengths[:, None]
 
 
-@pad_left.mistake("huggingface/trl #6357")
+@pad_left.mistake("huggingface/trl #6357", symptom=symptoms.WRONG_IN_A_BATCH)
 def takes_zeros_for_padding(sequences, *, device=None):
     """A prompt goes on differently as soon as the token that serves for
     padding stands in it.
@@ -371,7 +394,9 @@ def nucleus_size(probabilities, p):
     return size
 
 
-@nucleus_size.mistake("aws-neuron/transformers-neuronx #46")
+@nucleus_size.mistake(
+    "aws-neuron/transformers-neuronx #46", symptom=symptoms.BAD_TEXT
+)
 def counts_up_to_p(probabilities, p):
     """One token too few, nearly always; none at all where the likeliest has
     more than p.
@@ -402,7 +427,11 @@ def last_logits(logits, lengths):
     )
 
 
-@last_logits.mistake("huggingface/transformers #3167, #14521")
+@last_logits.mistake(
+    "huggingface/transformers #3167, #14521",
+    symptom=(symptoms.WRONG_IN_A_BATCH, symptoms.BAD_TEXT),
+    not_looked_up="huggingface/transformers #14521",
+)
 def takes_the_last_column(logits, lengths):
     """The longest text is continued well, the shorter ones badly.
     cause: The last column is taken for all rows; in short rows it is padding.
@@ -439,7 +468,9 @@ def chance_of_text(logits, tokens, temperature, k):
     return torch.tensor(total, dtype=logits.dtype)
 
 
-@chance_of_text.mistake("thinking-machines-lab/tinker-feedback #148")
+@chance_of_text.mistake(
+    "thinking-machines-lab/tinker-feedback #148", symptom=symptoms.OTHER_SCORE
+)
 def tells_the_models_chance(logits, tokens, temperature, k):
     """The numbers do not change with the temperature or with k, although the
     texts do.
@@ -480,7 +511,10 @@ def race(logits, noise):
     return torch.tensor(tokens)
 
 
-@race.mistake("tensorflow/tensorflow #456")
+@race.mistake(
+    "tensorflow/tensorflow #456",
+    symptom=(symptoms.WRONG_IN_THE_NEXT_CASE, symptoms.BAD_TEXT),
+)
 def subtracts_the_noise(logits, noise):
     """The texts look plausible. Counted, likely tokens come too often and
     unlikely ones too seldom.
@@ -491,7 +525,10 @@ def subtracts_the_noise(logits, noise):
     return (logits.softmax(-1) - noise).argmax(-1)
 
 
-@race.mistake("chainer/chainerrl #104, ermongroup/subsets #6")
+@race.mistake(
+    "chainer/chainerrl #104, ermongroup/subsets #6",
+    symptom=symptoms.WRONG_IN_THE_NEXT_CASE,
+)
 def adds_the_wrong_sign(logits, noise):
     """The frequencies are near the probabilities, and not equal to them.
     cause: The noise −log(−log u) is subtracted instead of added. Its large

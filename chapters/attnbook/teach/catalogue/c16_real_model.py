@@ -7,10 +7,13 @@ import torch.nn.functional as F
 
 from attnbook.gpt import GPT, GPTConfig
 from attnbook.layers import TransformerBlock
+from attnbook.teach.catalogue import symptoms
 from attnbook.teach.catalogue.c10_block import gpt2_block
+from attnbook.teach.catalogue.chapter import tasks_of
 from attnbook.teach.check.inputs import drawn, f64, ints, randns
 from attnbook.teach.check.seeded import randn
-from attnbook.teach.check.tasks import task
+
+task = tasks_of(16)
 
 _JOINT = f64([1, 0, 10, 0, 100, 0], [0, 1, 0, 10, 0, 100])
 
@@ -43,7 +46,10 @@ def queries_keys_values(x, weight, bias, n_heads):
     return tuple(found)
 
 
-@queries_keys_values.mistake("awslabs/slapo #46")
+@queries_keys_values.mistake(
+    "awslabs/slapo #46",
+    symptom=(symptoms.WRONG_NUMBERS, symptoms.LOADED_WEIGHTS),
+)
 def cuts_head_by_head(x, weight, bias, n_heads):
     """All shapes are right. The queries of one head are made of queries, keys
     and values of several; with a single head nothing is wrong.
@@ -104,7 +110,7 @@ def _weights(tensors):
     return [each for each in named if each[1].ndim < 4]
 
 
-@to_linear.mistake()
+@to_linear.mistake(symptom=symptoms.LOADED_WEIGHTS)
 def leaves_the_square_ones(tensors):
     """The weights load without an error and the logits are wrong.
     cause: Only matrices that would not fit are transposed. Attention's output,
@@ -117,7 +123,7 @@ def leaves_the_square_ones(tensors):
     }
 
 
-@to_linear.mistake()
+@to_linear.mistake(symptom=(symptoms.SIZES, symptoms.LOADED_WEIGHTS))
 def transposes_the_embeddings_too(tensors):
     """An error about the shape of the token embedding; and where the context
     is as long as a token is wide, positions that are wrong without a word.
@@ -128,7 +134,7 @@ def transposes_the_embeddings_too(tensors):
     return {bare: p.T if p.ndim == 2 else p for bare, p in weights}
 
 
-@to_linear.mistake("liaoyuhua/GPT-TS #5")
+@to_linear.mistake("liaoyuhua/GPT-TS #5", symptom=symptoms.LOADED_WEIGHTS)
 def looks_for_the_prefix(tensors):
     """A file that transformers wrote loads rightly. From the published one no
     matrix is transposed, and those that are not square do not fit.
@@ -170,7 +176,9 @@ def what_differs(expected, found):
 
 
 @what_differs.mistake(
-    "Blaizzy/mlx-audio #902, PIQuIL/QuCumber #18, pytorch/examples #1029"
+    "Blaizzy/mlx-audio #902, PIQuIL/QuCumber #18, pytorch/examples #1029",
+    symptom=(symptoms.LOADED_WEIGHTS, symptoms.TEST_ALWAYS_PASSES),
+    not_looked_up="pytorch/examples #1029",
 )
 def looks_at_common_names_alone(expected, found):
     """Nothing is reported for a file whose names are all wrong. The model
@@ -185,7 +193,9 @@ def looks_at_common_names_alone(expected, found):
     }
 
 
-@what_differs.mistake("vllm-project/vllm #51063")
+@what_differs.mistake(
+    "vllm-project/vllm #51063", symptom=symptoms.LOADED_WEIGHTS
+)
 def forgets_what_is_left_over(expected, found):
     """A tensor that the model has no place for is dropped without a word: a
     bias, or an output head that is not tied.
@@ -263,7 +273,10 @@ def _config(config, **other):
     return GPTConfig(**found | other)
 
 
-@config_of.mistake("Lightning-AI/lit-llama #322, huggingface/candle #271")
+@config_of.mistake(
+    "Lightning-AI/lit-llama #322, huggingface/candle #271",
+    symptom=symptoms.LOADED_WEIGHTS,
+)
 def keeps_the_books_epsilon(config):
     """Everything loads, all shapes are right, and the logits are off by a
     little. Only where the inputs of a norm are small does it show.
@@ -274,7 +287,8 @@ def keeps_the_books_epsilon(config):
 
 
 @config_of.mistake(
-    "huggingface/transformers #29557, hiyouga/LlamaFactory #459"
+    "huggingface/transformers #29557, hiyouga/LlamaFactory #459",
+    symptom=symptoms.SIZES,
 )
 def gives_every_head_its_own_keys(config):
     """A model with grouped queries cannot be loaded: the matrices of its keys
@@ -319,7 +333,10 @@ def _count(V, d, d_ff, L, *, shared, matrices):
     )
 
 
-@llama_parameters.mistake("meta-llama/llama #1111, whittle-org/whittle #123")
+@llama_parameters.mistake(
+    "meta-llama/llama #1111, whittle-org/whittle #123",
+    symptom=symptoms.WRONG_COUNT,
+)
 def counts_keys_for_every_head(
     vocab_size, d_model, d_ff, n_layers, n_heads, n_kv_heads
 ):
@@ -333,7 +350,9 @@ def counts_keys_for_every_head(
     )
 
 
-@llama_parameters.mistake("TransformerLensOrg/TransformerLens #448")
+@llama_parameters.mistake(
+    "TransformerLensOrg/TransformerLens #448", symptom=symptoms.WRONG_COUNT
+)
 def forgets_the_gate(vocab_size, d_model, d_ff, n_layers, n_heads, n_kv_heads):
     """The count is too small by a third of the feed-forward layers.
     cause: SwiGLU is counted like a feed-forward layer with two matrices; the
@@ -362,7 +381,7 @@ def to_c_attn(query, key_value):
     return torch.cat([F.linear(eye, query), F.linear(eye, key_value)], -1)
 
 
-@to_c_attn.mistake("karpathy/nanoGPT #190")
+@to_c_attn.mistake("karpathy/nanoGPT #190", symptom=symptoms.SIZES)
 def stacks_and_forgets_to_transpose(query, key_value):
     """The matrix has the shape (3 d, d), which GPT-2 refuses.
     cause: The matrices are stacked as nn.Linear keeps them, (out, in). A
@@ -372,7 +391,7 @@ def stacks_and_forgets_to_transpose(query, key_value):
     return torch.cat([query, key_value])
 
 
-@to_c_attn.mistake()
+@to_c_attn.mistake(symptom=symptoms.WRONG_NUMBERS)
 def reshapes_where_it_should_transpose(query, key_value):
     """The shape is right, and the numbers are in the wrong places.
     cause: reshape keeps the order of the numbers in memory and cuts the rows
@@ -402,7 +421,10 @@ def stack_key_value(k_proj, v_proj, n_kv_heads):
     return torch.cat([pairs.transpose(1, 2).flatten(0, 2), v_proj])
 
 
-@stack_key_value.mistake("rasbt/LLMs-from-scratch #747, #750")
+@stack_key_value.mistake(
+    "rasbt/LLMs-from-scratch #747, #750",
+    symptom=(symptoms.LATER_TOKENS_WRONG, symptoms.LOADED_WEIGHTS),
+)
 def stacks_them_as_they_are(k_proj, v_proj, n_kv_heads):
     """The first token comes out right and the later ones wrong, without an
     error.
@@ -414,7 +436,7 @@ def stacks_them_as_they_are(k_proj, v_proj, n_kv_heads):
     return torch.cat([k_proj, v_proj])
 
 
-@stack_key_value.mistake()
+@stack_key_value.mistake(symptom=symptoms.WRONG_NUMBERS)
 def reorders_the_values_too(k_proj, v_proj, n_kv_heads):
     """Scores and weights are right, and the context has its components in the
     wrong order.
@@ -478,7 +500,10 @@ def find_first(ours, theirs, bound):
     return None
 
 
-@find_first.mistake("ralna/RALFit #138, OpenFAST/openfast #1156")
+@find_first.mistake(
+    "ralna/RALFit #138, OpenFAST/openfast #1156",
+    symptom=symptoms.TEST_ALWAYS_PASSES,
+)
 def lets_a_nan_pass(ours, theirs, bound):
     """A layer full of NaN counts as equal, and the name is that of a later
     layer or None.
@@ -492,7 +517,7 @@ def lets_a_nan_pass(ours, theirs, bound):
     return None
 
 
-@find_first.mistake()
+@find_first.mistake(symptom=symptoms.TEST_ALWAYS_PASSES)
 def names_the_largest(ours, theirs, bound):
     """A late layer is named, and the fault is not in it.
     cause: The largest difference is looked for. An error grows on its way
@@ -589,7 +614,9 @@ def first_wrong(ours, theirs, tokens):
     return find_first(_outputs(ours, tokens), _outputs(theirs, tokens), 1e-9)
 
 
-@first_wrong.mistake("alibaba/Pai-Megatron-Patch #605")
+@first_wrong.mistake(
+    "alibaba/Pai-Megatron-Patch #605", symptom=symptoms.TEST_ALWAYS_PASSES
+)
 def compares_the_parameters(ours, theirs, tokens):
     """A fault in a number that is not a parameter is not found: an epsilon, an
     activation, the base of a rotation.
@@ -604,7 +631,9 @@ def compares_the_parameters(ours, theirs, tokens):
     return None
 
 
-@first_wrong.mistake("Lightning-AI/pytorch-lightning #1556")
+@first_wrong.mistake(
+    "Lightning-AI/pytorch-lightning #1556", symptom=symptoms.TEST_ALWAYS_PASSES
+)
 def goes_by_the_order_of_definition(ours, theirs, tokens):
     """A whole block is named where one norm in it is wrong.
     cause: The parts are visited in the order of their definition, in which a

@@ -7,11 +7,14 @@ import torch
 import torch.nn.functional as F
 
 from attnbook.merging import Partial
+from attnbook.teach.catalogue import symptoms
+from attnbook.teach.catalogue.chapter import tasks_of
 from attnbook.teach.check.inputs import f64, ints, randns, watched
 from attnbook.teach.check.proof import call
 from attnbook.teach.check.rules import AtMost
 from attnbook.teach.check.seeded import randn
-from attnbook.teach.check.tasks import task
+
+task = tasks_of(17)
 
 INF = math.inf
 
@@ -58,7 +61,11 @@ def merge(a, b):
     return peak, total, context
 
 
-@merge.mistake("paiml/aprender #2753")
+@merge.mistake(
+    "paiml/aprender #2753",
+    symptom=symptoms.WRONG_SUMS,
+    not_looked_up="paiml/aprender #2753",
+)
 def keeps_the_old_total(a, b):
     """Right while the first part has the highest score; after that what came
     before counts too much, and the text is nonsense.
@@ -70,7 +77,10 @@ def keeps_the_old_total(a, b):
     return peak, a[1] + keep * b[1], a[2] + keep * b[2]
 
 
-@merge.mistake("flashinfer-ai/flashinfer #4051, vllm-project/vllm #27491")
+@merge.mistake(
+    "flashinfer-ai/flashinfer #4051, vllm-project/vllm #27491",
+    symptom=symptoms.NAN,
+)
 def takes_infinity_from_infinity(a, b):
     """Right for most queries; where one has no key in either part, all its
     numbers are NaN.
@@ -82,7 +92,7 @@ def takes_infinity_from_infinity(a, b):
     return peak, total, keep_a * a[2] + keep_b * b[2]
 
 
-@merge.mistake("HabanaAI/vllm-fork #275")
+@merge.mistake("HabanaAI/vllm-fork #275", symptom=symptoms.NAN)
 def keeps_to_the_second_peak(a, b):
     """Right for small scores; where the first peak is far above the second,
     infinity and NaN.
@@ -156,7 +166,8 @@ def tiled_attention(q, k, v, *, causal=False, **tile):
 
 
 @tiled_attention.mistake(
-    "gittensor-ai-lab/sparkinfer #3, NVIDIA/cutlass #2336"
+    "gittensor-ai-lab/sparkinfer #3, NVIDIA/cutlass #2336",
+    symptom=symptoms.SEES_WRONG_TOKENS,
 )
 def lines_up_the_first_tokens(q, k, v, *, causal=False, **tile):
     """Right for a whole text; with keys from a cache a new token does not see
@@ -169,7 +180,10 @@ def lines_up_the_first_tokens(q, k, v, *, causal=False, **tile):
     return scores.softmax(-1) @ v, scores.logsumexp(-1, keepdim=True)
 
 
-@tiled_attention.mistake("jax-ml/jax #27224, 66RING/tiny-flash-attention #12")
+@tiled_attention.mistake(
+    "jax-ml/jax #27224, 66RING/tiny-flash-attention #12",
+    symptom=symptoms.WRONG_IN_THE_NEXT_CASE,
+)
 def drops_the_short_tile(q, k, v, *, causal=False, **tile):
     """Right for lengths that are multiples of a tile; for all others the last
     keys count for nothing.
@@ -184,7 +198,9 @@ def drops_the_short_tile(q, k, v, *, causal=False, **tile):
     return tiled_attention.right(q, k, v, causal=causal)
 
 
-@tiled_attention.mistake("ROCm/rocMLIR #2165")
+@tiled_attention.mistake(
+    "ROCm/rocMLIR #2165", symptom=symptoms.SEES_WRONG_TOKENS
+)
 def stops_at_the_first_row(q, k, v, *, causal=False, **tile):
     """Right with one query a tile; with more, all but the first of each tile
     miss their latest keys.
@@ -200,7 +216,9 @@ def stops_at_the_first_row(q, k, v, *, causal=False, **tile):
     return scores.softmax(-1) @ v, scores.logsumexp(-1, keepdim=True)
 
 
-@tiled_attention.mistake("Dao-AILab/flash-attention #978")
+@tiled_attention.mistake(
+    "Dao-AILab/flash-attention #978", symptom=symptoms.NAN
+)
 def says_infinity_for_no_key(q, k, v, *, causal=False, **tile):
     """The contexts are right. Merged with another part, a query without keys
     here wipes out what it found there, or all is NaN.
@@ -243,7 +261,7 @@ def whole_backward(q, k, v, lse, d_context, D, causal, scale=True):
     return d_scores @ k * by, d_scores.mT @ q * by, weights.mT @ d_context
 
 
-@tiled_backward.mistake()
+@tiled_backward.mistake(symptom=symptoms.WRONG_GRADIENTS)
 def leaves_the_row_sum_out(
     q, k, v, context, lse, d_context, d_lse, *, causal=False, **tile
 ):
@@ -255,7 +273,10 @@ def leaves_the_row_sum_out(
     return whole_backward(q, k, v, lse, d_context, -d_lse, causal)
 
 
-@tiled_backward.mistake("triton-lang/triton #7216, hao-ai-lab/FastVideo #925")
+@tiled_backward.mistake(
+    "triton-lang/triton #7216, hao-ai-lab/FastVideo #925",
+    symptom=symptoms.WRONG_GRADIENTS,
+)
 def forgets_the_mask_going_back(
     q, k, v, context, lse, d_context, d_lse, *, causal=False, **tile
 ):
@@ -270,7 +291,7 @@ def forgets_the_mask_going_back(
     return d_scores @ k, d_scores.mT @ q, weights.mT @ d_context
 
 
-@tiled_backward.mistake()
+@tiled_backward.mistake(symptom=symptoms.WRONG_GRADIENTS)
 def forgets_the_scale_going_back(
     q, k, v, context, lse, d_context, d_lse, *, causal=False, **tile
 ):
@@ -282,7 +303,7 @@ def forgets_the_scale_going_back(
     return whole_backward(q, k, v, lse, d_context, D, causal, scale=False)
 
 
-@tiled_backward.mistake()
+@tiled_backward.mistake(symptom=symptoms.WRONG_GRADIENTS)
 def keeps_the_last_rows_alone(
     q, k, v, context, lse, d_context, d_lse, *, causal=False, **tile
 ):
@@ -300,7 +321,9 @@ def keeps_the_last_rows_alone(
     return dq, dk, dv
 
 
-@tiled_backward.mistake("xlite-dev/ffpa-attn #300")
+@tiled_backward.mistake(
+    "xlite-dev/ffpa-attn #300", symptom=symptoms.WRONG_GRADIENTS
+)
 def lines_up_the_first_tokens_going_back(
     q, k, v, context, lse, d_context, d_lse, *, causal=False, **tile
 ):
@@ -353,7 +376,7 @@ def merge_finished(a, b):
     return shares[0] * a[0] + shares[1] * b[0], lse
 
 
-@merge_finished.mistake()
+@merge_finished.mistake(symptom=symptoms.WRONG_IN_THE_NEXT_CASE)
 def averages_the_halves(a, b):
     """Right where both parts hold half of the weight; else the part with few
     or unimportant keys counts as much as the other.
@@ -364,7 +387,9 @@ def averages_the_halves(a, b):
     return (a[0] + b[0]) / 2, torch.logaddexp(a[1], b[1])
 
 
-@merge_finished.mistake("flashinfer-ai/flashinfer #2113")
+@merge_finished.mistake(
+    "flashinfer-ai/flashinfer #2113", symptom=symptoms.WRONG_IN_THE_NEXT_CASE
+)
 def reads_a_log_to_the_base_of_two(a, b):
     """Off by a few percent: the part with the larger total counts too little.
     Long prefixes suffer most.
@@ -378,7 +403,7 @@ def reads_a_log_to_the_base_of_two(a, b):
     return f * a[0] + g * b[0], lse
 
 
-@merge_finished.mistake()
+@merge_finished.mistake(symptom=symptoms.NAN)
 def raises_e_to_the_log(a, b):
     """Right for small scores; with logs in the hundreds infinity over
     infinity, and the context is NaN.
@@ -391,7 +416,7 @@ def raises_e_to_the_log(a, b):
     return (f * a[0] + g * b[0]) / total, (f + g).log()
 
 
-@merge_finished.mistake("flashinfer-ai/flashinfer #4051")
+@merge_finished.mistake("flashinfer-ai/flashinfer #4051", symptom=symptoms.NAN)
 def makes_nan_of_two_nothings(a, b):
     """Right until both parts are empty for a query: NaN.
     cause: Both logs are −∞, and −∞ − (−∞) is NaN.
@@ -431,7 +456,9 @@ def visit(T, S, rows, columns, seen, full):
     return [(i, j, not full(i, j)) for i, j in tiles if seen(i, j)]
 
 
-@tiles_to_visit.mistake("NVIDIA/cutlass #2336")
+@tiles_to_visit.mistake(
+    "NVIDIA/cutlass #2336", symptom=symptoms.SEES_WRONG_TOKENS
+)
 def counts_from_the_first_key(T, S, rows, columns):
     """Right for T = S; a new token behind a cache visits one tile, the first.
     cause: Query i is taken to stand at position i. It stands at S − T + i.
@@ -444,7 +471,9 @@ def counts_from_the_first_key(T, S, rows, columns):
     )  # fmt: skip
 
 
-@tiles_to_visit.mistake("ROCm/rocMLIR #2165")
+@tiles_to_visit.mistake(
+    "ROCm/rocMLIR #2165", symptom=symptoms.SEES_WRONG_TOKENS
+)
 def asks_the_first_query_alone(T, S, rows, columns):
     """Tiles on the diagonal are missing: the later queries of a tile lose
     keys that they may see.
@@ -458,7 +487,7 @@ def asks_the_first_query_alone(T, S, rows, columns):
     )  # fmt: skip
 
 
-@tiles_to_visit.mistake()
+@tiles_to_visit.mistake(symptom=symptoms.SEES_WRONG_TOKENS)
 def lets_the_last_query_judge(T, S, rows, columns):
     """Some tiles on the diagonal go without a mask, and their first queries
     see later keys.
@@ -520,7 +549,7 @@ def totals_and_contexts(q, prefix_k, prefix_v, k, v, causal=True):
     return *totals, context, own @ v
 
 
-@with_prefix.mistake()
+@with_prefix.mistake(symptom=symptoms.WRONG_IN_THE_NEXT_CASE)
 def averages_prefix_and_own(q, prefix_k, prefix_v, k, v):
     """Plausible texts; the few own tokens count as much as a long prefix.
     cause: Two finished contexts are averaged evenly.
@@ -530,7 +559,7 @@ def averages_prefix_and_own(q, prefix_k, prefix_v, k, v):
     return (c / t + d / u) / 2
 
 
-@with_prefix.mistake()
+@with_prefix.mistake(symptom=symptoms.WRONG_IN_A_BATCH)
 def counts_the_prefix_once_for_all(q, prefix_k, prefix_v, k, v):
     """Right for one text or one head; with more, a query meets the prefix of
     another head.
@@ -544,7 +573,7 @@ def counts_the_prefix_once_for_all(q, prefix_k, prefix_v, k, v):
     return (c.reshape(d.shape) + d) / (t.reshape(u.shape) + u)
 
 
-@with_prefix.mistake()
+@with_prefix.mistake(symptom=symptoms.WRONG_SUMS)
 def divides_by_the_own_total(q, prefix_k, prefix_v, k, v):
     """The contexts are too large: the weights sum to more than one.
     cause: The contexts are added, and divided by one of the totals.
@@ -587,7 +616,9 @@ def blocks_of(x, weight, block):
     return [x @ rows.mT for rows in weight.split(block)]
 
 
-@loss_in_blocks.mistake("apple/ml-cross-entropy #59")
+@loss_in_blocks.mistake(
+    "apple/ml-cross-entropy #59", symptom=symptoms.OTHER_SCORE
+)
 def looks_for_the_word_in_every_block(x, weight, targets, block):
     """The loss is far off, or infinite: each block reports a score for a
     target that lies in another.
@@ -604,7 +635,7 @@ def looks_for_the_word_in_every_block(x, weight, targets, block):
     return (total - found).mean()
 
 
-@loss_in_blocks.mistake()
+@loss_in_blocks.mistake(symptom=symptoms.OTHER_SCORE)
 def adds_up_the_blocks_losses(x, weight, targets, block):
     """The loss is larger the smaller the blocks are.
     cause: The logs of the blocks' totals are added, as one adds losses. What
@@ -617,7 +648,7 @@ def adds_up_the_blocks_losses(x, weight, targets, block):
     ).mean()
 
 
-@loss_in_blocks.mistake()
+@loss_in_blocks.mistake(symptom=symptoms.NAN)
 def has_no_peak(x, weight, targets, block):
     """Right for small logits; for large ones the loss is infinite.
     cause: The totals are sums of plain exponentials, which overflow.

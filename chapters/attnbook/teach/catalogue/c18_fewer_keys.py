@@ -7,9 +7,12 @@ import torch.nn.functional as F
 
 from attnbook.attention import scaled_dot_product_attention
 from attnbook.masks import causal_mask
+from attnbook.teach.catalogue import symptoms
+from attnbook.teach.catalogue.chapter import tasks_of
 from attnbook.teach.check.inputs import f64, randns, watched
 from attnbook.teach.check.proof import call
-from attnbook.teach.check.tasks import task
+
+task = tasks_of(18)
 
 
 def _latent(T, S, H, d, d_c, d_k, d_v, seed):
@@ -44,7 +47,7 @@ def latent_attention(x, latents, w_query, w_key, w_value):
     return torch.cat(found)
 
 
-@latent_attention.mistake()
+@latent_attention.mistake(symptom=symptoms.SIZES)
 def absorbs_without_transposing(x, latents, w_query, w_key, w_value):
     """An error about shapes; where a head is as wide as the latent there is
     none, and every weight is wrong.
@@ -58,7 +61,7 @@ def absorbs_without_transposing(x, latents, w_query, w_key, w_value):
     return weights @ latents @ w_value
 
 
-@latent_attention.mistake()
+@latent_attention.mistake(symptom=symptoms.WRONG_SHARPNESS)
 def scales_by_the_latents_width(x, latents, w_query, w_key, w_value):
     """Right where a head is as wide as the latent. Elsewhere the weights are
     too even or too sharp, and a model trained with keys writes badly.
@@ -100,7 +103,10 @@ def sink_mask(n_queries, n_keys, *, window, sinks=0):
     return torch.tensor(rows)
 
 
-@sink_mask.mistake("huggingface/transformers #39408, ml-explore/mlx-lm #390")
+@sink_mask.mistake(
+    "huggingface/transformers #39408, ml-explore/mlx-lm #390",
+    symptom=symptoms.SEES_WRONG_TOKENS,
+)
 def looks_one_too_far_back(n_queries, n_keys, *, window, sinks=0):
     """A window of w reads w + 1 keys. Nothing fails; the model reads what it
     has not been trained to read, and a cache of w slots differs from it.
@@ -113,7 +119,9 @@ def looks_one_too_far_back(n_queries, n_keys, *, window, sinks=0):
     return (key <= query) & near
 
 
-@sink_mask.mistake("karpathy/nanochat #452, #456")
+@sink_mask.mistake(
+    "karpathy/nanochat #452, #456", symptom=symptoms.SEES_WRONG_TOKENS
+)
 def a_single_query_reads_everything(n_queries, n_keys, *, window, sinks=0):
     """The prompt is read through the window; each token written afterwards
     reads the whole text.
@@ -127,7 +135,7 @@ def a_single_query_reads_everything(n_queries, n_keys, *, window, sinks=0):
     return (key <= query) & near
 
 
-@sink_mask.mistake("trymirai/lalamo #200")
+@sink_mask.mistake("trymirai/lalamo #200", symptom=symptoms.LATER_TOKENS_WRONG)
 def counts_the_window_from_the_chunk(n_queries, n_keys, *, window, sinks=0):
     """A prompt in one call is right. With keys in the cache the window is too
     long, and token by token gives other logits than a chunk.
@@ -184,7 +192,10 @@ def stored_after(keys, new, n_seen):
     return keys
 
 
-@rolling_step.mistake("Lightning-AI/litgpt #2182, pytorch/executorch #20346")
+@rolling_step.mistake(
+    "Lightning-AI/litgpt #2182, pytorch/executorch #20346",
+    symptom=symptoms.LATER_TOKENS_WRONG,
+)
 def stores_before_it_reads(q, k, v, keys, values, n_seen):
     """Token by token all is right. Of a chunk the first tokens miss keys that
     are still in their window; of a long prompt they find none at all.
@@ -203,7 +214,9 @@ def stores_before_it_reads(q, k, v, keys, values, n_seen):
     return out.context, keys, values
 
 
-@rolling_step.mistake("ollama/ollama #14912")
+@rolling_step.mistake(
+    "ollama/ollama #14912", symptom=symptoms.SEES_WRONG_TOKENS
+)
 def reads_the_ring_in_its_order(q, k, v, keys, values, n_seen):
     """Right until the ring goes round for the first time. From then on tokens
     read keys from before their window and miss keys inside it.
@@ -257,7 +270,10 @@ def bytes_of(tokens, n_kv_heads, d_k, size):
     return 2 * tokens * n_kv_heads * d_k * size
 
 
-@kept_bytes.mistake("ollama/ollama #16958, tenstorrent/tt-xla #5727")
+@kept_bytes.mistake(
+    "ollama/ollama #16958, tenstorrent/tt-xla #5727",
+    symptom=symptoms.WRONG_COUNT,
+)
 def takes_the_bytes_of_one_token(
     n_tokens, *, n_layers, every, window, n_kv_heads, d_k, size
 ):
@@ -269,7 +285,7 @@ def takes_the_bytes_of_one_token(
     return bytes_of(n_layers * n_tokens, n_kv_heads, d_k, size)
 
 
-@kept_bytes.mistake("alvarobartt/hf-mem #60")
+@kept_bytes.mistake("alvarobartt/hf-mem #60", symptom=symptoms.WRONG_COUNT)
 def leaves_out_the_windowed_layers(
     n_tokens, *, n_layers, every, window, n_kv_heads, d_k, size
 ):
@@ -281,7 +297,7 @@ def leaves_out_the_windowed_layers(
     return bytes_of(n_layers // every * n_tokens, n_kv_heads, d_k, size)
 
 
-@kept_bytes.mistake()
+@kept_bytes.mistake(symptom=symptoms.WRONG_COUNT)
 def fills_the_windows_at_once(
     n_tokens, *, n_layers, every, window, n_kv_heads, d_k, size
 ):
@@ -294,7 +310,7 @@ def fills_the_windows_at_once(
     return bytes_of(tokens, n_kv_heads, d_k, size)
 
 
-@kept_bytes.mistake()
+@kept_bytes.mistake(symptom=symptoms.WRONG_COUNT)
 def puts_a_window_in_every_layer(
     n_tokens, *, n_layers, every, window, n_kv_heads, d_k, size
 ):
@@ -335,7 +351,7 @@ def pool_key_value(weight, n_heads, n_kv_heads):
     return torch.cat(found)
 
 
-@pool_key_value.mistake()
+@pool_key_value.mistake(symptom=symptoms.TRAINS_BADLY)
 def adds_the_heads_up(weight, n_heads, n_kv_heads):
     """Scores and contexts are too large, and the more so the more heads are
     pooled into one; training on has to undo that first.
@@ -346,7 +362,7 @@ def adds_the_heads_up(weight, n_heads, n_kv_heads):
     return weight.unflatten(0, sizes).sum(2).flatten(0, 2)
 
 
-@pool_key_value.mistake()
+@pool_key_value.mistake(symptom=symptoms.WRONG_NUMBERS)
 def pools_heads_that_are_apart(weight, n_heads, n_kv_heads):
     """The right shape, and right for a single head; for more, each query asks
     a head into which its own keys did not go.
@@ -360,7 +376,7 @@ def pools_heads_that_are_apart(weight, n_heads, n_kv_heads):
     return weight.unflatten(0, sizes).mean(1).flatten(0, 2)
 
 
-@pool_key_value.mistake()
+@pool_key_value.mistake(symptom=symptoms.WRONG_NUMBERS)
 def forgets_that_values_stand_behind(weight, n_heads, n_kv_heads):
     """The right shape. Keys and values are mixed, or each head is cut through.
     cause: All rows are cut into heads at once, as if the weight held keys
@@ -371,7 +387,7 @@ def forgets_that_values_stand_behind(weight, n_heads, n_kv_heads):
     return weight.unflatten(0, (group, -1)).mean(0)
 
 
-@pool_key_value.mistake()
+@pool_key_value.mistake(symptom=symptoms.TRAINS_BADLY)
 def keeps_the_first_of_each_group(weight, n_heads, n_kv_heads):
     """It works, and starts from a worse model than the mean does.
     cause: One head of each group is kept, the others are thrown away.
@@ -423,7 +439,8 @@ def by_parts(q, turned, c, r, w_key, w_value, width):
 
 
 @decoupled_step.mistake(
-    "ggml-org/llama.cpp #11049, huggingface/transformers #47011"
+    "ggml-org/llama.cpp #11049, huggingface/transformers #47011",
+    symptom=symptoms.WRONG_COUNT,
 )
 def makes_a_key_for_every_head(q, turned, kept, w_key, w_value):
     """Right, and as slow as if all keys had been kept: at each step those of
@@ -440,7 +457,9 @@ def makes_a_key_for_every_head(q, turned, kept, w_key, w_value):
     return (scores / math.sqrt(width)).softmax(-1) @ values
 
 
-@decoupled_step.mistake("NVIDIA/Megatron-LM #1501")
+@decoupled_step.mistake(
+    "NVIDIA/Megatron-LM #1501", symptom=symptoms.WRONG_SHARPNESS
+)
 def scales_by_the_usual_width(q, turned, kept, w_key, w_value):
     """No error. The weights are too sharp, and training can become unstable.
     cause: The scale is that of a head without the rotated part. A score is
@@ -452,7 +471,7 @@ def scales_by_the_usual_width(q, turned, kept, w_key, w_value):
     return by_parts(q, turned, c, r, w_key, w_value, q.shape[-1])
 
 
-@decoupled_step.mistake()
+@decoupled_step.mistake(symptom=symptoms.WRONG_NUMBERS)
 def takes_the_front_for_the_rotated_part(q, turned, kept, w_key, w_value):
     """The shapes fit, and the numbers are nonsense.
     cause: What is kept is cut in the wrong order.
@@ -493,7 +512,7 @@ def attend_with_sink(q, k, v, sink):
     return weights @ torch.cat([v, nothing], -2)
 
 
-@attend_with_sink.mistake()
+@attend_with_sink.mistake(symptom=symptoms.WRONG_NUMBERS)
 def shifts_every_score(q, k, v, sink):
     """As if there were no sink: the weights of the keys still sum to one.
     cause: The same number is added to all scores of a row, which changes no
@@ -504,7 +523,7 @@ def shifts_every_score(q, k, v, sink):
     return scores.softmax(-1) @ v
 
 
-@attend_with_sink.mistake()
+@attend_with_sink.mistake(symptom=symptoms.WRONG_NUMBERS)
 def drops_the_sink_and_divides_again(q, k, v, sink):
     """As if there were no sink.
     cause: Its weight is cut off, and the others are made to sum to one again.
@@ -516,7 +535,9 @@ def drops_the_sink_and_divides_again(q, k, v, sink):
     return weights / weights.sum(-1, keepdim=True) @ v
 
 
-@attend_with_sink.mistake("kyegomez/AttentionIsOFFByOne #2, #5")
+@attend_with_sink.mistake(
+    "kyegomez/AttentionIsOFFByOne #2, #5", symptom=symptoms.NAN
+)
 def forgets_that_the_peak_was_taken_off(q, k, v, sink):
     """Right where the largest score is 0, and infinite or zero for large
     sinks.
@@ -529,7 +550,7 @@ def forgets_that_the_peak_was_taken_off(q, k, v, sink):
     return exp / total @ v
 
 
-@attend_with_sink.mistake()
+@attend_with_sink.mistake(symptom=symptoms.WRONG_SHARPNESS)
 def scales_the_sink_as_a_score(q, k, v, sink):
     """The sink takes too much where it is negative, too little elsewhere.
     cause: It is put beside q · k and divided by √d with it.

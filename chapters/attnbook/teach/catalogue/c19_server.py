@@ -2,8 +2,11 @@
 
 import torch
 
+from attnbook.teach.catalogue import symptoms
+from attnbook.teach.catalogue.chapter import tasks_of
 from attnbook.teach.check.inputs import ints
-from attnbook.teach.check.tasks import task
+
+task = tasks_of(19)
 
 
 @task(
@@ -23,7 +26,7 @@ def slots(table, size, start, n):
     return torch.tensor(walk[start : start + n])
 
 
-@slots.mistake()
+@slots.mistake(symptom=symptoms.WRONG_IN_A_SERVER)
 def forgets_the_table(table, size, start, n):
     """Right for a request that holds pages 0, 1, 2, …, so for the first one
     in a fresh pool; the second one overwrites it.
@@ -33,7 +36,7 @@ def forgets_the_table(table, size, start, n):
     return torch.arange(start, start + n)
 
 
-@slots.mistake()
+@slots.mistake(symptom=symptoms.WRONG_IN_A_SERVER)
 def turns_page_and_offset_round(table, size, start, n):
     """An index out of range, or another text's keys.
     cause: p % size is taken for the number of the page and p // size for the
@@ -43,7 +46,7 @@ def turns_page_and_offset_round(table, size, start, n):
     return torch.tensor(table)[p % size] * size + p // size
 
 
-@slots.mistake()
+@slots.mistake(symptom=symptoms.WRONG_IN_A_SERVER)
 def counts_slots_from_the_chunk(table, size, start, n):
     """A text read in one piece is right; the second piece overwrites the
     first.
@@ -70,7 +73,7 @@ def held(lengths, size):
     return pages, pages * size - sum(lengths)
 
 
-@held.mistake()
+@held.mistake(symptom=symptoms.WRONG_IN_A_SERVER)
 def one_page_too_many(lengths, size):
     """Right but for texts that end where a page ends.
     cause: Every text gets a page for its rest, also where no rest is left.
@@ -80,7 +83,7 @@ def one_page_too_many(lengths, size):
     return pages, pages * size - sum(lengths)
 
 
-@held.mistake()
+@held.mistake(symptom=symptoms.WRONG_IN_A_SERVER)
 def rounds_the_sum(lengths, size):
     """Too few pages: less than one page is wasted for all requests together.
     cause: The tokens of all requests are added up before they are cut into
@@ -91,7 +94,7 @@ def rounds_the_sum(lengths, size):
     return pages, pages * size - sum(lengths)
 
 
-@held.mistake()
+@held.mistake(symptom=symptoms.WRONG_IN_A_SERVER)
 def counts_full_pages_only(lengths, size):
     """Too few pages, and fewer empty slots than none.
     cause: The rest of the division is dropped: the end of the text has no
@@ -148,7 +151,9 @@ def tokens_found(kept, prompt, size):
     return best
 
 
-@tokens_found.mistake("GeeeekExplorer/nano-vllm #114, #199")
+@tokens_found.mistake(
+    "GeeeekExplorer/nano-vllm #114, #199", symptom=symptoms.WRONG_IN_A_SERVER
+)
 def finds_the_whole_prompt(kept, prompt, size):
     """A prompt that ends where a page ends, asked a second time: no token is
     left to read, so there are no logits to draw from. One server stops with
@@ -165,7 +170,7 @@ def finds_the_whole_prompt(kept, prompt, size):
     return best
 
 
-@tokens_found.mistake()
+@tokens_found.mistake(symptom=symptoms.WRONG_IN_A_SERVER)
 def looks_at_the_page_alone(kept, prompt, size):
     """The text depends on what was asked before: keys that were computed
     behind another beginning are taken.
@@ -185,7 +190,7 @@ def looks_at_the_page_alone(kept, prompt, size):
     return n
 
 
-@tokens_found.mistake()
+@tokens_found.mistake(symptom=symptoms.WRONG_IN_A_SERVER)
 def takes_a_page_that_is_not_full(kept, prompt, size):
     """Two requests write on one page, and each reads the other's tokens.
     cause: The tokens in common are counted to the last one, in the middle of
@@ -230,7 +235,9 @@ def shares(lengths, kept, budget):
     return found
 
 
-@shares.mistake("GeeeekExplorer/nano-vllm #233")
+@shares.mistake(
+    "GeeeekExplorer/nano-vllm #233", symptom=symptoms.WRONG_IN_A_SERVER
+)
 def counts_before_the_hit(lengths, kept, budget):
     """A prompt of which a part was found is read from there to beyond its
     end: an index out of range, under load only.
@@ -244,7 +251,7 @@ def counts_before_the_hit(lengths, kept, budget):
     return found
 
 
-@shares.mistake()
+@shares.mistake(symptom=symptoms.WRONG_IN_A_SERVER)
 def gives_each_the_whole_budget(lengths, kept, budget):
     """Steps as large as the number of requests allows; one long prompt after
     another makes all who write wait.
@@ -254,7 +261,7 @@ def gives_each_the_whole_budget(lengths, kept, budget):
     return [min(a - n, budget) for a, n in zip(lengths, kept)]
 
 
-@shares.mistake()
+@shares.mistake(symptom=symptoms.WRONG_IN_A_SERVER)
 def never_cuts_a_prompt(lengths, kept, budget):
     """A prompt longer than the budget is never read; its request waits for
     ever.
@@ -292,7 +299,9 @@ def give_back(holders, free, table):
     return holders, free
 
 
-@give_back.mistake("Avarok-Cybersecurity/atlas #373")
+@give_back.mistake(
+    "Avarok-Cybersecurity/atlas #373", symptom=symptoms.WRONG_IN_A_SERVER
+)
 def frees_what_others_hold(holders, free, table):
     """Another request's text turns to nonsense in the middle of a sentence:
     its page has been given to a third.
@@ -305,7 +314,9 @@ def frees_what_others_hold(holders, free, table):
     return holders, [*free, *reversed(table)]
 
 
-@give_back.mistake("jjang-ai/vmlx #68, kekzl/imp #1115")
+@give_back.mistake(
+    "jjang-ai/vmlx #68, kekzl/imp #1115", symptom=symptoms.WRONG_IN_A_SERVER
+)
 def never_frees_a_page(holders, free, table):
     """The server gets slower from day to day, until no request finds a page;
     a restart helps.
@@ -318,7 +329,7 @@ def never_frees_a_page(holders, free, table):
     return holders, list(free)
 
 
-@give_back.mistake()
+@give_back.mistake(symptom=symptoms.WRONG_IN_A_SERVER)
 def frees_the_beginning_first(holders, free, table):
     """Nothing is wrong, and yet few prompts find anything: of a kept text the
     beginning is lost first, and without it the rest cannot be found.

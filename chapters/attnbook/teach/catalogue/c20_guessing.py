@@ -4,9 +4,12 @@ import itertools
 
 import torch
 
+from attnbook.teach.catalogue import symptoms
+from attnbook.teach.catalogue.chapter import tasks_of
 from attnbook.teach.check.inputs import f64, ints
 from attnbook.teach.check.seeded import randn
-from attnbook.teach.check.tasks import task
+
+task = tasks_of(20)
 
 
 def _shares(*size, seed):
@@ -37,7 +40,7 @@ def residual(p, q):
     return torch.tensor([a / sum(above) for a in above], dtype=p.dtype)
 
 
-@residual.mistake()
+@residual.mistake(symptom=symptoms.GUESSES_CHANGE_TEXT)
 def draws_from_the_target_again(p, q):
     """The text is fluent, and some words come too often: what the draft
     likes is offered twice.
@@ -47,7 +50,7 @@ def draws_from_the_target_again(p, q):
     return p
 
 
-@residual.mistake()
+@residual.mistake(symptom=symptoms.GUESSES_CHANGE_TEXT)
 def takes_the_distance(p, q):
     """Words that the draft overrates are written too often, even some that
     the model would not write.
@@ -57,7 +60,7 @@ def takes_the_distance(p, q):
     return gap / gap.sum() if gap.sum() > 0 else p
 
 
-@residual.mistake()
+@residual.mistake(symptom=symptoms.GUESSES_CHANGE_TEXT)
 def takes_the_refused_one_out_alone(p, q):
     """With a draft that is sure of one token all is right; with one that
     spreads its guesses the distribution is off.
@@ -150,7 +153,9 @@ def law_of_a_call(p, q):
     return law
 
 
-@law_of_a_call.mistake("lablup/mlxcel #902")
+@law_of_a_call.mistake(
+    "lablup/mlxcel #902", symptom=symptoms.GUESSES_CHANGE_TEXT
+)
 def keeps_the_likeliest_alone(p, q):
     """The temperature seems to do little: with guesses the text is nearly the
     greedy one, without them it is not.
@@ -167,7 +172,9 @@ def keeps_the_likeliest_alone(p, q):
     return law_of(p, drawn_from=q, judged_by=q, verify=verify)
 
 
-@law_of_a_call.mistake("ohdearquant/lattice #388")
+@law_of_a_call.mistake(
+    "ohdearquant/lattice #388", symptom=symptoms.GUESSES_CHANGE_TEXT
+)
 def tells_another_draft_than_it_drew_from(p, q):
     """Each part is right when it is tested alone. Together they write some
     tokens too often.
@@ -180,7 +187,8 @@ def tells_another_draft_than_it_drew_from(p, q):
 
 
 @law_of_a_call.mistake(
-    "jaymody/speculative-sampling #3, apple/ml-recurrent-drafter #6"
+    "jaymody/speculative-sampling #3, apple/ml-recurrent-drafter #6",
+    symptom=symptoms.GUESSES_CHANGE_TEXT,
 )
 def guesses_the_likeliest_and_tells_the_softmax(p, q):
     """The draft's favourite comes too often. Where the model's greedy choice
@@ -194,7 +202,7 @@ def guesses_the_likeliest_and_tells_the_softmax(p, q):
     return law_of(p, drawn_from=sure, judged_by=q)
 
 
-@law_of_a_call.mistake()
+@law_of_a_call.mistake(symptom=symptoms.GUESSES_NO_FASTER)
 def forgets_the_free_token(p, q):
     """The text is right, and it takes more calls than it should: a perfect
     draft of two words gives two words a call, not three.
@@ -212,7 +220,7 @@ def forgets_the_free_token(p, q):
     return law_of(p, drawn_from=q, judged_by=q, verify=verify)
 
 
-@law_of_a_call.mistake()
+@law_of_a_call.mistake(symptom=symptoms.GUESSES_CHANGE_TEXT)
 def goes_on_behind_a_refusal(p, q):
     """Words are missing from the text, or two do not fit together.
     cause: Every guess is judged by itself, and those behind a refused one are
@@ -259,7 +267,10 @@ def acceptance(p, q):
     return torch.tensor(rows, dtype=p.dtype).reshape(p.shape[:-1])
 
 
-@acceptance.mistake("ml-explore/mlx-lm #1709, ml-explore/mlx-lm #1085")
+@acceptance.mistake(
+    "ml-explore/mlx-lm #1709, ml-explore/mlx-lm #1085",
+    symptom=symptoms.GUESSES_NO_FASTER,
+)
 def waits_for_two_draws_to_agree(p, q):
     """A draft that is as good as the model itself is refused half of the time.
     cause: This is the probability that a draw from p equals the draw from q.
@@ -269,7 +280,7 @@ def waits_for_two_draws_to_agree(p, q):
     return (p * q).sum(-1)
 
 
-@acceptance.mistake()
+@acceptance.mistake(symptom=symptoms.GUESSES_NO_FASTER)
 def subtracts_the_whole_distance(p, q):
     """Too small everywhere, and negative where the two have little in common.
     cause: What p has above q and what q has above p are both subtracted. Each
@@ -279,7 +290,7 @@ def subtracts_the_whole_distance(p, q):
     return 1 - (p - q).abs().sum(-1)
 
 
-@acceptance.mistake()
+@acceptance.mistake(symptom=symptoms.GUESSES_NO_FASTER)
 def weighs_the_ratio_by_the_target(p, q):
     """Close for similar distributions; NaN or too much where the draft cannot
     say a word that the model can.
@@ -322,7 +333,7 @@ def look_up(text, n):
     return found
 
 
-@look_up.mistake()
+@look_up.mistake(symptom=symptoms.GUESSES_NO_FASTER)
 def takes_the_first_place(text, n):
     """It guesses what came at the beginning of the text, not what came last.
     cause: The search runs from the front and stops at the first match.
@@ -334,7 +345,7 @@ def takes_the_first_place(text, n):
     return None
 
 
-@look_up.mistake()
+@look_up.mistake(symptom=symptoms.GUESSES_NO_FASTER)
 def guesses_the_match_itself(text, n):
     """Every guess is the word that was just written.
     cause: What is returned is the last token of the place that was found, not
@@ -347,7 +358,7 @@ def guesses_the_match_itself(text, n):
     return None
 
 
-@look_up.mistake()
+@look_up.mistake(symptom=symptoms.GUESSES_NO_FASTER)
 def compares_the_last_word_alone(text, n):
     """Longer n change nothing.
     cause: Only the last of the n tokens is compared.
@@ -359,7 +370,7 @@ def compares_the_last_word_alone(text, n):
     return None
 
 
-@look_up.mistake()
+@look_up.mistake(symptom=symptoms.GUESSES_NO_FASTER)
 def finds_only_what_does_not_overlap(text, n):
     """Nothing is guessed in "the the the" and the like.
     cause: The search leaves out the last n tokens, and so every place that
@@ -406,7 +417,7 @@ def expected_calls(kept, k):
     return total
 
 
-@expected_calls.mistake()
+@expected_calls.mistake(symptom=symptoms.GUESSES_NO_FASTER)
 def takes_the_mean_for_all(kept, k):
     """Nearly right, and too few calls by some percent where easy and hard
     places stand in groups.
@@ -420,7 +431,7 @@ def takes_the_mean_for_all(kept, k):
     return len(kept) / sum(mean**n for n in range(k + 1))
 
 
-@expected_calls.mistake()
+@expected_calls.mistake(symptom=symptoms.GUESSES_NO_FASTER)
 def gives_k_tokens_at_most(kept, k):
     """A perfect draft with three guesses needs a third more calls than it
     should.
@@ -438,7 +449,7 @@ def gives_k_tokens_at_most(kept, k):
     return calls
 
 
-@expected_calls.mistake()
+@expected_calls.mistake(symptom=symptoms.GUESSES_NO_FASTER)
 def calls_for_every_refusal(kept, k):
     """Right while no text is long enough to fill a call's guesses, then too
     few calls; fewer than one for a text that is all guessed.
@@ -477,7 +488,9 @@ def tree_mask(parents):
     return mask
 
 
-@tree_mask.mistake("PaddlePaddle/FastDeploy #3514")
+@tree_mask.mistake(
+    "PaddlePaddle/FastDeploy #3514", symptom=symptoms.GUESSES_CHANGE_TEXT
+)
 def sees_the_siblings(parents):
     """Alone each branch is judged right, side by side they are not.
     cause: The mask is the causal triangle: a guess sees every earlier one,
@@ -488,7 +501,7 @@ def sees_the_siblings(parents):
     return torch.ones(N, N, dtype=torch.bool).tril()
 
 
-@tree_mask.mistake()
+@tree_mask.mistake(symptom=symptoms.GUESSES_CHANGE_TEXT)
 def sees_the_parent_alone(parents):
     """Trees of two generations work, deeper ones do not.
     cause: A guess sees its parent, but not the parent's parent.
@@ -502,7 +515,7 @@ def sees_the_parent_alone(parents):
     return mask
 
 
-@tree_mask.mistake()
+@tree_mask.mistake(symptom=symptoms.GUESSES_CHANGE_TEXT)
 def does_not_see_itself(parents):
     """The first words see nothing but the text, not even themselves.
     cause: The walk begins at the parent.
@@ -512,7 +525,7 @@ def does_not_see_itself(parents):
     return mask & ~torch.eye(len(parents), dtype=torch.bool)
 
 
-@tree_mask.mistake()
+@tree_mask.mistake(symptom=symptoms.GUESSES_CHANGE_TEXT)
 def sees_its_children(parents):
     """A guess knows how it goes on, and is judged by that.
     cause: The mask is the other way up: rows are what is seen.

@@ -13,11 +13,12 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from attnbook.teach.catalogue import all_tasks
-from attnbook.teach.check.tasks import judge
+from attnbook.teach.check.judge import judge
+from attnbook.teach.check.registry import the_book
 
 #: Read here, before any answer runs, and once for all processes to come.
-TASKS = all_tasks()
+BOOK = the_book()
+TASKS = BOOK.tasks
 
 KINDS = {
     "right": "right",
@@ -34,7 +35,7 @@ def judged(cells: list[str], name: str) -> tuple[str, str]:
 
     What is asked for afterwards is at hand before anything of it runs.
     """
-    task, mine, judge_it = TASKS[name], f"my_{name}", judge
+    task, mine, judge_it = TASKS[name], BOOK.answer_prefix + name, judge
     before, changed = _owned(), _changed
     names: dict[str, Any] = {"__name__": "__submission__"}
     try:
@@ -133,7 +134,7 @@ def _owned() -> list[tuple[Any, dict[str, Any]]]:
     owners: list[Any] = [
         module
         for name, module in list(sys.modules.items())
-        if name.split(".")[0] in ("attnbook", "builtins")
+        if name.split(".")[0] in (BOOK.package, "builtins")
     ]
     for module in list(owners):
         owners += [c for c in vars(module).values() if isinstance(c, type)]

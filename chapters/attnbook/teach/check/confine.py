@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-import attnbook
+from attnbook.teach.check.registry import the_book
 
 #: The longest result, and the largest file that is written, in bytes.
 MOST_RESULT, MOST_FILE = 10_000, 2**24
@@ -105,19 +105,19 @@ def alone(
 @contextlib.contextmanager
 def bare_environment() -> Iterator[None]:
     """No variable of yours for the processes that are started in here."""
-    kept = dict(os.environ)
+    kept, book = dict(os.environ), the_book()
     needed = ("PATH", "SYSTEMROOT", "TMPDIR", "TEMP", "LD_LIBRARY_PATH")
     os.environ.clear()
     os.environ |= {name: kept[name] for name in needed if name in kept}
     os.environ |= {
-        "PYTHONPATH": str(Path(attnbook.__file__).parents[1]),
+        "PYTHONPATH": str(book.folder),
         "PYTHONUTF8": "1",
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
         "CUDA_VISIBLE_DEVICES": "",
         "MPLBACKEND": "agg",
         "MPLCONFIGDIR": tempfile.gettempdir(),
-        "ATTNBOOK_OFFLINE": "1",
+        **book.environment,
     }
     try:
         yield

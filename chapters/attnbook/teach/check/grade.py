@@ -21,11 +21,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from attnbook.files import replacing
-from attnbook.teach.catalogue import all_tasks
 from attnbook.teach.check.answers import judged
 from attnbook.teach.check.confine import alone, bare_environment
-from attnbook.teach.check.tasks import Task
+from attnbook.teach.check.registry import the_book
+from attnbook.teach.check.saving import replacing
+from attnbook.teach.check.task import Task
 from attnbook.teach.check.words import say
 
 SECONDS, MEMORY = 20, 2000  # for one answer; MB beyond what it starts with
@@ -49,7 +49,7 @@ def asked(chapter: int) -> list[Task]:
     """The tasks of a chapter that are exercises: they have hints to give."""
     return [
         task
-        for task in all_tasks().values()
+        for task in the_book().tasks.values()
         if task.chapter == chapter
         and (task.slips or any(m.hint for m in task.known.values()))
     ]
@@ -145,8 +145,9 @@ def _graded(
     except (ValueError, TypeError, LookupError, RecursionError):
         yield Grade(name, "", "error", "this is no notebook that can be read")
         return
-    tasks, text = all_tasks(), "\n".join(cells)
-    mine = [n for n in re.findall(r"\bmy_(\w+)", text) if n in tasks]
+    book, text = the_book(), "\n".join(cells)
+    tasks, answer = book.tasks, rf"\b{re.escape(book.answer_prefix)}(\w+)"
+    mine = [n for n in re.findall(answer, text) if n in tasks]
     chapters = {tasks[n].chapter for n in mine}
     wanted = [task for chapter in sorted(chapters) for task in asked(chapter)]
     if not wanted:
@@ -190,7 +191,7 @@ def _tried(
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m attnbook grade",
+        prog=f"python -m {the_book().package} grade",
         description="Grade the exercises in a folder of notebooks.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )

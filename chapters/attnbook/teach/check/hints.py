@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import re
 from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -24,6 +23,7 @@ from attnbook.teach.check.telling import (
     later_part,
     out_of_step,
 )
+from attnbook.teach.check.trial import Attempt
 from attnbook.teach.check.words import fill
 
 #: After one of these no help is needed.
@@ -36,16 +36,9 @@ _SAYS_ALL = re.compile(
 _CUTTING = ("detach", "data", "no_grad", "item", "tolist")
 
 
-def hints(
-    fn: Callable, trial: Any, got: list[Outcome], failing: list[int]
-) -> list[str]:
-    """The first of these that has something to say, in a line or two.
-
-    Args:
-        trial: the cases, and what the reference makes of them, see `tasks`.
-        got: what the answer makes of them.
-        failing: on which it is wrong.
-    """
+def hints(tried: Attempt) -> list[str]:
+    """The first of these that has something to say, in a line or two."""
+    fn, trial, got, failing = tried.fn, tried.trial, tried.got, tried.failing
     with suppress(Exception):  # an answer may raise anything
         if _SAYS_ALL.search(_headline(trial, got, failing[0])):
             return []

@@ -6,31 +6,10 @@ import re
 
 from IPython.display import display
 
-from attnbook.teach.catalogue import all_mistakes
-from attnbook.teach.check.tasks import Mistake
+from attnbook.teach.check.judge import Verdict, judge
+from attnbook.teach.check.registry import the_book
+from attnbook.teach.check.task import Mistake, threads_in
 from attnbook.teach.check.words import fill
-
-_THREAD = re.compile(r"([\w.-]+/[\w.-]+) ((?:#\d+(?:, )?)+)")
-
-#: Threads of which we had no copy to read; the page of all mistakes says so.
-NOT_LOOKED_UP = frozenset(
-    {
-        "Blaizzy/mlx-vlm #1983",
-        "NeuraLegion/shainet #110",
-        "allenai/olmoearth_pretrain #605",
-        "harvardnlp/annotated-transformer #60",
-        "huggingface/diffusers #14342",
-        "huggingface/transformers #14521",
-        "huggingface/transformers #26142",
-        "intro-llm/intro-llm.github.io #51",
-        "ml-explore/mlx-lm #1039",
-        "paiml/aprender #2753",
-        "pytorch/examples #1029",
-        "rasbt/LLMs-from-scratch #857",
-        "rasbt/LLMs-from-scratch #893",
-        "zhouhaoyi/Informer2020 #59",
-    }
-)
 
 
 def get(name: str) -> Mistake:
@@ -39,7 +18,7 @@ def get(name: str) -> Mistake:
     Raises:
         ValueError: if there is none of that name.
     """
-    known = all_mistakes()
+    known = the_book().mistakes
     if name not in known:
         raise ValueError(
             f"there is no known mistake {name!r}; expected one of "
@@ -51,6 +30,14 @@ def get(name: str) -> Mistake:
 def run(name: str) -> None:
     """Run a known mistake: what happens, and the rest folded."""
     display(Evidence(get(name)))
+
+
+def verdict(mistake: Mistake) -> Verdict:
+    """What the check says of a mistake, as of a stranger's code.
+
+    It may not know the mistake by its name, so it has to find out.
+    """
+    return judge(mistake.wrong, mistake.task, known={})
 
 
 class Evidence:
@@ -66,7 +53,7 @@ class Evidence:
         self.fix = mistake.fix
         self.seen = links(mistake.seen)
         self.check = f"check.{mistake.task.name}"
-        self.caught = mistake.verdict().short
+        self.caught = verdict(mistake).short
 
     def _repr_markdown_(self) -> str:
         seen = ", ".join(f"[{t}]({at})" for t, at in self.seen.items())
@@ -99,13 +86,11 @@ class Evidence:
 
 def links(seen: str) -> dict[str, str]:
     """The threads named in a text, and the address of each."""
-    return {
-        f"{repository} #{number}": (
-            f"https://github.com/{repository}/issues/{number}"
-        )
-        for repository, numbers in _THREAD.findall(seen)
-        for number in re.findall(r"\d+", numbers)
-    }
+    found = {}
+    for thread in threads_in(seen):
+        repository, number = thread.split(" #")
+        found[thread] = f"https://github.com/{repository}/issues/{number}"
+    return found
 
 
 def plain(text: str) -> str:

@@ -52,7 +52,7 @@ HARMLESS = {
     "=1+1": WRONG + "\nraise ValueError('=cmd')",
 }
 NETWORK = "__import__('socket').create_connection(('127.0.0.1', 9), 1)"
-CHANGES = "__import__('attnbook.teach.check.tasks').teach."
+CHANGES = "__import__('attnbook.teach.check.judge').teach."
 HOSTILE = {
     "hangs": begins("while True: pass"),
     "hangs at once": "x = max(0 for _ in iter(int, 1))\n" + begins("x"),
@@ -75,7 +75,7 @@ HOSTILE = {
     "writes past Python": begins("torch.save(values, BESIDE)"),
     "removes the table": begins("os.remove(NOTES)"),
     "rewrites the judge": begins(
-        CHANGES + "tasks._Trial.failing = lambda *a: []", WRONG
+        CHANGES + "trial.Trial.failing = lambda *a: []", WRONG
     ),
     "rewrites the proof": begins(
         CHANGES + "proof._difference = lambda *a: None", WRONG

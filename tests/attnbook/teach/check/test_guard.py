@@ -16,13 +16,14 @@ from attnbook.teach.catalogue import all_tasks
 from attnbook.teach.check import guard
 from attnbook.teach.check.guard import Clock, OutOfTime
 from attnbook.teach.check.inputs import f64
+from attnbook.teach.check.judge import judge
 from attnbook.teach.check.rules import (
     AtMost,
     NoAutograd,
     RuleBroken,
     following,
 )
-from attnbook.teach.check.tasks import judge, task
+from attnbook.teach.check.task import task
 from attnbook.teach.exercises import check
 
 X, Y = f64(1, 2, 3), f64(4, 5, 6)

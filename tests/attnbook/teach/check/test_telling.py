@@ -9,10 +9,11 @@ import torch.nn.functional as F
 
 from attnbook.teach.catalogue import all_tasks
 from attnbook.teach.check.inputs import f64, marks
+from attnbook.teach.check.judge import judge
 from attnbook.teach.check.likeness import likeness
 from attnbook.teach.check.rules import AtMost
 from attnbook.teach.check.seeded import randn
-from attnbook.teach.check.tasks import judge, task
+from attnbook.teach.check.task import task
 
 TASKS = all_tasks()
 X, S = randn(2, 4, 5, seed=1), randn(4, 4, seed=2)

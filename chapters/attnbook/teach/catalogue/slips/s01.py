@@ -142,13 +142,18 @@ c01.slope.slip(
     "What should be subtracted from the scores before exp?",
     partial(_slope, weigh=unshifted),
 )
-for exercise, wrong in (
-    (c01.leave_one_out, _others),
-    (c01.circular_weights, _circle),
-    (c01.slope, _slope),
-):
-    exercise.slip(
-        "the columns of the weights sum to one, not the rows",
-        "Along which axis do the weights of one query lie?",
-        partial(wrong, weigh=_COLUMNS),
-    )
+c01.leave_one_out.slip(
+    "the columns of the weights sum to one, not the rows",
+    "Along which axis do the weights of one query lie?",
+    partial(_others, weigh=_COLUMNS),
+)
+c01.circular_weights.slip(
+    "the columns of the weights sum to one, not the rows",
+    "Along which axis do the weights of one query lie?",
+    partial(_circle, weigh=_COLUMNS),
+)
+c01.slope.slip(
+    "the columns of the weights sum to one, not the rows",
+    "Along which axis do the weights of one query lie?",
+    partial(_slope, weigh=_COLUMNS),
+)

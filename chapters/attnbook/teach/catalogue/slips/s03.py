@@ -25,32 +25,46 @@ def _head(x, w_query, w_key, w_value, below=None, weigh=ROWS):
     return weigh(q @ k.mT / scale) @ v
 
 
-for words, below in {
-    "the scores are divided by √d_model": lambda x, k, v: x.shape[-1] ** 0.5,
-    "the scores are divided by √d_v": lambda x, k, v: v.shape[-1] ** 0.5,
-    "the scores are divided by √T": lambda x, k, v: x.shape[-2] ** 0.5,
-    "d_k stands without its root": lambda x, k, v: k.shape[-1],
-    "√d_k multiplies the scores": lambda x, k, v: k.shape[-1] ** -0.5,
-}.items():
-    c03.self_attention.slip(
-        words,
-        "The root of which width stands below the scores?",
-        partial(_head, below=below),
-    )
+c03.self_attention.slip(
+    "the scores are divided by √d_model",
+    "The root of which width stands below the scores?",
+    partial(_head, below=lambda x, k, v: x.shape[-1] ** 0.5),
+)
+c03.self_attention.slip(
+    "the scores are divided by √d_v",
+    "The root of which width stands below the scores?",
+    partial(_head, below=lambda x, k, v: v.shape[-1] ** 0.5),
+)
+c03.self_attention.slip(
+    "the scores are divided by √T",
+    "The root of which width stands below the scores?",
+    partial(_head, below=lambda x, k, v: x.shape[-2] ** 0.5),
+)
+c03.self_attention.slip(
+    "d_k stands without its root",
+    "The root of which width stands below the scores?",
+    partial(_head, below=lambda x, k, v: k.shape[-1]),
+)
+c03.self_attention.slip(
+    "√d_k multiplies the scores",
+    "The root of which width stands below the scores?",
+    partial(_head, below=lambda x, k, v: k.shape[-1] ** -0.5),
+)
 c03.self_attention.slip(
     "exp overflows at large scores",
     "What may be subtracted from the scores before exp?",
     partial(_head, weigh=unshifted),
 )
-for words, axis in {
-    "the softmax runs along the first axis": 0,
-    "the softmax runs along axis 1, also with a batch in front": 1,
-}.items():
-    c03.self_attention.slip(
-        words,
-        "Which axis do the keys lie on, with and without a batch?",
-        partial(_head, weigh=partial(torch.softmax, dim=axis)),
-    )
+c03.self_attention.slip(
+    "the softmax runs along the first axis",
+    "Which axis do the keys lie on, with and without a batch?",
+    partial(_head, weigh=partial(torch.softmax, dim=0)),
+)
+c03.self_attention.slip(
+    "the softmax runs along axis 1, also with a batch in front",
+    "Which axis do the keys lie on, with and without a batch?",
+    partial(_head, weigh=partial(torch.softmax, dim=1)),
+)
 c03.qkv_weight.slip(
     "nothing is transposed",
     "Which shape has the weight of an nn.Linear?",

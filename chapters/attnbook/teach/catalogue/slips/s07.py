@@ -8,50 +8,58 @@ import torch.nn.functional as F
 from attnbook.teach.catalogue import c07_norms as c07
 
 
-def _layer_norm(words, hint, normal):
+def _layer_norm(normal):
     def wrong(x, weight=None, bias=None, *, eps=1e-5):
         centred = x - x.mean(-1, keepdim=True)
         variance = centred.square().mean(-1, keepdim=True)
         return c07.affine(normal(x, centred, variance, eps), weight, bias)
 
-    c07.layer_norm.slip(words, hint, wrong)
+    return wrong
 
 
-_layer_norm(
+c07.layer_norm.slip(
     "the root is left out",
     "A token grows by a factor of ten. By which factor does the result?",
-    lambda x, centred, variance, eps: centred / (variance + eps),
+    _layer_norm(lambda x, centred, variance, eps: centred / (variance + eps)),
 )
-_layer_norm(
+c07.layer_norm.slip(
     "eps is left out",
     "What is divided by what where all components are equal?",
-    lambda x, centred, variance, eps: centred / variance.sqrt(),
+    _layer_norm(lambda x, centred, variance, eps: centred / variance.sqrt()),
 )
-_layer_norm(
+c07.layer_norm.slip(
     "eps is a floor under the variance, not added to it",
     "To which variances is eps added, to the small ones alone?",
-    lambda x, centred, variance, eps: centred / variance.clamp(eps).sqrt(),
+    _layer_norm(
+        lambda x, centred, variance, eps: centred / variance.clamp(eps).sqrt()
+    ),
 )
-_layer_norm(
+c07.layer_norm.slip(
     "what is divided has lost its mean, what divides it has not",
     "The squares of what make the variance?",
-    lambda x, centred, variance, eps: (
-        centred / (x.square().mean(-1, keepdim=True) + eps).sqrt()
+    _layer_norm(
+        lambda x, centred, variance, eps: (
+            centred / (x.square().mean(-1, keepdim=True) + eps).sqrt()
+        )
     ),
 )
-_layer_norm(
+c07.layer_norm.slip(
     "the variance is E[x²] − E[x]²",
     "How large are the two far from zero, and how large is their difference?",
-    lambda x, centred, variance, eps: (
-        centred * (c07.subtracts_two_large_squares(x) + eps).rsqrt()
+    _layer_norm(
+        lambda x, centred, variance, eps: (
+            centred * (c07.subtracts_two_large_squares(x) + eps).rsqrt()
+        )
     ),
 )
-_layer_norm(
+c07.layer_norm.slip(
     "mean and variance run over the first axis",
     "Change one token. Which rows of your result change?",
-    lambda x, centred, variance, eps: c07.layer_norm(
-        x.movedim(0, -1), eps=eps
-    ).movedim(-1, 0),
+    _layer_norm(
+        lambda x, centred, variance, eps: c07.layer_norm(
+            x.movedim(0, -1), eps=eps
+        ).movedim(-1, 0)
+    ),
 )
 c07.layer_norm.slip(
     "the bias is multiplied by the weight as well",
@@ -97,44 +105,41 @@ def _rms(x, gradient, *, eps=1e-5, outer=1, inner=2, along=1, mean=0):
     return r**outer * (gradient - part)
 
 
-for _words, _hint, _changed in (
-    (
-        "the factor r in front is missing",
-        "If x is twice as long, how fast does the result move?",
-        {"outer": 0},
-    ),
-    (
-        "the root is taken for a constant",
-        "What happens to the root when x grows?",
-        {"along": 0},
-    ),
-    (
-        "the path through the mean is still in it",
-        "Does RMS norm subtract a mean?",
-        {"mean": 1},
-    ),
-    (
-        "the path through the root has the wrong sign",
-        "If x grows, does the root make the result larger or smaller?",
-        {"along": -1},
-    ),
-    (
-        "the path through the root counts twice",
-        "What is the slope of a root?",
-        {"along": 2},
-    ),
-    (
-        "x stands twice where the normalised x should",
-        "Which x has a length that does not change?",
-        {"inner": 0},
-    ),
-    (
-        "x stands once where the normalised x should",
-        "Which x has a length that does not change?",
-        {"inner": 1},
-    ),
-):
-    c07.rms_norm_backward.slip(_words, _hint, partial(_rms, **_changed))
+c07.rms_norm_backward.slip(
+    "the factor r in front is missing",
+    "If x is twice as long, how fast does the result move?",
+    partial(_rms, outer=0),
+)
+c07.rms_norm_backward.slip(
+    "the root is taken for a constant",
+    "What happens to the root when x grows?",
+    partial(_rms, along=0),
+)
+c07.rms_norm_backward.slip(
+    "the path through the mean is still in it",
+    "Does RMS norm subtract a mean?",
+    partial(_rms, mean=1),
+)
+c07.rms_norm_backward.slip(
+    "the path through the root has the wrong sign",
+    "If x grows, does the root make the result larger or smaller?",
+    partial(_rms, along=-1),
+)
+c07.rms_norm_backward.slip(
+    "the path through the root counts twice",
+    "What is the slope of a root?",
+    partial(_rms, along=2),
+)
+c07.rms_norm_backward.slip(
+    "x stands twice where the normalised x should",
+    "Which x has a length that does not change?",
+    partial(_rms, inner=0),
+)
+c07.rms_norm_backward.slip(
+    "x stands once where the normalised x should",
+    "Which x has a length that does not change?",
+    partial(_rms, inner=1),
+)
 c07.rms_norm_backward.slip(
     "it is the gradient of layer norm",
     "Does RMS norm subtract a mean?",

@@ -27,33 +27,32 @@ c08.dead_units.slip(
     "What does ReLU add, and what slope has it, at 0?",
     lambda x, w, b: int((x @ w + b < 0).flatten(0, -2).all(0).sum()),
 )
-for _words, _hint, _count in (
-    (
-        "one axis of tokens is looked at, the first",
-        "Which axes of x hold tokens?",
-        lambda silent: silent.all(0).sum(),
-    ),
-    (
-        "one axis of tokens is looked at, the last",
-        "Which axes of x hold tokens?",
-        lambda silent: silent.all(-2).sum(),
-    ),
-    (
-        "it counts silent answers, a unit more than once",
-        "How often may one unit be counted?",
-        lambda silent: silent.sum(),
-    ),
-    (
-        "it counts tokens",
-        "Along which axis do the units stand?",
-        lambda silent: silent.all(-1).sum(),
-    ),
-):
-    c08.dead_units.slip(
-        _words,
-        _hint,
-        lambda x, w, b, count=_count: int(count(x @ w + b <= 0)),
-    )
+
+
+def _dead_units_by_count(count):
+    return lambda x, w, b: int(count(x @ w + b <= 0))
+
+
+c08.dead_units.slip(
+    "one axis of tokens is looked at, the first",
+    "Which axes of x hold tokens?",
+    _dead_units_by_count(lambda silent: silent.all(0).sum()),
+)
+c08.dead_units.slip(
+    "one axis of tokens is looked at, the last",
+    "Which axes of x hold tokens?",
+    _dead_units_by_count(lambda silent: silent.all(-2).sum()),
+)
+c08.dead_units.slip(
+    "it counts silent answers, a unit more than once",
+    "How often may one unit be counted?",
+    _dead_units_by_count(lambda silent: silent.sum()),
+)
+c08.dead_units.slip(
+    "it counts tokens",
+    "Along which axis do the units stand?",
+    _dead_units_by_count(lambda silent: silent.all(-1).sum()),
+)
 c08.dead_units.slip(
     "a unit's answers are added up before they meet 0",
     "A unit answers −3 to one token and 1 to another. Is it dead?",
@@ -90,46 +89,52 @@ def _gate(gate, up, gradient, slope=_silu_slope):
     return gradient * up * slopes, gradient * F.silu(gate)
 
 
-for _words, _hint, _slope in (
-    (
-        "the slope is that of the sigmoid",
-        "What is silu, and what does the product rule say of it?",
-        lambda gate, s: s * (1 - s),
-    ),
-    (
-        "the second half of the product rule is missing",
-        "silu is a product too. How many terms has its slope?",
-        lambda gate, s: s,
-    ),
-    (
-        "the second term of the slope lacks a factor",
-        "What is the slope of the sigmoid?",
-        lambda gate, s: s + gate * (1 - s),
-    ),
-    (
-        "the slope of the sigmoid has a wrong sign",
-        "How steep is the sigmoid where it is nearly 1?",
-        lambda gate, s: s * (1 + gate * (1 + s)),
-    ),
-    (
-        "silu stands where its slope should",
-        "silu(0) is 0. Is its curve flat there?",
-        lambda gate, s: gate * s,
-    ),
-):
-    c08.gate_backward.slip(_words, _hint, partial(_gate, slope=_slope))
-for _words, _bent in (
-    ("up meets the gate unbent", lambda gate: gate),
-    ("up meets the sigmoid alone", torch.sigmoid),
-):
-    c08.gate_backward.slip(
-        _words,
-        "By what is up multiplied on the way forwards?",
-        lambda gate, up, g, bent=_bent: (
+c08.gate_backward.slip(
+    "the slope is that of the sigmoid",
+    "What is silu, and what does the product rule say of it?",
+    partial(_gate, slope=lambda gate, s: s * (1 - s)),
+)
+c08.gate_backward.slip(
+    "the second half of the product rule is missing",
+    "silu is a product too. How many terms has its slope?",
+    partial(_gate, slope=lambda gate, s: s),
+)
+c08.gate_backward.slip(
+    "the second term of the slope lacks a factor",
+    "What is the slope of the sigmoid?",
+    partial(_gate, slope=lambda gate, s: s + gate * (1 - s)),
+)
+c08.gate_backward.slip(
+    "the slope of the sigmoid has a wrong sign",
+    "How steep is the sigmoid where it is nearly 1?",
+    partial(_gate, slope=lambda gate, s: s * (1 + gate * (1 + s))),
+)
+c08.gate_backward.slip(
+    "silu stands where its slope should",
+    "silu(0) is 0. Is its curve flat there?",
+    partial(_gate, slope=lambda gate, s: gate * s),
+)
+
+
+def _gate_backward_by_bent(bent):
+    return lambda gate, up, g: (
+        (
             _gate(gate, up, g)[0],
             g * bent(gate),
-        ),
+        )
     )
+
+
+c08.gate_backward.slip(
+    "up meets the gate unbent",
+    "By what is up multiplied on the way forwards?",
+    _gate_backward_by_bent(lambda gate: gate),
+)
+c08.gate_backward.slip(
+    "up meets the sigmoid alone",
+    "By what is up multiplied on the way forwards?",
+    _gate_backward_by_bent(torch.sigmoid),
+)
 c08.gate_backward.slip(
     "the two gradients have changed places",
     "Which of the two comes first?",
@@ -169,26 +174,29 @@ c08.feed_forward_in_slices.slip(
         x, w_up, b_up, w_down, size, torch.zeros_like(b_down)
     ),
 )
-for _words, _hint, _act in (
-    (
-        "nothing bends",
-        "What are two matrices in a row, with no bend between them?",
-        lambda inner: inner,
-    ),
-    (
-        "it bends by GELU's second formula",
-        "Which of the two formulas is the exact one?",
-        partial(F.gelu, approximate="tanh"),
-    ),
-    ("it bends by ReLU", "What does GELU make of −1?", F.relu),
-):
-    c08.feed_forward_in_slices.slip(
-        _words,
-        _hint,
-        lambda x, w_up, b_up, w_down, b_down, size, act=_act: _sliced(
-            x, w_up, b_up, w_down, size, b_down, act=act
-        ),
+
+
+def _feed_forward_in_slices_by_act(act):
+    return lambda x, w_up, b_up, w_down, b_down, size: _sliced(
+        x, w_up, b_up, w_down, size, b_down, act=act
     )
+
+
+c08.feed_forward_in_slices.slip(
+    "nothing bends",
+    "What are two matrices in a row, with no bend between them?",
+    _feed_forward_in_slices_by_act(lambda inner: inner),
+)
+c08.feed_forward_in_slices.slip(
+    "it bends by GELU's second formula",
+    "Which of the two formulas is the exact one?",
+    _feed_forward_in_slices_by_act(partial(F.gelu, approximate="tanh")),
+)
+c08.feed_forward_in_slices.slip(
+    "it bends by ReLU",
+    "What does GELU make of −1?",
+    _feed_forward_in_slices_by_act(F.relu),
+)
 c08.feed_forward_in_slices.slip(
     "it bends at the end",
     "Where does the layer bend, before the second matrix or after it?",

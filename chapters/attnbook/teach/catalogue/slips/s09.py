@@ -71,38 +71,66 @@ def _attend(q, k, v, positions, turn=c09.rotate, **options):
     return F.scaled_dot_product_attention(q, k, v, **options)
 
 
-for _words, _hint, _turn in (
-    (
-        "neighbours are taken for pairs",
-        "Which component makes a pair with component 0?",
-        c09.takes_neighbours_for_pairs,
-    ),
-    (
-        "it turns the other way",
-        "Where does R(θ) take the arrow (1, 0)?",
-        lambda x, positions: c09.rotate(x, -positions),
-    ),
-    (
-        "the positions are counted from 0 again",
-        "What changes in your result if the positions are others?",
-        lambda x, positions: c09.rotate(
+def _rotate_some_by_turn(turn):
+    return lambda x, positions, width: torch.cat(
+        [turn(x[..., :width], positions), x[..., width:]], -1
+    )
+
+
+c09.rotary_attention.slip(
+    "neighbours are taken for pairs",
+    "Which component makes a pair with component 0?",
+    partial(_attend, turn=c09.takes_neighbours_for_pairs),
+)
+c09.rotate_some.slip(
+    "neighbours are taken for pairs",
+    "Which component makes a pair with component 0?",
+    _rotate_some_by_turn(c09.takes_neighbours_for_pairs),
+)
+c09.rotary_attention.slip(
+    "it turns the other way",
+    "Where does R(θ) take the arrow (1, 0)?",
+    partial(_attend, turn=lambda x, positions: c09.rotate(x, -positions)),
+)
+c09.rotate_some.slip(
+    "it turns the other way",
+    "Where does R(θ) take the arrow (1, 0)?",
+    _rotate_some_by_turn(lambda x, positions: c09.rotate(x, -positions)),
+)
+c09.rotary_attention.slip(
+    "the positions are counted from 0 again",
+    "What changes in your result if the positions are others?",
+    partial(
+        _attend,
+        turn=lambda x, positions: c09.rotate(
             x, torch.arange(x.shape[-2], device=x.device)
         ),
     ),
-    (
-        "the exponent is half of what it should be",
-        "What is the speed of the last pair of width 8?",
-        lambda x, positions: c09.rotate(x, positions, 10_000**0.5),
+)
+c09.rotate_some.slip(
+    "the positions are counted from 0 again",
+    "What changes in your result if the positions are others?",
+    _rotate_some_by_turn(
+        lambda x, positions: c09.rotate(
+            x, torch.arange(x.shape[-2], device=x.device)
+        )
     ),
-):
-    c09.rotary_attention.slip(_words, _hint, partial(_attend, turn=_turn))
-    c09.rotate_some.slip(
-        _words,
-        _hint,
-        lambda x, positions, width, turn=_turn: torch.cat(
-            [turn(x[..., :width], positions), x[..., width:]], -1
-        ),
-    )
+)
+c09.rotary_attention.slip(
+    "the exponent is half of what it should be",
+    "What is the speed of the last pair of width 8?",
+    partial(
+        _attend,
+        turn=lambda x, positions: c09.rotate(x, positions, 10_000**0.5),
+    ),
+)
+c09.rotate_some.slip(
+    "the exponent is half of what it should be",
+    "What is the speed of the last pair of width 8?",
+    _rotate_some_by_turn(
+        lambda x, positions: c09.rotate(x, positions, 10_000**0.5)
+    ),
+)
 c09.rotary_attention.slip(
     "later tokens are hidden",
     "Is a mask asked for?",

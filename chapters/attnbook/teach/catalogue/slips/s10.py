@@ -13,36 +13,57 @@ def _counted(d, d_ff, counts):
 _BIAS = "What has a layer beside its matrix?"
 _NORM = "How many norms has a block, and how many numbers does each learn?"
 _WIDE = "How wide is what a matrix makes, and so its bias?"
-for _words, _hint, _counts in (
-    ("the matrices alone are counted", _BIAS, (4, 2, 0, 0)),
-    ("the biases are missing", _BIAS, (4, 2, 2, 0)),
-    (
-        "4 d_model are missing",
-        "What do two norms learn, and what four biases of attention?",
-        (4, 2, 5, 1),
-    ),
-    ("2 d_model are missing", _NORM, (4, 2, 7, 1)),
-    (
-        "the inner width is taken for 4 d_model",
-        "What is d_ff given for?",
-        (12, 0, 13, 0),
-    ),
-    ("d_ff is forgotten in a bias", "What is d_ff given for?", (4, 2, 13, 0)),
-    (
-        "attention has three matrices",
-        "The contexts stand side by side. What comes then?",
-        (3, 2, 8, 1),
-    ),
-    ("the feed-forward layer has one matrix", "Up, and then?", (4, 1, 9, 1)),
-    ("the feed-forward biases are both d_ff wide", _WIDE, (4, 2, 8, 2)),
-    ("the feed-forward biases are both d_model wide", _WIDE, (4, 2, 10, 0)),
-    (
-        "a third norm is counted",
-        "Whose is the norm after the last block?",
-        (4, 2, 11, 1),
-    ),
-):
-    c10.block_parameters.slip(_words, _hint, partial(_counted, counts=_counts))
+c10.block_parameters.slip(
+    "the matrices alone are counted",
+    _BIAS,
+    partial(_counted, counts=(4, 2, 0, 0)),
+)
+c10.block_parameters.slip(
+    "the biases are missing", _BIAS, partial(_counted, counts=(4, 2, 2, 0))
+)
+c10.block_parameters.slip(
+    "4 d_model are missing",
+    "What do two norms learn, and what four biases of attention?",
+    partial(_counted, counts=(4, 2, 5, 1)),
+)
+c10.block_parameters.slip(
+    "2 d_model are missing", _NORM, partial(_counted, counts=(4, 2, 7, 1))
+)
+c10.block_parameters.slip(
+    "the inner width is taken for 4 d_model",
+    "What is d_ff given for?",
+    partial(_counted, counts=(12, 0, 13, 0)),
+)
+c10.block_parameters.slip(
+    "d_ff is forgotten in a bias",
+    "What is d_ff given for?",
+    partial(_counted, counts=(4, 2, 13, 0)),
+)
+c10.block_parameters.slip(
+    "attention has three matrices",
+    "The contexts stand side by side. What comes then?",
+    partial(_counted, counts=(3, 2, 8, 1)),
+)
+c10.block_parameters.slip(
+    "the feed-forward layer has one matrix",
+    "Up, and then?",
+    partial(_counted, counts=(4, 1, 9, 1)),
+)
+c10.block_parameters.slip(
+    "the feed-forward biases are both d_ff wide",
+    _WIDE,
+    partial(_counted, counts=(4, 2, 8, 2)),
+)
+c10.block_parameters.slip(
+    "the feed-forward biases are both d_model wide",
+    _WIDE,
+    partial(_counted, counts=(4, 2, 10, 0)),
+)
+c10.block_parameters.slip(
+    "a third norm is counted",
+    "Whose is the norm after the last block?",
+    partial(_counted, counts=(4, 2, 11, 1)),
+)
 c10.post_norm_block.slip(
     "the norms have changed places",
     "Which norm belongs to which layer?",
@@ -102,45 +123,42 @@ def _down(gradient, jacobians, *, own=1, top=0):
     return found
 
 
-for _words, _hint, _wrong in (
-    (
-        "it goes from the bottom up",
-        "Which layer does the gradient meet first?",
-        _down,
+c10.stream_gradient.slip(
+    "it goes from the bottom up",
+    "Which layer does the gradient meet first?",
+    _down,
+)
+c10.stream_gradient.slip(
+    "the untouched path is missing",
+    "What of the gradient passes by the branch?",
+    lambda gradient, jacobians: _down(gradient, jacobians.flip(0), own=0),
+)
+c10.stream_gradient.slip(
+    "the Jacobians are not transposed",
+    "On which side of the Jacobian does a gradient stand?",
+    lambda gradient, jacobians: _down(gradient, jacobians.flip(0).mT),
+)
+c10.stream_gradient.slip(
+    "it goes from the bottom up, and nothing is transposed",
+    "Whose way is this, the gradient's or the token's?",
+    lambda gradient, jacobians: _down(gradient, jacobians.mT),
+)
+c10.stream_gradient.slip(
+    "every branch reads the gradient of the top",
+    "What reaches the second layer from the top?",
+    lambda gradient, jacobians: gradient + (gradient @ jacobians).sum(0),
+)
+c10.stream_gradient.slip(
+    "every layer passes on the gradient of the top, not its own",
+    "What passes by the second layer from the top?",
+    lambda gradient, jacobians: _down(
+        gradient, jacobians.flip(0), own=0, top=1
     ),
-    (
-        "the untouched path is missing",
-        "What of the gradient passes by the branch?",
-        lambda gradient, jacobians: _down(gradient, jacobians.flip(0), own=0),
+)
+c10.stream_gradient.slip(
+    "paths through some of the branches are missing",
+    "How many paths lead down past two layers?",
+    lambda gradient, jacobians: (
+        gradient + _down(gradient, jacobians.flip(0), own=0)
     ),
-    (
-        "the Jacobians are not transposed",
-        "On which side of the Jacobian does a gradient stand?",
-        lambda gradient, jacobians: _down(gradient, jacobians.flip(0).mT),
-    ),
-    (
-        "it goes from the bottom up, and nothing is transposed",
-        "Whose way is this, the gradient's or the token's?",
-        lambda gradient, jacobians: _down(gradient, jacobians.mT),
-    ),
-    (
-        "every branch reads the gradient of the top",
-        "What reaches the second layer from the top?",
-        lambda gradient, jacobians: gradient + (gradient @ jacobians).sum(0),
-    ),
-    (
-        "every layer passes on the gradient of the top, not its own",
-        "What passes by the second layer from the top?",
-        lambda gradient, jacobians: _down(
-            gradient, jacobians.flip(0), own=0, top=1
-        ),
-    ),
-    (
-        "paths through some of the branches are missing",
-        "How many paths lead down past two layers?",
-        lambda gradient, jacobians: (
-            gradient + _down(gradient, jacobians.flip(0), own=0)
-        ),
-    ),
-):
-    c10.stream_gradient.slip(_words, _hint, _wrong)
+)

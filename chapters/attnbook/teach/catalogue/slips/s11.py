@@ -27,44 +27,45 @@ def _rows(texts, size, extra, *, share):
     return share(counts, extra).log()
 
 
-for _words, _hint, _share in (
-    (
-        "extra is not added",
-        "Which probability has a pair that was never seen?",
-        lambda n, extra: n / n.sum(-1, True),
+c11.bigram.slip(
+    "extra is not added",
+    "Which probability has a pair that was never seen?",
+    partial(_rows, share=lambda n, extra: n / n.sum(-1, True)),
+)
+c11.bigram.slip(
+    "the sums leave extra out",
+    "Does each of your rows sum to one?",
+    partial(_rows, share=lambda n, extra: (n + extra) / n.sum(-1, True)),
+)
+c11.bigram.slip(
+    "the sums have extra once",
+    "To how many entries of a row is extra added?",
+    partial(
+        _rows, share=lambda n, extra: (n + extra) / (n.sum(-1, True) + extra)
     ),
-    (
-        "the sums leave extra out",
-        "Does each of your rows sum to one?",
-        lambda n, extra: (n + extra) / n.sum(-1, True),
+)
+c11.bigram.slip(
+    "the sums repeat along the wrong axis",
+    "By the sum of which row is the entry (0, 1) divided?",
+    partial(_rows, share=lambda n, extra: (n + extra) / (n + extra).sum(-1)),
+)
+c11.bigram.slip(
+    "all pairs have one sum",
+    "Does each of your rows sum to one?",
+    partial(_rows, share=lambda n, extra: (n + extra) / (n + extra).sum()),
+)
+c11.bigram.slip(
+    "it is a softmax of the counts",
+    "What makes shares of counts: a power of e, or a division?",
+    partial(_rows, share=lambda n, extra: (n + extra).softmax(-1)),
+)
+c11.bigram.slip(
+    "a pair that comes again is not counted again",
+    "How often does 0 1 stand in the text 0 1 0 1?",
+    partial(
+        _rows, share=lambda n, extra: (m := n.sign() + extra) / m.sum(-1, True)
     ),
-    (
-        "the sums have extra once",
-        "To how many entries of a row is extra added?",
-        lambda n, extra: (n + extra) / (n.sum(-1, True) + extra),
-    ),
-    (
-        "the sums repeat along the wrong axis",
-        "By the sum of which row is the entry (0, 1) divided?",
-        lambda n, extra: (n + extra) / (n + extra).sum(-1),
-    ),
-    (
-        "all pairs have one sum",
-        "Does each of your rows sum to one?",
-        lambda n, extra: (n + extra) / (n + extra).sum(),
-    ),
-    (
-        "it is a softmax of the counts",
-        "What makes shares of counts: a power of e, or a division?",
-        lambda n, extra: (n + extra).softmax(-1),
-    ),
-    (
-        "a pair that comes again is not counted again",
-        "How often does 0 1 stand in the text 0 1 0 1?",
-        lambda n, extra: (m := n.sign() + extra) / m.sum(-1, True),
-    ),
-):
-    c11.bigram.slip(_words, _hint, partial(_rows, share=_share))
+)
 
 
 def _logits(tokens, table, positions, blocks, norm, *, at=None, size=1):
@@ -79,26 +80,36 @@ def _same(x):
     return x
 
 
-for _words, _at in (
-    ("the positions begin at 1", lambda x, n: 1 + torch.arange(x.shape[1])),
-    (
-        "the positions are the last of the table",
-        lambda x, n: torch.arange(n - x.shape[1], n),
-    ),
-    ("a word has its own number as its position", lambda x, n: x % n),
-    (
-        "the positions count the texts",
-        lambda x, n: torch.arange(len(x))[:, None],
-    ),
-):
-    c11.language_model.slip(
-        _words,
-        "Which row of the table of positions belongs to the first token of a "
-        "text, and which to the next?",
-        lambda tokens, table, positions, *parts, at=_at: _logits(
-            tokens, table, positions, *parts, at=at(tokens, len(positions))
-        ),
+def _language_model_by_at(at):
+    return lambda tokens, table, positions, *parts: _logits(
+        tokens, table, positions, *parts, at=at(tokens, len(positions))
     )
+
+
+c11.language_model.slip(
+    "the positions begin at 1",
+    "Which row of the table of positions belongs to the first token of a "
+    "text, and which to the next?",
+    _language_model_by_at(lambda x, n: 1 + torch.arange(x.shape[1])),
+)
+c11.language_model.slip(
+    "the positions are the last of the table",
+    "Which row of the table of positions belongs to the first token of a "
+    "text, and which to the next?",
+    _language_model_by_at(lambda x, n: torch.arange(n - x.shape[1], n)),
+)
+c11.language_model.slip(
+    "a word has its own number as its position",
+    "Which row of the table of positions belongs to the first token of a "
+    "text, and which to the next?",
+    _language_model_by_at(lambda x, n: x % n),
+)
+c11.language_model.slip(
+    "the positions count the texts",
+    "Which row of the table of positions belongs to the first token of a "
+    "text, and which to the next?",
+    _language_model_by_at(lambda x, n: torch.arange(len(x))[:, None]),
+)
 c11.language_model.slip(
     "the embeddings are multiplied by √d",
     "What is done to an embedding before its position is added?",
@@ -158,39 +169,36 @@ def _accumulate(
     return list(model.parameters())
 
 
-for _words, _hint, _other in (
-    (
-        "the old gradients are never cleared",
-        "What is in the gradients when the second step begins?",
-        {"clear": lambda i, n: False},
-    ),
-    (
-        "the gradients that the model came with count",
-        "What is in the gradients when the first step begins?",
-        {"clear": lambda i, n: i and i % n == 0},
-    ),
-    (
-        "the gradients are cleared before each small batch",
-        "What is left of the first small batch when the step comes?",
-        {"clear": lambda i, n: True},
-    ),
-    (
-        "a step comes after each backward",
-        "How many backward passes come before a step?",
-        {"every": True},
-    ),
-    (
-        "it is Adam's step",
-        "What does plain gradient descent take off a parameter?",
-        {"kind": torch.optim.Adam},
-    ),
-    (
-        "the loss is given probabilities",
-        "What does cross_entropy do first with what it is given?",
-        {"head": lambda z: z.softmax(-1)},
-    ),
-):
-    c11.accumulate.slip(_words, _hint, partial(_accumulate, **_other))
+c11.accumulate.slip(
+    "the old gradients are never cleared",
+    "What is in the gradients when the second step begins?",
+    partial(_accumulate, clear=lambda i, n: False),
+)
+c11.accumulate.slip(
+    "the gradients that the model came with count",
+    "What is in the gradients when the first step begins?",
+    partial(_accumulate, clear=lambda i, n: i and i % n == 0),
+)
+c11.accumulate.slip(
+    "the gradients are cleared before each small batch",
+    "What is left of the first small batch when the step comes?",
+    partial(_accumulate, clear=lambda i, n: True),
+)
+c11.accumulate.slip(
+    "a step comes after each backward",
+    "How many backward passes come before a step?",
+    partial(_accumulate, every=True),
+)
+c11.accumulate.slip(
+    "it is Adam's step",
+    "What does plain gradient descent take off a parameter?",
+    partial(_accumulate, kind=torch.optim.Adam),
+)
+c11.accumulate.slip(
+    "the loss is given probabilities",
+    "What does cross_entropy do first with what it is given?",
+    partial(_accumulate, head=lambda z: z.softmax(-1)),
+)
 c11.accumulate.slip(
     "the gradient is clipped",
     "What does plain gradient descent do with a long gradient?",

@@ -15,26 +15,23 @@ c12.bits_per_byte.slip(
     "Are there more bits than nats, or fewer?",
     lambda loss, n, text: loss * n * math.log(2) / len(text.encode()),
 )
-for _words, _hint, _formula in (
-    (
-        "it is bits a token",
-        "How many tokens does the text have, and how many bytes?",
-        lambda loss, n, text: loss / math.log(2),
+c12.bits_per_byte.slip(
+    "it is bits a token",
+    "How many tokens does the text have, and how many bytes?",
+    lambda loss, n, text: loss / math.log(2),
+)
+c12.bits_per_byte.slip(
+    "tokens and bytes have changed places",
+    "Do more tokens for the same text cost more, or less?",
+    lambda loss, n, text: loss * len(text.encode()) / n / math.log(2),
+)
+c12.bits_per_byte.slip(
+    "it is a perplexity",
+    "Is the loss asked for, or its exponential?",
+    lambda loss, n, text: (
+        math.exp(loss) * n / len(text.encode()) / math.log(2)
     ),
-    (
-        "tokens and bytes have changed places",
-        "Do more tokens for the same text cost more, or less?",
-        lambda loss, n, text: loss * len(text.encode()) / n / math.log(2),
-    ),
-    (
-        "it is a perplexity",
-        "Is the loss asked for, or its exponential?",
-        lambda loss, n, text: (
-            math.exp(loss) * n / len(text.encode()) / math.log(2)
-        ),
-    ),
-):
-    c12.bits_per_byte.slip(_words, _hint, _formula)
+)
 
 
 def _merge(data, merges, *, right, first=256):

@@ -69,74 +69,71 @@ def _spoils_the_tokens(tokens, chosen, kind, words, mask_token):
 
 _AFTER = 1e-12  # the edge itself and no more
 _CHANGED = "Which words are targets: the chosen, or the changed?"
-for words, hint, wrong in (
-    (
-        "only words that were changed are asked for",
-        _CHANGED,
-        _asks(lambda x, on, kind, _: torch.where(on & (kind < 0.9), x, -100)),
-    ),
-    (
-        "only words that look changed are asked for",
-        _CHANGED,
-        _asks(lambda x, on, kind, new: torch.where(new != x, x, -100)),
-    ),
-    (
-        "only covered words are asked for",
-        _CHANGED,
-        _asks(lambda x, on, kind, _: torch.where(on & (kind < 0.8), x, -100)),
-    ),
-    (
-        "the targets are what stands in the inputs",
-        "Shall the model guess the word that was there, or what replaced it?",
-        _asks(lambda x, on, kind, new: torch.where(on, new, -100)),
-    ),
-    (
-        "the tokens are overwritten before the targets are taken from them",
-        "When you make the targets, does `tokens` still hold the text?",
-        _spoils_the_tokens,
-    ),
-    (
-        "the words that were not chosen are asked for",
-        "For which words does the loss need the answer?",
-        _asks(lambda x, on, kind, _: torch.where(on, -100, x)),
-    ),
-    (
-        "words that were not chosen have the target 0",
-        "Which target does F.cross_entropy leave out?",
-        _asks(lambda x, on, kind, _: x * on),
-    ),
-    (
-        "the edge belongs to the other side",
-        "What becomes of a word with kind 0.8 exactly?",
-        _covers(0.8 + _AFTER),
-    ),
-    (
-        "both edges belong to the other side",
-        "What becomes of a word with kind 0.8 exactly?",
-        _covers(0.8 + _AFTER, 0.9 + _AFTER),
-    ),
-    (
-        "no chosen word is left as it is",
-        "What becomes of a chosen word with kind 0.95?",
-        _covers(last=1.0),
-    ),
-    (
-        "words that were not chosen are covered too",
-        "Does a word that was not chosen keep its place?",
-        _covers(everywhere=True),
-    ),
-    (
-        "the random words stand in place of the mask token",
-        "After your last line, what stands where kind is 0.5?",
-        _covers(first=0.0),
-    ),
-    (
-        "targets and inputs are exchanged",
-        "Which of the two is returned first?",
-        lambda *given: _covers()(*given)[::-1],
-    ),
-):
-    c13.cover_words.slip(words, hint, wrong)
+c13.cover_words.slip(
+    "only words that were changed are asked for",
+    _CHANGED,
+    _asks(lambda x, on, kind, _: torch.where(on & (kind < 0.9), x, -100)),
+)
+c13.cover_words.slip(
+    "only words that look changed are asked for",
+    _CHANGED,
+    _asks(lambda x, on, kind, new: torch.where(new != x, x, -100)),
+)
+c13.cover_words.slip(
+    "only covered words are asked for",
+    _CHANGED,
+    _asks(lambda x, on, kind, _: torch.where(on & (kind < 0.8), x, -100)),
+)
+c13.cover_words.slip(
+    "the targets are what stands in the inputs",
+    "Shall the model guess the word that was there, or what replaced it?",
+    _asks(lambda x, on, kind, new: torch.where(on, new, -100)),
+)
+c13.cover_words.slip(
+    "the tokens are overwritten before the targets are taken from them",
+    "When you make the targets, does `tokens` still hold the text?",
+    _spoils_the_tokens,
+)
+c13.cover_words.slip(
+    "the words that were not chosen are asked for",
+    "For which words does the loss need the answer?",
+    _asks(lambda x, on, kind, _: torch.where(on, -100, x)),
+)
+c13.cover_words.slip(
+    "words that were not chosen have the target 0",
+    "Which target does F.cross_entropy leave out?",
+    _asks(lambda x, on, kind, _: x * on),
+)
+c13.cover_words.slip(
+    "the edge belongs to the other side",
+    "What becomes of a word with kind 0.8 exactly?",
+    _covers(0.8 + _AFTER),
+)
+c13.cover_words.slip(
+    "both edges belong to the other side",
+    "What becomes of a word with kind 0.8 exactly?",
+    _covers(0.8 + _AFTER, 0.9 + _AFTER),
+)
+c13.cover_words.slip(
+    "no chosen word is left as it is",
+    "What becomes of a chosen word with kind 0.95?",
+    _covers(last=1.0),
+)
+c13.cover_words.slip(
+    "words that were not chosen are covered too",
+    "Does a word that was not chosen keep its place?",
+    _covers(everywhere=True),
+)
+c13.cover_words.slip(
+    "the random words stand in place of the mask token",
+    "After your last line, what stands where kind is 0.5?",
+    _covers(first=0.0),
+)
+c13.cover_words.slip(
+    "targets and inputs are exchanged",
+    "Which of the two is returned first?",
+    lambda *given: _covers()(*given)[::-1],
+)
 
 
 def _source_read(scale=lambda S, d: 1, mask=None, after=None, dim=-1):
@@ -152,47 +149,42 @@ def _source_read(scale=lambda S, d: 1, mask=None, after=None, dim=-1):
 
 
 _SCALE = "Which number do you divide by, and what does it count?"
-for words, hint, wrong in (
-    (
-        "the scores are not divided by √d",
-        _SCALE,
-        _source_read(lambda S, d: d**0.5),
+c13.read_source.slip(
+    "the scores are not divided by √d",
+    _SCALE,
+    _source_read(lambda S, d: d**0.5),
+)
+c13.read_source.slip(
+    "the scores are divided by d", _SCALE, _source_read(lambda S, d: d**-0.5)
+)
+c13.read_source.slip(
+    "the scores are divided by √S",
+    _SCALE,
+    _source_read(lambda S, d: (d / S) ** 0.5),
+)
+c13.read_source.slip(
+    "the words are hidden and the padding is read",
+    "Where `real` is True, may the token be read?",
+    _source_read(mask=lambda real: real[..., None, :]),
+)
+c13.read_source.slip(
+    "the mask lies along the target",
+    "Which axis of the scores, (..., T, S), counts the source's tokens?",
+    _source_read(mask=lambda real: ~real[..., :, None]),
+)
+c13.read_source.slip(
+    "padding gets the weight 0 after the softmax",
+    "What do the weights of one target token sum to?",
+    _source_read(
+        mask=lambda real: torch.zeros_like(real)[..., None, :],
+        after=lambda weights, real: weights * real[..., None, :],
     ),
-    (
-        "the scores are divided by d",
-        _SCALE,
-        _source_read(lambda S, d: d**-0.5),
-    ),
-    (
-        "the scores are divided by √S",
-        _SCALE,
-        _source_read(lambda S, d: (d / S) ** 0.5),
-    ),
-    (
-        "the words are hidden and the padding is read",
-        "Where `real` is True, may the token be read?",
-        _source_read(mask=lambda real: real[..., None, :]),
-    ),
-    (
-        "the mask lies along the target",
-        "Which axis of the scores, (..., T, S), counts the source's tokens?",
-        _source_read(mask=lambda real: ~real[..., :, None]),
-    ),
-    (
-        "padding gets the weight 0 after the softmax",
-        "What do the weights of one target token sum to?",
-        _source_read(
-            mask=lambda real: torch.zeros_like(real)[..., None, :],
-            after=lambda weights, real: weights * real[..., None, :],
-        ),
-    ),
-    (
-        "the weights of one source token sum to one",
-        "Along which axis do the weights of one target token stand?",
-        _source_read(dim=-2),
-    ),
-):
-    c13.read_source.slip(words, hint, wrong)
+)
+c13.read_source.slip(
+    "the weights of one source token sum to one",
+    "Along which axis do the weights of one target token stand?",
+    _source_read(dim=-2),
+)
 
 
 def _greedy(change=0, *, from_start=False, late=0, seen=0, alone=False):
@@ -222,38 +214,39 @@ def _without_stop(next_logits, start, stop, longest):
 
 
 _WHEN = "How often is the model asked after the last text has ended?"
-for words, hint, wrong in (
-    (
-        "a stop token of the start counts",
-        "Who has written the stop token in the start?",
-        _greedy(from_start=True),
-    ),
-    (
-        "the tokens of the start are counted",
-        "How many tokens may be appended?",
-        _greedy(lambda n: -n),
-    ),
-    (
-        "a token too few is appended",
-        "What does your function append when longest is 1?",
-        _greedy(-1),
-    ),
-    (
-        "the start is missing",
-        "What stands before the new tokens?",
-        _greedy(alone=True),
-    ),
-    (
-        "the model is shown the last token alone",
-        "How much of the text does next_logits need to see?",
-        _greedy(seen=1),
-    ),
-    (
-        "the stop token is missing",
-        "Does a text that has ended show its stop token?",
-        _without_stop,
-    ),
-    ("one step too many after the end", _WHEN, _greedy(late=1)),
-    ("the end of all texts does not end the loop", _WHEN, _greedy(late=INF)),
-):
-    c13.greedy_until.slip(words, hint, wrong)
+c13.greedy_until.slip(
+    "a stop token of the start counts",
+    "Who has written the stop token in the start?",
+    _greedy(from_start=True),
+)
+c13.greedy_until.slip(
+    "the tokens of the start are counted",
+    "How many tokens may be appended?",
+    _greedy(lambda n: -n),
+)
+c13.greedy_until.slip(
+    "a token too few is appended",
+    "What does your function append when longest is 1?",
+    _greedy(-1),
+)
+c13.greedy_until.slip(
+    "the start is missing",
+    "What stands before the new tokens?",
+    _greedy(alone=True),
+)
+c13.greedy_until.slip(
+    "the model is shown the last token alone",
+    "How much of the text does next_logits need to see?",
+    _greedy(seen=1),
+)
+c13.greedy_until.slip(
+    "the stop token is missing",
+    "Does a text that has ended show its stop token?",
+    _without_stop,
+)
+c13.greedy_until.slip(
+    "one step too many after the end", _WHEN, _greedy(late=1)
+)
+c13.greedy_until.slip(
+    "the end of all texts does not end the loop", _WHEN, _greedy(late=INF)
+)

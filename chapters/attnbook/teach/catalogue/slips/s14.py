@@ -19,34 +19,31 @@ def _fits(count):
 
 
 _BYTES = "How many bytes has a number?"
-for words, hint, wrong in (
-    (
-        "keys and values are counted once",
-        "What is kept of each token, beside its key?",
-        _fits(lambda memory, own, row, _: max(0, 2 * (memory - own) // row)),
-    ),
-    (
-        "the number may be negative",
-        "How many texts fit if not even the parameters do?",
-        _fits(lambda memory, own, row, _: (memory - own) // row),
-    ),
-    (
-        "a parameter is counted as one byte",
-        _BYTES,
-        _fits(lambda memory, own, row, b: max(0, (memory - own // b) // row)),
-    ),
-    (
-        "a number of the cache is counted as one byte",
-        _BYTES,
-        _fits(lambda memory, own, row, b: max(0, (memory - own) * b // row)),
-    ),
-    (
-        "each text has a model of its own",
-        "For two texts, how often do the parameters lie in memory?",
-        _fits(lambda memory, own, row, _: memory // (own + row)),
-    ),
-):
-    c14.rows_that_fit.slip(words, hint, wrong)
+c14.rows_that_fit.slip(
+    "keys and values are counted once",
+    "What is kept of each token, beside its key?",
+    _fits(lambda memory, own, row, _: max(0, 2 * (memory - own) // row)),
+)
+c14.rows_that_fit.slip(
+    "the number may be negative",
+    "How many texts fit if not even the parameters do?",
+    _fits(lambda memory, own, row, _: (memory - own) // row),
+)
+c14.rows_that_fit.slip(
+    "a parameter is counted as one byte",
+    _BYTES,
+    _fits(lambda memory, own, row, b: max(0, (memory - own // b) // row)),
+)
+c14.rows_that_fit.slip(
+    "a number of the cache is counted as one byte",
+    _BYTES,
+    _fits(lambda memory, own, row, b: max(0, (memory - own) * b // row)),
+)
+c14.rows_that_fit.slip(
+    "each text has a model of its own",
+    "For two texts, how often do the parameters lie in memory?",
+    _fits(lambda memory, own, row, _: memory // (own + row)),
+)
 
 
 def _slots(*, place=None, S=None, ahead=0, padding=False):
@@ -63,41 +60,40 @@ def _slots(*, place=None, S=None, ahead=0, padding=False):
 
 
 _ITSELF = "In which slot does the token itself stand?"
-for words, hint, wrong in (
-    ("a token does not read itself", _ITSELF, _slots(ahead=-1)),
-    ("a token reads one slot beyond its own", _ITSELF, _slots(ahead=1)),
-    (
-        "padding reads too",
-        "What does the row of a padding token hold?",
-        _slots(padding=True),
-    ),
-    (
-        "padding is counted as a token",
-        "In which slot does the first real token of a row stand?",
-        _slots(place=lambda n, c: n[:, None] + torch.arange(c.shape[1]) + 1),
-    ),
-    (
-        "the tokens of a chunk read those that come later",
-        "May the first of three new tokens read the second?",
-        _slots(place=lambda n, c: (n + c[:, -1])[:, None].expand(c.shape)),
-    ),
-    (
-        "every row is as long as the longest",
-        "In your batch, does the shorter row's new token see fewer slots?",
-        _slots(place=lambda n, c: n.max() + c),
-    ),
-    (
-        "there are slots for padding",
-        "How many slots does a padding token take?",
-        _slots(S=lambda n, c: n.max() + c.shape[1]),
-    ),
-    (
-        "the longest cache and the longest chunk are taken from two rows",
-        "Has the row with the most in the cache the most new tokens too?",
-        _slots(S=lambda n, c: n.max() + c[:, -1].max()),
-    ),
-):
-    c14.batch_mask.slip(words, hint, wrong)
+c14.batch_mask.slip("a token does not read itself", _ITSELF, _slots(ahead=-1))
+c14.batch_mask.slip(
+    "a token reads one slot beyond its own", _ITSELF, _slots(ahead=1)
+)
+c14.batch_mask.slip(
+    "padding reads too",
+    "What does the row of a padding token hold?",
+    _slots(padding=True),
+)
+c14.batch_mask.slip(
+    "padding is counted as a token",
+    "In which slot does the first real token of a row stand?",
+    _slots(place=lambda n, c: n[:, None] + torch.arange(c.shape[1]) + 1),
+)
+c14.batch_mask.slip(
+    "the tokens of a chunk read those that come later",
+    "May the first of three new tokens read the second?",
+    _slots(place=lambda n, c: (n + c[:, -1])[:, None].expand(c.shape)),
+)
+c14.batch_mask.slip(
+    "every row is as long as the longest",
+    "In your batch, does the shorter row's new token see fewer slots?",
+    _slots(place=lambda n, c: n.max() + c),
+)
+c14.batch_mask.slip(
+    "there are slots for padding",
+    "How many slots does a padding token take?",
+    _slots(S=lambda n, c: n.max() + c.shape[1]),
+)
+c14.batch_mask.slip(
+    "the longest cache and the longest chunk are taken from two rows",
+    "Has the row with the most in the cache the most new tokens too?",
+    _slots(S=lambda n, c: n.max() + c[:, -1].max()),
+)
 
 
 def _rolls(slots):
@@ -114,24 +110,21 @@ def _rolls(slots):
 
 
 _PLACE = "In which slot does the key of position p stand?"
-for words, hint, wrong in (
-    (
-        "all move up and the new one comes last",
-        _PLACE,
-        lambda store, n_seen, new: torch.cat([store, new])[-len(store) :],
-    ),
-    (
-        "the slots are counted from the first key that is kept",
-        "Which position has the first of the keys that are kept?",
-        _rolls(lambda n, kept, C, T: n + kept - kept[0]),
-    ),
-    (
-        "a long chunk lies in its own order",
-        _PLACE,
-        _rolls(lambda n, kept, C, T: n * (T < C) + kept - kept[0]),
-    ),
-):
-    c14.roll_in.slip(words, hint, wrong)
+c14.roll_in.slip(
+    "all move up and the new one comes last",
+    _PLACE,
+    lambda store, n_seen, new: torch.cat([store, new])[-len(store) :],
+)
+c14.roll_in.slip(
+    "the slots are counted from the first key that is kept",
+    "Which position has the first of the keys that are kept?",
+    _rolls(lambda n, kept, C, T: n + kept - kept[0]),
+)
+c14.roll_in.slip(
+    "a long chunk lies in its own order",
+    _PLACE,
+    _rolls(lambda n, kept, C, T: n * (T < C) + kept - kept[0]),
+)
 
 
 def _flops(without=None, cached=None):
@@ -152,48 +145,41 @@ def _flops(without=None, cached=None):
 
 
 _QUERIES = "How many queries has a step with the cache, and how many keys?"
-for words, hint, wrong in (
-    (
-        "the prompt is never read",
-        "What has to be read before the first new token?",
-        _flops(cached=lambda p, n: [(1, S) for S in range(p + 1, p + n)]),
+c14.writing_flops.slip(
+    "the prompt is never read",
+    "What has to be read before the first new token?",
+    _flops(cached=lambda p, n: [(1, S) for S in range(p + 1, p + n)]),
+)
+c14.writing_flops.slip(
+    "the last token that is written is read",
+    "After which token does the writing end?",
+    _flops(
+        lambda p, n: [(S, S) for S in range(p, p + n + 1)],
+        lambda p, n: [(p, p)] + [(1, p + i) for i in range(1, n + 1)],
     ),
-    (
-        "the last token that is written is read",
-        "After which token does the writing end?",
-        _flops(
-            lambda p, n: [(S, S) for S in range(p, p + n + 1)],
-            lambda p, n: [(p, p)] + [(1, p + i) for i in range(1, n + 1)],
+)
+c14.writing_flops.slip(
+    "with the cache there is a step too many",
+    "What do you know once the prompt has been read?",
+    _flops(cached=lambda p, n: [(p, p)] + [(1, p + i + 1) for i in range(n)]),
+)
+c14.writing_flops.slip(
+    "without a cache the first reading has a token too many",
+    "How many tokens are there when the first new one is asked for?",
+    _flops(lambda p, n: [(S, S) for S in range(p + 1, p + n + 1)]),
+)
+c14.writing_flops.slip(
+    "a new token does not read itself",
+    _QUERIES,
+    _flops(cached=lambda p, n: [(p, p)] + [(1, p + i) for i in range(n - 1)]),
+)
+c14.writing_flops.slip(
+    "masked pairs are left out",
+    "Does T · S leave out what the mask hides?",
+    _flops(
+        lambda p, n: [(S, (S + 1) / 2) for S in range(p, p + n)],
+        lambda p, n: (
+            [(p, (p + 1) / 2)] + [(1, S) for S in range(p + 1, p + n)]
         ),
     ),
-    (
-        "with the cache there is a step too many",
-        "What do you know once the prompt has been read?",
-        _flops(
-            cached=lambda p, n: [(p, p)] + [(1, p + i + 1) for i in range(n)]
-        ),
-    ),
-    (
-        "without a cache the first reading has a token too many",
-        "How many tokens are there when the first new one is asked for?",
-        _flops(lambda p, n: [(S, S) for S in range(p + 1, p + n + 1)]),
-    ),
-    (
-        "a new token does not read itself",
-        _QUERIES,
-        _flops(
-            cached=lambda p, n: [(p, p)] + [(1, p + i) for i in range(n - 1)]
-        ),
-    ),
-    (
-        "masked pairs are left out",
-        "Does T · S leave out what the mask hides?",
-        _flops(
-            lambda p, n: [(S, (S + 1) / 2) for S in range(p, p + n)],
-            lambda p, n: (
-                [(p, (p + 1) / 2)] + [(1, S) for S in range(p + 1, p + n)]
-            ),
-        ),
-    ),
-):
-    c14.writing_flops.slip(words, hint, wrong)
+)

@@ -8,45 +8,51 @@ from attnbook.layers import TransformerBlock
 from attnbook.teach.catalogue import c16_real_model as c16
 
 
-def _miscounted(words, hint, off):
+def _miscounted(off):
     """A slip by off(V, d, L, keys), keys the width of a token's keys."""
 
     def wrong(V, d, d_ff, L, H, H_kv):
         right = c16.llama_parameters(V, d, d_ff, L, H, H_kv)
         return right + off(V, d, L, d // H * H_kv)
 
-    c16.llama_parameters.slip(words, hint, wrong)
+    return wrong
 
 
 _NORMS = "How many norms has a block, and what does one of them learn?"
-_miscounted(
+c16.llama_parameters.slip(
     "the head is counted as tied",
     "How many tables of the vocabulary's size are there?",
-    lambda V, d, L, keys: -V * d,
+    _miscounted(lambda V, d, L, keys: -V * d),
 )
-_miscounted(
+c16.llama_parameters.slip(
     "the last norm is missing",
     "What does the stream go through before the head?",
-    lambda V, d, L, keys: -d,
+    _miscounted(lambda V, d, L, keys: -d),
 )
-_miscounted(
-    "the norms are missing", _NORMS, lambda V, d, L, keys: -d * (2 * L + 1)
+c16.llama_parameters.slip(
+    "the norms are missing",
+    _NORMS,
+    _miscounted(lambda V, d, L, keys: -d * (2 * L + 1)),
 )
-_miscounted("a block has one norm only", _NORMS, lambda V, d, L, keys: -d * L)
-_miscounted(
+c16.llama_parameters.slip(
+    "a block has one norm only",
+    _NORMS,
+    _miscounted(lambda V, d, L, keys: -d * L),
+)
+c16.llama_parameters.slip(
     "the norms are counted with biases",
     _NORMS,
-    lambda V, d, L, keys: d * (2 * L + 1),
+    _miscounted(lambda V, d, L, keys: d * (2 * L + 1)),
 )
-_miscounted(
+c16.llama_parameters.slip(
     "the matrix of attention's output is missing",
     "What do the heads' contexts go through, side by side?",
-    lambda V, d, L, keys: -L * d * d,
+    _miscounted(lambda V, d, L, keys: -L * d * d),
 )
-_miscounted(
+c16.llama_parameters.slip(
     "of keys and values only one is counted",
     "Which matrices has attention?",
-    lambda V, d, L, keys: -L * d * keys,
+    _miscounted(lambda V, d, L, keys: -L * d * keys),
 )
 c16.llama_parameters.slip(
     "the width of keys and values is d_model / n_kv_heads",
@@ -144,44 +150,46 @@ c16.find_first.slip(
 )
 
 
-def _first_of(words, hint, near):
+def _first_of(near):
     """A slip that names the first tensor that is not near."""
 
     def wrong(ours, theirs, bound):
         names = (n for n in ours if not near(ours[n], theirs[n], bound))
         return next(names, None)
 
-    c16.find_first.slip(words, hint, wrong)
+    return wrong
 
 
-_first_of(
+c16.find_first.slip(
     "the mean difference is compared",
     "Can one wrong number hide among many right ones?",
-    lambda a, b, bound: (a - b).abs().mean() <= bound,
+    _first_of(lambda a, b, bound: (a - b).abs().mean() <= bound),
 )
-_first_of(
+c16.find_first.slip(
     "a difference below 0 passes",
     "How far from each other are 1 and 3?",
-    lambda a, b, bound: (a - b <= bound).all(),
+    _first_of(lambda a, b, bound: (a - b <= bound).all()),
 )
-_first_of(
+c16.find_first.slip(
     "large numbers may differ by more",
     "Which rtol has torch.allclose if none is given?",
-    lambda a, b, bound: torch.allclose(a, b, atol=bound),
+    _first_of(lambda a, b, bound: torch.allclose(a, b, atol=bound)),
 )
-_first_of(
+c16.find_first.slip(
     "a NaN on both sides passes",
     "Is a NaN near to another one?",
-    lambda a, b, bound: torch.allclose(a, b, 0, bound, equal_nan=True),
+    _first_of(
+        lambda a, b, bound: torch.allclose(a, b, 0, bound, equal_nan=True)
+    ),
 )
-_first_of(
+c16.find_first.slip(
     "one number that is near is enough",
     "Should all numbers be far, or any?",
-    lambda a, b, bound: ~((a - b).abs() > bound).all(),
+    _first_of(lambda a, b, bound: ~((a - b).abs() > bound).all()),
 )
 
 
-def _compared(words, hint, judge, of=lambda part: True):
+def _compared(judge, of=lambda part: True):
     """A slip that judges only what parts of a kind give."""
 
     def wrong(ours, theirs, tokens):
@@ -190,38 +198,40 @@ def _compared(words, hint, judge, of=lambda part: True):
         found = {n: x for n, x in found.items() if n in kept}
         return judge(found, reference, 1e-9)
 
-    c16.first_wrong.slip(words, hint, wrong)
+    return wrong
 
 
-_compared(
+c16.first_wrong.slip(
     "only the parts without parts of their own are compared",
     "Where is the result of an addition to be seen?",
-    c16.find_first,
-    lambda part: not [*part.children()],
+    _compared(c16.find_first, lambda part: not [*part.children()]),
 )
-_compared(
+c16.first_wrong.slip(
     "blocks alone are compared",
     "Which part of a block is it?",
-    c16.find_first,
-    lambda part: isinstance(part, TransformerBlock),
+    _compared(c16.find_first, lambda part: isinstance(part, TransformerBlock)),
 )
-_compared(
+c16.first_wrong.slip(
     "small differences pass",
     "Which rtol has torch.allclose if none is given?",
-    lambda ours, theirs, bound: next(
-        (n for n in ours if not torch.allclose(ours[n], theirs[n])), None
+    _compared(
+        lambda ours, theirs, bound: next(
+            (n for n in ours if not torch.allclose(ours[n], theirs[n])), None
+        )
     ),
 )
-_compared(
+c16.first_wrong.slip(
     "the largest difference is named",
     "Is the part with the largest difference the one where it began?",
-    c16.names_the_largest,
+    _compared(c16.names_the_largest),
 )
-_compared(
+c16.first_wrong.slip(
     "the last part is named, or none",
     "Under how many names do your hooks keep what they are given?",
-    lambda ours, theirs, bound: c16.find_first(
-        {n: ours[n] for n in [*ours][-1:]}, theirs, bound
+    _compared(
+        lambda ours, theirs, bound: c16.find_first(
+            {n: ours[n] for n in [*ours][-1:]}, theirs, bound
+        )
     ),
 )
 c16.first_wrong.slip(

@@ -30,7 +30,7 @@ c17.tiles_to_visit.slip(
 )
 
 
-def _visited(words, hint, full):
+def _visited(full):
     """A slip of `tiles_to_visit` by full(first query's place, first key,
     columns, S)."""
 
@@ -44,18 +44,18 @@ def _visited(words, hint, full):
             lambda i, j: full(i + S - T, j, columns, S),
         )
 
-    c17.tiles_to_visit.slip(words, hint, wrong)
+    return wrong
 
 
-_visited(
+c17.tiles_to_visit.slip(
     "a tile at the end counts keys that are not there",
     "Where does the last tile of a row end, if the text ends before it?",
-    lambda place, j, columns, S: j + columns - 1 <= place,
+    _visited(lambda place, j, columns, S: j + columns - 1 <= place),
 )
-_visited(
+c17.tiles_to_visit.slip(
     "a key at a query's own place is taken for a later one",
     "May a query read the key at its own position?",
-    lambda place, j, columns, S: min(j + columns, S) - 1 < place,
+    _visited(lambda place, j, columns, S: min(j + columns, S) - 1 < place),
 )
 
 

@@ -2,16 +2,16 @@
 
 from attnbook.teach.catalogue import c20_guessing as c20
 
-for words, wrong in (
-    ("how much is refused", lambda p, q: 1 - c20.acceptance(p, q)),
-    (
-        "the coins are summed, whatever is guessed",
-        lambda p, q: (p / q).clamp(max=1).sum(-1),
-    ),
-):
-    c20.acceptance.slip(
-        words, "What is your number if the draft is the model itself?", wrong
-    )
+c20.acceptance.slip(
+    "how much is refused",
+    "What is your number if the draft is the model itself?",
+    lambda p, q: 1 - c20.acceptance(p, q),
+)
+c20.acceptance.slip(
+    "the coins are summed, whatever is guessed",
+    "What is your number if the draft is the model itself?",
+    lambda p, q: (p / q).clamp(max=1).sum(-1),
+)
 c20.look_up.slip(
     "a place is returned",
     "Is a place asked for, or the token that stands there?",
