@@ -6,7 +6,6 @@ import torch
 import torch.nn.functional as F
 
 from attnbook.attention import scaled_dot_product_attention
-from attnbook.masks import causal_mask
 from attnbook.teach.catalogue import symptoms
 from attnbook.teach.catalogue.chapter import tasks_of
 from attnbook.teach.check.inputs import f64, randns, watched
@@ -34,9 +33,10 @@ def _latent(T, S, H, d, d_c, d_k, d_v, seed):
 def latent_attention(x, latents, w_query, w_key, w_value):
     """each head's context of the last tokens, (H, T, d_v): its keys and
     values are the latents by its w_key and its w_value"""
+    T, S = len(x), len(latents)
+    mask = torch.ones(T, S, dtype=torch.bool, device=x.device).tril(S - T)
     found = []
     for query, key, value in zip(w_query, w_key, w_value):
-        mask = causal_mask(len(x), len(latents)).to(x.device)
         context = F.scaled_dot_product_attention(
             (x @ query)[None],
             (latents @ key)[None],
@@ -56,7 +56,8 @@ def absorbs_without_transposing(x, latents, w_query, w_key, w_value):
     fix: Multiply the query by the transposed matrix."""
     q = x @ w_query
     scores = q @ w_key @ latents.T / math.sqrt(q.shape[-1])
-    mask = causal_mask(len(x), len(latents)).to(x.device)
+    T, S = len(x), len(latents)
+    mask = torch.ones(T, S, dtype=torch.bool, device=x.device).tril(S - T)
     weights = scores.masked_fill(~mask, -math.inf).softmax(-1)
     return weights @ latents @ w_value
 
@@ -70,7 +71,8 @@ def scales_by_the_latents_width(x, latents, w_query, w_key, w_value):
     fix: Divide by √d_k in both forms."""
     asked = x @ w_query @ w_key.mT
     scores = asked @ latents.T / math.sqrt(asked.shape[-1])
-    mask = causal_mask(len(x), len(latents)).to(x.device)
+    T, S = len(x), len(latents)
+    mask = torch.ones(T, S, dtype=torch.bool, device=x.device).tril(S - T)
     weights = scores.masked_fill(~mask, -math.inf).softmax(-1)
     return weights @ latents @ w_value
 
