@@ -4,9 +4,10 @@ Each room imports from rooms further down only::
 
     speculative                               what guesses ahead
     server   pretrained   town                what answers; weights, texts
+    gguf   byte_pairs   published             other people's files
     pages   latent   pooling   window   families   generate   fast
                                               what uses a model
-    gpt                                       the model
+    gpt   encoder                             the models
     layers   kernel                           its blocks; tiles on a card
     feed_forward   norms   attention   merging   cache   their parts
     positions   training                      where a token stands; the loop

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from attnbook.encoder import EncoderConfig
 from attnbook.gpt import GPTConfig
 from attnbook.values import whole
 
@@ -63,6 +64,8 @@ class Family(NamedTuple):
     options: dict[str, Any] = {}
     #: How many tokens a token sees, if the file does not say; None is all.
     window: int | None = None
+    #: Whether it is an `Encoder`, and its fields those of `EncoderConfig`.
+    encoder: bool = False
 
 
 _GPT2 = Family(
@@ -127,6 +130,47 @@ _LLAMA = Family(
     activations={"silu": "swiglu"},
     options={"positions": "rotary", "norm": "rms"},
 )
+# What a published BERT has on top of its encoder, `cls`, guesses masked words;
+# our class ends with the vectors, so it is left away.
+_BERT = Family(
+    prefix="bert.",
+    ignored=r"embeddings\.position_ids|cls\..*",
+    names={
+        "embeddings.word_embeddings": "token_embedding",
+        "embeddings.position_embeddings": "position_embedding",
+        "embeddings.token_type_embeddings": "type_embedding",
+        "embeddings.LayerNorm": "embedding_norm",
+        "encoder.layer.#.attention.self.query": "blocks.#.attention.query",
+        "encoder.layer.#.attention.self.key "
+        "encoder.layer.#.attention.self.value": "blocks.#.attention.key_value",
+        "encoder.layer.#.attention.output.dense": "blocks.#.attention.out",
+        "encoder.layer.#.attention.output.LayerNorm": (
+            "blocks.#.attention_norm"
+        ),
+        "encoder.layer.#.intermediate.dense": "blocks.#.feed_forward.up",
+        "encoder.layer.#.output.dense": "blocks.#.feed_forward.down",
+        "encoder.layer.#.output.LayerNorm": "blocks.#.feed_forward_norm",
+        "pooler.dense": "pooler",
+    },
+    sizes={
+        "vocab_size": ("vocab_size",),
+        "context": ("max_position_embeddings",),
+        "d_model": ("hidden_size",),
+        "n_heads": ("num_attention_heads",),
+        "n_layers": ("num_hidden_layers",),
+        "d_ff": ("intermediate_size",),
+        "n_types": ("type_vocab_size",),
+    },
+    norm_eps=("layer_norm_eps", 1e-12),
+    activation=("hidden_act", "gelu"),
+    activations={
+        "gelu": "gelu",
+        "gelu_new": "gelu_tanh",
+        "relu": "relu",
+        "silu": "silu",
+    },
+    encoder=True,
+)
 #: What can be loaded, by the `model_type` of its `config.json`. A new family
 #: is a new row, which says what it does differently.
 FAMILIES = {
@@ -134,6 +178,7 @@ FAMILIES = {
     "llama": _LLAMA,
     "mistral": _LLAMA._replace(window=4096),
     "qwen2": _LLAMA._replace(options=_LLAMA.options | {"qkv_bias": True}),
+    "bert": _BERT,
 }
 #: Sizes that may be null or missing, and then follow from others.
 _OPTIONAL = ("n_inner", "num_key_value_heads", "head_dim")
@@ -144,6 +189,7 @@ _ONLY = {
     "scale_attn_by_inverse_layer_idx": False,
     "add_cross_attention": False,
     "attention_chunk_size": False,
+    "is_decoder": False,
     "layer_types": False,
     "pruned_heads": False,
     "quantization_config": False,
@@ -157,13 +203,14 @@ _SCALING = (
 )
 
 
-def config_of(config: dict) -> GPTConfig:
+def config_of(config: dict) -> GPTConfig | EncoderConfig:
     """Our sizes and settings, from transformers' `config.json`.
 
     `config` is the file's content as a dictionary. Dropout, and the spread of
     fresh weights, are left at our defaults: a finished model needs neither. A
     setting that the file does not have, and that is no size, gets the default
-    which transformers gives it.
+    which transformers gives it. Whether an encoder has a pooler stands in no
+    setting: here it has one.
 
     Raises:
         ValueError: an architecture that is not in `FAMILIES`; a size that is
@@ -187,16 +234,22 @@ def config_of(config: dict) -> GPTConfig:
             f"expected one of {', '.join(family.activations)}; got "
             f"{activation!r}"
         )
-    ours = GPTConfig(
-        **{
-            our_name: _size(config, *their_names)
-            for our_name, their_names in family.sizes.items()
-        },
-        activation=family.activations[activation],
-        norm_eps=config.get(*family.norm_eps),
-        tied=config.get("tie_word_embeddings", family.tied),
-        **family.options,
-    )
+    fields: dict[str, Any] = {
+        our_name: _size(config, *their_names)
+        for our_name, their_names in family.sizes.items()
+    }
+    fields["activation"] = family.activations[activation]
+    fields["norm_eps"] = config.get(*family.norm_eps)
+    if family.encoder:
+        kind = config.get("position_embedding_type", "absolute")
+        if kind != "absolute":
+            raise ValueError(
+                "position_embedding_type means a model which our class cannot "
+                f"be; expected 'absolute' or no such field; got {kind!r}"
+            )
+        return EncoderConfig(**fields)
+    tied = config.get("tie_word_embeddings", family.tied)
+    ours = GPTConfig(**fields, tied=tied, **family.options)
     if ours.positions != "rotary":
         return ours
     window = config.get("sliding_window", family.window)

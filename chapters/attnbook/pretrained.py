@@ -11,16 +11,19 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from re import fullmatch
 from typing import NamedTuple
 
 import huggingface_hub
 import torch
+from tokenizers import Tokenizer
 from torch import Tensor
 
-from attnbook import files
+from attnbook import files, gguf, published
+from attnbook.byte_pairs import BytePairs
+from attnbook.encoder import Encoder, EncoderConfig
 from attnbook.families import FAMILIES, REVISIONS, SIZES, Family, config_of
 from attnbook.files import shown
 from attnbook.gpt import GPT, GPTConfig
@@ -42,60 +45,125 @@ class _Match(NamedTuple):
     transposed: bool = False  # whether theirs lie as (inputs, outputs)
 
 
-def load(name_or_path: str | Path) -> GPT:
-    """A GPT with published weights, on the CPU and in evaluation mode.
+def load(name_or_path: str | Path) -> GPT | Encoder:
+    """A model with published weights, on the CPU and in evaluation mode.
 
-    The name is a folder's, as transformers' `save_pretrained` writes it and
-    `hf download` fetches it; or one on the Hugging Face hub, such as "gpt2"
-    (of `SIZES`) or "HuggingFaceTB/SmolLM2-135M", which is fetched unless
-    there is a copy on this machine. The model's numbers have the type that
-    they have in the file.
+    It is a `GPT`, or an `Encoder` if it is a BERT. The name is one of
+
+    - `published.PUBLISHED`, two models that come in packages: the language
+      model "SmolLM2-135M-Instruct" and the encoder "all-MiniLM-L6-v2";
+    - a folder, as transformers' `save_pretrained` writes it and `hf download`
+      fetches it, or a GGUF file;
+    - a model on the Hugging Face hub, such as "gpt2" (of `SIZES`) or
+      "HuggingFaceTB/SmolLM2-135M", which is fetched unless there is a copy on
+      this machine.
+
+    The model's numbers have the type that they have in the file; those of a
+    GGUF file, which are packed, become float32.
 
     Raises:
         FileNotFoundError: there is no such model, or a file of it is missing.
         ValueError: a file is cut off or damaged, or is a pickle; the model is
-            one that our class cannot be; the tensors do not fit (see
+            one that our classes cannot be; the tensors do not fit (see
             `rename`), or are not all finite.
     """
-    folder = _find(name_or_path)
-    about = files.read_json(folder / "config.json")
+    path = _find(name_or_path)
+    if path.is_file():
+        about, tensors = _read_gguf(path)
+        described = where = path
+    else:
+        described = path / "config.json"
+        about = files.read_json(described)
+        where, tensors = files.read_weights(path)
     try:
         config = config_of(about)
     except (TypeError, ValueError, RecursionError) as error:
         reason = str(error)[:500]  # a value can be longer
-        raise ValueError(f"{folder / 'config.json'}: {reason}") from error
-    where, tensors = files.read_weights(folder)
+        raise ValueError(f"{described}: {reason}") from error
+    if isinstance(config, EncoderConfig):  # its settings do not say it
+        has_pooler = any("pooler.dense." in name for name in tensors)
+        config = replace(config, pooler=has_pooler)
     model = _empty_model(config, len(tensors), where)
     state = rename(tensors, model, about["model_type"], where=where)
+    # So that each tensor goes when `_filled` has copied it.
+    del tensors
     return _filled(model, state, where)
 
 
+def _read_gguf(path):
+    """The settings and tensors of a GGUF file, as a checkpoint has them."""
+    file = gguf.read(path)
+    try:
+        return gguf.as_checkpoint(file)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def load_tokenizer(name_or_path: str | Path) -> BytePairs | Tokenizer:
+    """The tokenizer of a model that `load` takes.
+
+    A GGUF file has it inside, and ours reads it. A folder has it in
+    `tokenizer.json`, which the library `tokenizers` reads. There, padding and
+    cutting are switched off: MiniLM's file would fill every text up to 128
+    tokens, and cut longer ones.
+
+    Raises:
+        FileNotFoundError: there is no such model, or no tokenizer with it.
+        ValueError: a file that is damaged or of another kind.
+    """
+    path = _find(name_or_path)
+    if path.is_file():
+        try:
+            return gguf.tokenizer(gguf.read(path))
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+    described = path / "tokenizer.json"
+    files.read_json(described)  # says what is wrong with it, if anything
+    try:
+        found = Tokenizer.from_file(str(described))
+    except Exception as error:  # it raises nothing more exact
+        raise ValueError(
+            f"{described} is no tokenizer that `tokenizers` can read: {error}"
+        ) from error
+    found.no_padding()
+    found.no_truncation()
+    return found
+
+
 def _find(name_or_path):
-    """The folder of a model: one on this machine, or a copy of the hub's."""
-    folder, name = files.locate(name_or_path), str(name_or_path)
-    if folder.is_dir():
-        return folder
+    """The folder or GGUF file of a model: one on this machine, one that a
+    package has brought, or a copy of the hub's."""
+    path, name = files.locate(name_or_path), str(name_or_path)
+    if path.is_dir() or (path.is_file() and path.suffix == ".gguf"):
+        return path
+    if name in published.PUBLISHED:
+        return published.find(name)
     repository = f"openai-community/{name}" if name in SIZES else name
     try:
         found = huggingface_hub.snapshot_download(
             repository,
             revision=REVISIONS.get(name),
-            allow_patterns=["config.json", "model*.safetensors*"],
+            allow_patterns=[
+                "config.json",
+                "model*.safetensors*",
+                "tokenizer.json",
+            ],
             local_files_only=OFFLINE in os.environ,
             etag_timeout=2,
         )
     except Exception as error:  # of any kind: those of the network are many
+        got = "a file" if path.exists() else type(error).__name__
         raise FileNotFoundError(
             f"there is no model {name}; expected a folder of that name, a "
-            "copy of the hub's on this machine, or the hub to answer; got "
-            f"{'a file' if folder.exists() else type(error).__name__}. Where "
-            f"there is a network, `hf download {repository}` makes a copy"
+            "GGUF file, a copy of the hub's on this machine, or the hub to "
+            f"answer; got {got}. Where there is a network, `hf download "
+            f"{repository}` makes a copy"
         ) from error
     return Path(found)
 
 
 def _empty_model(config, n_tensors, where):
-    """A GPT on the device "meta": it has names and shapes but no numbers.
+    """A model on the device "meta": it has names and shapes but no numbers.
 
     A file can claim any size. One that `n_tensors` tensors cannot hold is
     refused before it costs time or memory.
@@ -108,12 +176,13 @@ def _empty_model(config, n_tensors, where):
             f"{n_layers * _TENSORS_A_BLOCK} tensors; got {n_tensors} tensors"
         )
     with torch.device("meta"):
-        return GPT(config)
+        encoder = isinstance(config, EncoderConfig)
+        return Encoder(config) if encoder else GPT(config)
 
 
 def rename(
     tensors: dict[str, Tensor],
-    model: GPT,
+    model: GPT | Encoder,
     family: str,
     *,
     where: object = "the checkpoint",
@@ -122,10 +191,10 @@ def rename(
 
     They are transposed, split or stacked where our layers need it; only what
     is stacked is copied, everything else comes back as views. `family` is the
-    checkpoint's row in `FAMILIES`. The prefix of its names, "transformer." or
-    "model.", may be missing. `model` gives the names and shapes and can be on
-    "meta"; nothing is written into it. `where` is what messages call the
-    file.
+    checkpoint's row in `FAMILIES`. The prefix of its names, "transformer.",
+    "model." or "bert.", may be missing. `model` gives the names and shapes and
+    can be on "meta"; nothing is written into it. `where` is what messages call
+    the file.
 
     Raises:
         ValueError: an unknown family; a tensor that is missing, does not
@@ -150,7 +219,8 @@ def rename(
     shapes = {n: tuple(t.shape) for n, t in model.state_dict().items()}
     matches = list(_matches(theirs, prefix, shapes))
     head = None
-    if model.config.tied:  # some files have the head all the same
+    if isinstance(model, GPT) and model.config.tied:
+        # Some files have the head all the same.
         head = weights.pop("lm_head.weight", None)
     _check_names(weights, matches, where)
     _check_tensors(weights, matches, where)

@@ -19,7 +19,7 @@ LINEAR = {"rope_theta": 5e5, "rope_type": "linear", "factor": 2.0}
 
 #: A family, what is changed, and what the message must name.
 REFUSED = [
-    ("gpt2", {"model_type": "bert"}, "model_type"),
+    ("gpt2", {"model_type": "t5"}, "model_type"),
     ("gpt2", {"model_type": []}, "model_type"),
     ("gpt2", {"scale_attn_weights": False}, "scale_attn_weights"),
     ("gpt2", {"add_cross_attention": True}, "add_cross_attention"),

@@ -13,11 +13,22 @@ import numpy as np
 import pytest
 import torch
 from gguf import GGMLQuantizationType as Kind
-from gguf_files import KINDS, SIZES, interleaved, tokens_and_merges, write
+from gguf_files import (
+    KINDS,
+    SIZES,
+    interleaved,
+    their_name,
+    tokens_and_merges,
+    write,
+)
+from models import random_tokens
 from real_models import SMOLLM2, needs_smollm2, smollm2_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from attnbook import gguf, published
+from attnbook.generate import complete
+from attnbook.pretrained import load, load_tokenizer
+from attnbook.teach.check.proof import agrees
 
 
 def their_tensors(path):
@@ -149,6 +160,77 @@ def test_the_tokenizer_in_the_file(tmp_path):
     assert [tokens[n] for n in ids] == ["t", "he", "Ġthe", "<|end|>"]
     assert found.decode(ids) == "the the<|end|>"
     assert 0 not in found.encode("the the<|end|>")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@torch.no_grad()
+def test_a_loaded_file_is_transformers_llama(tmp_path, kind):
+    """Packed numbers are unpacked before either model computes with them."""
+    path = tmp_path / "a.gguf"
+    numbers = write(path, kind=kind, tied=False)
+    unpacked = their_tensors(path)
+    for name in numbers:
+        if "q_proj" not in name and "k_proj" not in name:
+            numbers[name] = unpacked[their_name(name)]
+    for n in range(SIZES["layers"]):
+        # Packing rows and moving them are the same in either order.
+        for part, heads in (("q", "heads"), ("k", "kv_heads")):
+            name = f"model.layers.{n}.self_attn.{part}_proj.weight"
+            moved = torch.tensor(unpacked[their_name(name)])
+            numbers[name] = gguf.in_halves(moved, SIZES[heads]).numpy()
+    ours = load(path)
+    tokens = random_tokens(200, 2, 20)
+    expected = llama(numbers, tied=False)(tokens).logits
+    assert expected.std() > 0.1
+    agrees(ours(tokens), expected, name="transformers", within=1e-4)
+    text = load_tokenizer(path).decode([5, 6])
+    assert text == gguf.tokenizer(gguf.read(path)).decode([5, 6])
+
+
+def nan(out):
+    tensors = out.tensors[0]
+    tensors["output_norm.weight"].tensor[3] = np.nan
+
+
+def without(name):
+    def change(out):
+        del out.tensors[0][name]
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (nan, "is damaged; expected numbers for norm.weight; got NaN"),
+        (without("blk.1.attn_k.weight"), "lacks 1 of .*self_attn.k_proj"),
+        (without("token_embd.weight"), "vocab_size"),
+        (
+            lambda o: o.add_tensor("rope_freqs.weight", np.ones(8, "f4")),
+            "holds more than this model; .* got rope_freqs.weight too",
+        ),
+        (
+            lambda o: o.add_tensor("blk.weight", np.ones(8, "f4")),
+            "got blk.weight too",
+        ),
+    ],
+)
+def test_a_file_that_is_no_whole_model_is_refused(tmp_path, change, message):
+    path = tmp_path / "a.gguf"
+    write(path, change=change)
+    with pytest.raises(ValueError, match=message) as caught:
+        load(path)
+    assert str(path) in str(caught.value)
+
+
+def test_a_file_of_another_model_says_where(tmp_path):
+    path = tmp_path / "a.gguf"
+    write(path, change=changed("llama.expert_count", 8))
+    with pytest.raises(ValueError, match=f"{path}: .*expert_count"):
+        load(path)
+    write(path, change=changed("tokenizer.ggml.pre", "qwen2"))
+    with pytest.raises(ValueError, match=f"{path}: .*'qwen2'"):
+        load_tokenizer(path)
 
 
 def changed(key, value):
@@ -383,3 +465,39 @@ def test_the_published_file_is_read_as_by_the_package():
         numbers = theirs.dequantize(tensor.data, tensor.tensor_type)
         ours = found.tensors[tensor.name].numpy()
         assert np.array_equal(ours, numbers), tensor.name
+
+
+PARAGRAPH = (
+    "Attention is a weighted average whose weights are computed. Each word "
+    "asks a question, every earlier word offers an answer, and what the word "
+    "takes away is a mixture of the answers that fit."
+)
+
+
+@pytest.mark.slow
+@needs_smollm2
+@torch.no_grad()
+def test_the_published_model_is_transformers():
+    """Logits, and a greedy text, of two copies with the same numbers."""
+    ours = load(SMOLLM2)
+    config, tensors = gguf.as_checkpoint(smollm2_file())
+    del config["model_type"]
+    theirs = LlamaForCausalLM(LlamaConfig(**config)).eval()
+    tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"]
+    theirs.load_state_dict(tensors)
+    tokenizer = load_tokenizer(SMOLLM2)
+    tokens = torch.tensor([tokenizer.encode(PARAGRAPH)])
+    expected = theirs(tokens).logits
+    # Logits reach 34; in float32 their sums differ in the last bits.
+    agrees(ours(tokens), expected, name="transformers", within=2e-4)
+    prompt = tokenizer.encode("The capital of France is")
+    (new,) = complete(ours, [prompt], 3)
+    assert tokenizer.decode(new) == " Paris.\n\n"
+    again = theirs.generate(
+        torch.tensor([prompt]),
+        max_new_tokens=3,
+        do_sample=False,
+        eos_token_id=None,
+        pad_token_id=0,
+    )[0, len(prompt) :]
+    assert new == again.tolist()
