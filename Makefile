@@ -135,7 +135,7 @@ bench: $(INSTALLED) ## measure the speed beside other libraries (ROUNDS=5)
 	$(BIN)/python tools/outputs.py how_fast
 
 gpu: $(INSTALLED) ## run all on the graphics card, for _build/gpu.md
-	$(BIN)/python tools/gpu.py $(CHAPTER)
+	$(BIN)/python benchmarks/gpu.py $(CHAPTER)
 
 repository: $(INSTALLED) ## stamp the repository's address (URL=... REF=v...)
 	$(BIN)/python tools/repository.py "$(URL)" "$(REF)"

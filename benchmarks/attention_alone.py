@@ -31,7 +31,8 @@ from attnbook.town import (
 from attnbook.training import mean_loss, train
 
 SEEDS = range(3)
-STORIES, QUESTIONS = 500, 300  # to measure on
+#: How many of them a model is measured on.
+STORIES, QUESTIONS = 500, 300
 #: Layers of attention, and of feed-forward.
 LAYERS = {
     "both": (2, 2),
@@ -49,14 +50,15 @@ class Nothing(nn.Module):
 
 
 def build(kind: str, seed: int) -> GPT:
-    """A new model; the layers that it shall not have add nothing."""
+    """A new model of a kind; layers that the kind lacks add nothing."""
     attention, feed_forward = LAYERS[kind]
     n_layers = max(attention, feed_forward)
     torch.manual_seed(seed)
     model = GPT(dataclasses.replace(TOWN_CONFIG, n_layers=n_layers))
     for n, block in enumerate(model.blocks):
         if n >= attention:
-            block.attention, block.attention_norm = Nothing(), nn.Identity()
+            block.attention = Nothing()
+            block.attention_norm = nn.Identity()
         if n >= feed_forward:
             block.feed_forward = Nothing()
             block.feed_forward_norm = nn.Identity()
@@ -65,7 +67,8 @@ def build(kind: str, seed: int) -> GPT:
 
 def run(kind: str, seed: int) -> dict[str, float]:
     """Train one model and measure it; losses in nats."""
-    model, town = build(kind, seed), Town()
+    model = build(kind, seed)
+    town = Town()
     train(model, town.batches, dataclasses.replace(TOWN_RECIPE, seed=seed))
     unseen = town.stories(STORIES, seed=10**9)
     loss = mean_loss(model, *encode(unseen))
@@ -78,7 +81,7 @@ def run(kind: str, seed: int) -> dict[str, float]:
 
 def main() -> None:
     runs = list(itertools.product(SEEDS, LAYERS))
-    found = {kind: [] for kind in LAYERS}
+    found: dict[str, list[dict[str, float]]] = {kind: [] for kind in LAYERS}
     with ProcessPoolExecutor(
         initializer=torch.set_num_threads, initargs=(1,)
     ) as pool:

@@ -1,4 +1,4 @@
-"""What a batch and a second thread bring: tokens a second, over one alone.
+"""What a batch and a second thread bring, in tokens a second.
 
 The models are those of speed.py, GPT-2 small with random weights, after
 prompts of 64 tokens. The page "How fast is it" shows the result. It takes
@@ -11,84 +11,79 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from functools import partial
 
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"
 
 import torch
 from results import quartiles, store
-from speed import (
-    THREADS,
-    against,
-    draw_prompts,
-    machine,
-    ours,
-    pack,
-    pair,
-    report,
-    rounds_of,
-    theirs,
-)
+from rounds import THREADS, against, machine, report, rounds_of
+from writers import draw_prompts, ours, pair, theirs
+
+from attnbook.fast import pack
 
 SIZES = (1, 2, 4, 8, 16, 32)
 
 
-def batches(rounds: int) -> dict:
+def batches(rounds: int) -> dict[int, dict[str, list[float]]]:
     """Tokens a second of a whole batch, over those of one text."""
     model, peer = pair()
     packed = pack(model)
-    prompts = {B: draw_prompts(*[64] * B) for B in SIZES}
-    found = rounds_of(
-        {
-            (who, B): run(one, prompts[B])
-            for B in SIZES
-            for who, run, one in (
-                ("transformers", theirs, peer),
-                ("plain", ours, model),
-                ("packed", ours, packed),
-            )
-        },
-        rounds,
-    )
+    contenders = ("transformers", "plain", "packed")
+    runs: dict[tuple[str, int], Callable[[], float]] = {}
+    for B in SIZES:
+        prompts = draw_prompts(*[64] * B)
+        runs["transformers", B] = theirs(peer, prompts)
+        runs["plain", B] = ours(model, prompts)
+        runs["packed", B] = ours(packed, prompts)
+    found = rounds_of(runs, rounds)
     result = {}
     for B in SIZES:
         result[B] = {
             who: quartiles(
                 [B * a / b for a, b in zip(found[who, 1], found[who, B])]
             )
-            for who in ("transformers", "plain", "packed")
+            for who in contenders
         }
         report(f"batch of {B}", result[B])
     return result
 
 
-def threads(rounds: int) -> dict:
+def threads(rounds: int) -> dict[str, list[float]]:
     """Tokens a second on all threads, over those on one."""
     model, _ = pair()
     result = {}
     for who, one in (("plain", model), ("packed", pack(model))):
         for B in (1, 8):
             run = ours(one, draw_prompts(*[64] * B))
-
-            def on(count, run=run):
-                torch.set_num_threads(count)
-                return run()
-
-            found = rounds_of(
-                {"one": lambda on=on: on(1), "all": lambda on=on: on(THREADS)},
-                rounds,
+            runs = {
+                "one": partial(_on, 1, run),
+                "all": partial(_on, THREADS, run),
+            }
+            result[f"{who}, {B}"] = against(
+                rounds_of(runs, rounds), "one", "all"
             )
-            result[f"{who}, {B}"] = against(found, "one", "all")
     torch.set_num_threads(THREADS)
     report("threads", result)
     return result
 
 
+def _on(count: int, run: Callable[[], float]) -> float:
+    """What a run gives on so many threads."""
+    torch.set_num_threads(count)
+    return run()
+
+
 def main() -> None:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 4
     torch.set_num_threads(THREADS)
-    found = {"machine": machine(), "rounds": rounds}
-    found["batches"] = batches(rounds)
-    found["threads"] = threads(2 * rounds)
+    found = {
+        "machine": machine(),
+        "rounds": rounds,
+        "batches": batches(rounds),
+        "threads": threads(2 * rounds),
+    }
     store("batches", found)
 
 

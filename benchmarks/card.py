@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from collections.abc import Callable
 
 from results import quartiles
-from speed import against, draw_prompts, ours, rounds_of
+from rounds import against, rounds_of
+from writers import draw_prompts, ours
 
 from attnbook.gpt import GPT, GPTConfig
 
@@ -23,15 +25,18 @@ PROMPT = 512
 
 
 def measure(rounds: int) -> dict[str, dict[str, list[float]]]:
-    """For each number of texts: tokens a second over those of one text; how
-    many times as fast the cache and 16 bits make a step; and the share of it
-    that calls alone would take.
+    """Ratios for each number of texts, as quartiles.
+
+    Returns:
+        under the number of texts: "tokens", tokens a second over those of one
+        text; "cache" and "bfloat16", how many times as fast the cache and 16
+        bits make a step; "calls", the share of a step that calls alone take.
     """
     model = GPT(GPTConfig()).eval()
     half = copy.deepcopy(model).bfloat16()
     narrow = dataclasses.replace(model.config, vocab_size=16, d_model=12)
     calls = GPT(narrow).eval()
-    runs = {}
+    runs: dict[tuple[str, int], Callable[[], float]] = {}
     for B in BATCHES:
         prompts = draw_prompts(*[PROMPT] * B)
         few = [[token % 16 for token in prompt] for prompt in prompts]

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import torch
 from results import store
@@ -26,10 +27,15 @@ from attnbook.training import Recipe, evaluating, train
 from attnbook.vocabulary import Vocabulary
 
 SEEDS = range(3)
-START = dict(
-    context=64, d_model=128, n_heads=4, n_layers=4, bias=False, peak=1e-3
-)
-CHOICES = {
+START: dict[str, Any] = {
+    "context": 64,
+    "d_model": 128,
+    "n_heads": 4,
+    "n_layers": 4,
+    "bias": False,
+    "peak": 1e-3,
+}
+CHOICES: dict[str, dict[str, Any]] = {
     "nanoGPT's": {},
     "a higher peak rate": {"peak": 4e-3},
     "rotary positions": {"positions": "rotary"},
@@ -39,8 +45,17 @@ CHOICES = {
 }
 
 
-def loss_of(settings: dict, text: str, steps: int, seed: int) -> float:
-    """Train once; nats a character on the last tenth."""
+def loss_of(
+    settings: dict[str, Any], text: str, steps: int, seed: int
+) -> float:
+    """Train once, and give the loss on the last tenth in nats a character.
+
+    Args:
+        settings: the peak of the learning rate, and the model's sizes.
+        text: the whole text.
+        steps: of the training.
+        seed: of the first weights and of the batches.
+    """
     vocabulary = Vocabulary.of_characters(text)
     numbers = torch.tensor(vocabulary.encode(text))
     config = dict(settings)
@@ -60,7 +75,8 @@ def loss_of(settings: dict, text: str, steps: int, seed: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    summary = (__doc__ or "").splitlines()[0]
+    parser = argparse.ArgumentParser(description=summary)
     parser.add_argument("--text", type=Path, required=True)
     parser.add_argument("--steps", type=int, default=2000)
     given = parser.parse_args()

@@ -1,12 +1,12 @@
 """Time the next token, with and without a KV cache, as the context grows.
 
-A model of GPT-2 small's shape, its weights as they were drawn, computes the
-logits of one token after contexts of up to its full length: once from a cache
-that holds the context, once by reading everything again. The steps take
-turns, so that a machine that gets slower for a while slows all of them; what
-is kept is the ratio within a round to a step with the cache at the shortest
-context. Counted is the processor's time on one thread, which other programs
-disturb least. It takes about three minutes.
+A model of GPT-2 small's shape with random weights computes the logits of one
+token after contexts of up to its full length: once from a cache that holds
+the context, once by reading everything again. The steps take turns, so that a
+machine that gets slower for a while slows all of them. What is kept is the
+time over that of a step with the cache at the shortest context, within each
+round. The processor's time on one thread is counted, because other programs
+disturb it least. It takes about three minutes.
 
 usage: python benchmarks/decoding.py [ROUNDS]     9 if not given
 """
@@ -18,13 +18,16 @@ import platform
 import random
 import sys
 from collections.abc import Callable
+from functools import partial
 
 if __name__ == "__main__":
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # it is timed on a CPU
 
 import torch
 from results import here, n_rounds, now, quartiles, store
+from torch import Tensor
 
+from attnbook.cache import KVCache
 from attnbook.gpt import GPT, GPTConfig
 
 #: Tokens in the cache; the last new one is the last that the model can read.
@@ -32,14 +35,23 @@ CONTEXTS = [31, 63, 127, 255, 511, 767, 1023]
 #: Each step is repeated in a round until it has taken about this long.
 LEAST_SECONDS = 0.3
 
+WHAT = (
+    "time of the next token over that of a step with the cache at the "
+    "shortest context: the three quartiles of the ratios within one round"
+)
+
 Steps = dict[tuple[str, int], Callable[[], None]]
 
 
 def steps(model: GPT) -> Steps:
-    """What is timed, by its kind and the length of its context."""
+    """What is timed, by its kind and the length of its context.
+
+    Raises:
+        AssertionError: with the cache the model gives other logits.
+    """
     generator = torch.Generator().manual_seed(0)
     vocabulary = model.config.vocab_size
-    found = {}
+    found: Steps = {}
     for context in CONTEXTS:
         tokens = torch.randint(
             vocabulary, (1, context + 1), generator=generator, device="cpu"
@@ -49,19 +61,25 @@ def steps(model: GPT) -> Steps:
         model(tokens[:, :-1], cache=cache)
         _check(model, tokens, cache)
 
-        def cached(new=tokens[:, -1:], cache=cache, context=context):
-            model(new, cache=cache, last=True)
-            cache.trim(context)
-
-        def again(tokens=tokens):
-            model(tokens, last=True)
-
-        found["with", context] = cached
-        found["without", context] = again
+        found["with", context] = partial(
+            _continue, model, tokens[:, -1:], cache, context
+        )
+        found["without", context] = partial(_read_again, model, tokens)
     return found
 
 
-def _check(model, tokens, cache):
+def _continue(model: GPT, new: Tensor, cache: KVCache, context: int) -> None:
+    """Read a token after a context in the cache, and take it back."""
+    model(new, cache=cache, last=True)
+    cache.trim(context)
+
+
+def _read_again(model: GPT, tokens: Tensor) -> None:
+    """Read the context and the token."""
+    model(tokens, last=True)
+
+
+def _check(model: GPT, tokens: Tensor, cache: KVCache) -> None:
     """Both ways give the same logits, or there is nothing to compare."""
     a = model(tokens[:, -1:], cache=cache, last=True)
     b = model(tokens, last=True)
@@ -70,10 +88,10 @@ def _check(model, tokens, cache):
 
 
 def measure(timed: Steps, rounds: int) -> dict[str, list[list[float]]]:
-    """For each kind and context the quartiles of the ratios."""
-    reference = "with", CONTEXTS[0]
+    """For each kind, context after context, the quartiles of the ratios."""
+    reference = ("with", CONTEXTS[0])
     repeats = {key: _repeats(step) for key, step in timed.items()}
-    ratios = {key: [] for key in timed}
+    ratios: dict[tuple[str, int], list[float]] = {key: [] for key in timed}
     keys = list(timed)
     mixed = random.Random(0)
     for _ in range(rounds):
@@ -87,14 +105,16 @@ def measure(timed: Steps, rounds: int) -> dict[str, list[list[float]]]:
     }
 
 
-def _repeats(step):
+def _repeats(step: Callable[[], None]) -> int:
+    """How often a step is repeated to take `LEAST_SECONDS`."""
     _time(step, 3)  # warm
     return max(1, round(LEAST_SECONDS / _time(step, 3)))
 
 
-def _time(step, repeats):
+def _time(step: Callable[[], None], repeats: int) -> float:
+    """The seconds of one step, from so many of them."""
     if repeats > 1:
-        step()  # what the step before has left in the processor's caches
+        step()  # fills the processor's caches with what this step needs
     start = now()
     for _ in range(repeats):
         step()
@@ -114,9 +134,7 @@ def main(arguments: list[str]) -> int:
     store(
         "decoding",
         {
-            "what": "time of the next token over that of a step with the "
-            "cache at the shortest context: the three quartiles of the "
-            "ratios within one round",
+            "what": WHAT,
             "machine": "one core of a CPU",
             "kind": platform.machine(),
             "torch": torch.__version__.split("+")[0],

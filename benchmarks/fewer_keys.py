@@ -1,18 +1,20 @@
 """What smaller caches cost: quality on the town, and the time of a step.
 
-Models of the town's size with rotary positions are trained from three seeds,
-with two fifths of chapter 11's steps, too few to learn who went where: with
-four, two and one heads of keys and values, with latents, and through a window.
-Those with four are then pooled to two and to one, and trained on for a
-twentieth and a fifth of the steps. A loss is over 200 other stories, by their
-entropy; an accuracy over 200 questions of two kinds.
+For the quality, models of the town's size with rotary positions are trained
+from three seeds: with four, two and one heads of keys and values, with
+latents, and through a window. They get two fifths of chapter 11's steps, which
+are too few to learn who went where. Those with four heads are then pooled to
+two and to one, and trained on for a twentieth and a fifth of the steps. The
+loss is that of 200 other stories over their entropy; the accuracy is that of
+200 questions of each of two kinds.
 
-The clock is for attention alone, one new token over many keys, in float32 on
-one thread. Each round times every kind once. Kept is the fastest of all rounds
-by that of sixteen heads of keys: others who use the machine only add time.
+For the time, attention alone is measured: one new token over many keys, in
+float32 on one thread. Each round times every kind once. What is kept is the
+fastest of all rounds, over the fastest with sixteen heads of keys, because
+others who use the machine can only add time.
 
-Chapter 18 shows both. What is stored is not computed again, so that the script
-can be stopped at any time; all of it takes ten minutes of one core.
+Chapter 18 shows both. What is stored already is not computed again, so the
+script can be stopped at any time. All of it takes ten minutes of one core.
 
 usage: python benchmarks/fewer_keys.py [--steps 400] [--clock]
 """
@@ -22,6 +24,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+from collections.abc import Callable
 
 import torch
 from results import CHAPTERS, here, now, store
@@ -54,17 +57,22 @@ ROUNDS = 60
 
 
 class Windowed(nn.Module):
-    """A GPT through a window, also while it is trained."""
+    """A GPT that looks through a window, also while it is trained."""
 
     def __init__(self, model: GPT, window: int, sinks: int) -> None:
         super().__init__()
-        self.model, self.sizes = model, dict(window=window, sinks=sinks)
+        self.model = model
+        self.window = window
+        self.sinks = sinks
 
     def forward(self, tokens: Tensor) -> Tensor:
-        return read_window(self.model, tokens, **self.sizes)
+        return read_window(
+            self.model, tokens, window=self.window, sinks=self.sinks
+        )
 
 
 def new_model(kind: str, seed: int) -> nn.Module:
+    """A new model of one of the kinds."""
     torch.manual_seed(seed)
     heads = HEADS.get(kind, 4)
     config = dataclasses.replace(
@@ -78,6 +86,12 @@ def new_model(kind: str, seed: int) -> nn.Module:
 
 
 def judged(model: nn.Module, n: int = 200) -> dict[str, float]:
+    """A model's loss over the language's entropy, and two accuracies.
+
+    Args:
+        model: a trained model.
+        n: how many stories, and how many questions of each kind.
+    """
     town = Town()
     stories = town.stories(n, seed=1_000_000)
     loss = mean_loss(model, *encode(stories)) / town.entropy(stories)
@@ -89,6 +103,7 @@ def judged(model: nn.Module, n: int = 200) -> dict[str, float]:
 
 
 def learn(model: nn.Module, steps: int, seed: int, peak: float = 3e-3) -> None:
+    """Train a model by the town's recipe, but for steps, seed and peak."""
     recipe = dataclasses.replace(
         TOWN_RECIPE, steps=steps, warmup=steps // 10, seed=seed, peak=peak
     )
@@ -96,12 +111,17 @@ def learn(model: nn.Module, steps: int, seed: int, peak: float = 3e-3) -> None:
 
 
 def qualities(kind: str, seed: int, steps: int) -> dict:
-    """Train one kind from one seed; what it knows then."""
+    """Train one kind from one seed, and what it knows then.
+
+    The kind with four heads is pooled afterwards, and those models, too, are
+    trained on and judged.
+    """
     model = new_model(kind, seed)
     learn(model, steps, seed)
     found = {kind: judged(model)}
     if kind != "4 heads":
         return found
+    assert isinstance(model, GPT)
     for name, heads in POOLED.items():
         for part, share in PARTS.items():
             pooled = pool_heads(model, heads)
@@ -112,43 +132,52 @@ def qualities(kind: str, seed: int, steps: int) -> dict:
     return found
 
 
-def steps_of(span: int) -> dict:
+def steps_of(span: int) -> dict[str, Callable[[], Tensor]]:
     """A function for each kind: the context of one token over `span` keys."""
-    H, d, generator = QUERIES, WIDTH, torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
 
     def randn(*size: int) -> Tensor:
         return here(torch.randn(size, generator=generator, device="cpu"))
 
-    def grouped(heads: int, span: int):
-        q = randn(heads, H // heads, d)  # the queries of a group as its rows
-        k, v = randn(heads, span, d), randn(heads, span, d)
-        return lambda: (q @ k.mT / d**0.5).softmax(-1) @ v
-
-    def latent():
-        kept = randn(span, LATENT + ROTARY)
-        q, turned = randn(H, 1, d), randn(H, 1, ROTARY)
-        U, V = randn(H, d, LATENT), randn(H, d, LATENT)
-        scale = (d + ROTARY) ** -0.5
-
-        def step() -> Tensor:
-            asked = torch.cat([q @ U, turned], -1)[:, 0]  # (H, d_c + d_r)
-            weights = (asked @ kept.T * scale).softmax(-1)  # (H, S)
-            context = weights @ kept[:, :LATENT]  # (H, d_c)
-            return context[:, None] @ V.mT
-
-        return step
-
     return {
-        "16 heads": grouped(16, span),
-        "4 heads": grouped(4, span),
-        "1 head": grouped(1, span),
-        "latent 128 + 32": latent(),
-        "window 1024": grouped(16, min(span, WINDOW)),
+        "16 heads": _grouped(16, span, randn),
+        "4 heads": _grouped(4, span, randn),
+        "1 head": _grouped(1, span, randn),
+        "latent 128 + 32": _latent(span, randn),
+        "window 1024": _grouped(16, min(span, WINDOW), randn),
     }
 
 
+def _grouped(
+    heads: int, span: int, randn: Callable[..., Tensor]
+) -> Callable[[], Tensor]:
+    """Attention with so many heads of keys, the queries in groups."""
+    q = randn(heads, QUERIES // heads, WIDTH)  # a group's queries are its rows
+    k = randn(heads, span, WIDTH)
+    v = randn(heads, span, WIDTH)
+    return lambda: (q @ k.mT / WIDTH**0.5).softmax(-1) @ v
+
+
+def _latent(span: int, randn: Callable[..., Tensor]) -> Callable[[], Tensor]:
+    """Attention over latents, from which keys and values are never made."""
+    kept = randn(span, LATENT + ROTARY)
+    q = randn(QUERIES, 1, WIDTH)
+    turned = randn(QUERIES, 1, ROTARY)
+    U = randn(QUERIES, WIDTH, LATENT)
+    V = randn(QUERIES, WIDTH, LATENT)
+    scale = (WIDTH + ROTARY) ** -0.5
+
+    def step() -> Tensor:
+        asked = torch.cat([q @ U, turned], -1)[:, 0]  # (H, d_c + d_r)
+        weights = (asked @ kept.T * scale).softmax(-1)  # (H, S)
+        context = weights @ kept[:, :LATENT]  # (H, d_c)
+        return context[:, None] @ V.mT
+
+    return step
+
+
 def clock(span: int, rounds: int) -> dict[str, float]:
-    """Each kind's fastest time by that of all heads."""
+    """Each kind's fastest time over that of sixteen heads of keys."""
     steps = steps_of(span)
     best = dict.fromkeys(steps, float("inf"))
     repeats = max(1, 1024 // span)
@@ -169,6 +198,14 @@ def main(
     rounds: int = 0,
     name: str = "fewer_keys",
 ) -> None:
+    """Measure what is not stored yet, and store it at once.
+
+    Args:
+        steps: of training; what was stored with others is dropped.
+        seeds: of the trainings.
+        rounds: of the clock; without any, times are not taken anew.
+        name: of the file in `data/`.
+    """
     torch.set_num_threads(1)
     file = CHAPTERS / "attnbook" / "data" / f"{name}.json"
     found: dict = {"steps": steps, "quality": {}, "time": {}}
@@ -192,7 +229,8 @@ def main(
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    summary = (__doc__ or "").splitlines()[0]
+    parser = argparse.ArgumentParser(description=summary)
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--clock", action="store_true", help="time them anew")
     given = parser.parse_args()

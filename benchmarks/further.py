@@ -1,10 +1,11 @@
 """Three more ideas for speed, which the book has tried and not taken.
 
-One product for queries, keys and values in place of two; GELU within the
-product before it; matrices in 16 bits, bfloat16. Each is measured in writing,
-over the packed model, with the share of memory's speed that it reaches by its
-own bytes; the first in training, too, over the plain loop. The page "How fast
-is it" shows the result. It takes about eight minutes on two cores.
+They are: one product for queries, keys and values in place of two; GELU
+computed within the product before it; and matrices in 16 bits (bfloat16).
+Each is measured in writing, over the packed model, together with how near it
+comes to the speed at which memory can be read. The first is measured in
+training, too, over a plain loop in nanoGPT's style. The page "How fast is it"
+shows the result. It takes about eight minutes on two cores.
 
 usage: python benchmarks/further.py [ROUNDS]     8 if not given
 """
@@ -16,29 +17,21 @@ import dataclasses
 import os
 import sys
 from functools import partial
+from typing import Any
 
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"
 
 import torch
 from peers import PlainGPT
 from results import n_rounds, quartiles, store
-from speed import (
-    THREADS,
-    against,
-    draw_prompts,
-    machine,
-    moved_bytes,
-    ours,
-    pack,
-    pair,
-    read_bandwidth,
-    report,
-    rounds_of,
-    stepper,
-)
+from rounds import THREADS, against, machine, report, rounds_of
+from speed import stepper
 from torch import Tensor, nn
+from writers import draw_prompts, moved_bytes, ours, pair, read_bandwidth
 
 from attnbook.attention import split_heads
+from attnbook.cache import LayerCache
+from attnbook.fast import pack
 from attnbook.gpt import GPT
 from attnbook.layers import MultiHeadAttention
 from attnbook.town import TOWN_CONFIG
@@ -47,33 +40,46 @@ kernels = torch.ops.mkldnn
 
 
 class Product(nn.Module):
-    """A packed matrix of any type, and what bends its product, if anything.
+    """A packed matrix of any type, and the activation after its product.
 
     Shapes: x (..., in_features) → (..., out_features), in the type of x.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, dtype) -> None:
+    def __init__(
+        self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype
+    ) -> None:
         super().__init__()
-        # What the model asks for its type and shape; it holds nothing.
+        # The model asks a layer for the type and shape of its weight. This
+        # one has both, and no numbers.
         self.weight = torch.empty_like(weight, device="meta")
         self.packed = kernels._reorder_linear_weight(weight.to(dtype), None)
         self.bias = None if bias is None else bias.to(dtype)
         self.dtype = dtype
-        self.bend = ("none", [], "")
+        # The activation's name, its numbers, and which way to compute it.
+        self.activation: tuple[str, list[float], str] = ("none", [], "")
 
     def forward(self, x: Tensor) -> Tensor:
-        """x Wᵀ + b, bent."""
+        """The activation of x Wᵀ + b."""
         y = kernels._linear_pointwise(
-            x.to(self.dtype), self.packed, self.bias, *self.bend
+            x.to(self.dtype), self.packed, self.bias, *self.activation
         )
         return y.to(x.dtype)
 
 
 class Joined(MultiHeadAttention):
-    """Queries, keys and values by one product, whose matrix is `query`."""
+    """Attention with one product for queries, keys and values.
 
-    def project(self, x, memory=None, positions=None, cache=None):
-        """As the layer it is made of, without rotation and memory."""
+    The one matrix is `query`, and `key_value` is gone.
+    """
+
+    def project(
+        self,
+        x: Tensor,
+        memory: Tensor | None = None,
+        positions: Tensor | None = None,
+        cache: LayerCache | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of x, without rotation and memory."""
         parts = self.query(x).chunk(3, -1)
         q, k, v = (split_heads(part, self.n_heads) for part in parts)
         return (q, k, v) if cache is None else (q, *cache.extend(k, v))
@@ -81,11 +87,11 @@ class Joined(MultiHeadAttention):
 
 @torch.no_grad()
 def join(model: GPT) -> GPT:
-    """The same model, with one matrix where attention had two."""
+    """A copy of a model, with one matrix where attention had two."""
     model = copy.deepcopy(model)
     for block in model.blocks:
-        layer = block.attention
-        both = layer.query, layer.key_value
+        layer: Any = block.attention
+        both = (layer.query, layer.key_value)
         layer.query = nn.Linear(model.config.d_model, 3 * model.config.d_model)
         layer.query.weight.copy_(torch.cat([one.weight for one in both]))
         layer.query.bias.copy_(torch.cat([one.bias for one in both]))
@@ -94,18 +100,28 @@ def join(model: GPT) -> GPT:
     return model
 
 
-def lay_out(model: GPT, *, dtype=torch.float32, gelu: bool = False) -> GPT:
-    """The same model for writing, its matrices packed as a `Product`."""
+def lay_out(
+    model: GPT, *, dtype: torch.dtype = torch.float32, gelu: bool = False
+) -> GPT:
+    """A copy of a model for writing, each of its matrices a `Product`.
+
+    Args:
+        model: the model.
+        dtype: the type of the matrices.
+        gelu: whether GELU is computed within the product before it.
+    """
     packed = pack(model, partial(Product, dtype=dtype))
-    for block in packed.blocks if gelu else ():
-        up, down = block.feed_forward.up, block.feed_forward.down
-        up.bend = ("gelu", [], "tanh")
-        block.feed_forward = nn.Sequential(up, down)
+    if gelu:
+        for block in packed.blocks:
+            layer: Any = block.feed_forward
+            layer.up.activation = ("gelu", [], "tanh")
+            block.feed_forward = nn.Sequential(layer.up, layer.down)
     return packed
 
 
-def writing(rounds: int) -> dict:
-    """Over the packed model; the share of the limit; what 16 bits change."""
+def writing(rounds: int) -> dict[str, Any]:
+    """The speed of writing over the packed model's, how near it comes to
+    that of memory, and what 16 bits change in the logits."""
     model, _ = pair()
     models = {
         "packed": pack(model),
@@ -114,16 +130,8 @@ def writing(rounds: int) -> dict:
         "16 bits": lay_out(model, dtype=torch.bfloat16),
         "all three": lay_out(join(model), dtype=torch.bfloat16, gelu=True),
     }
-    tokens = torch.tensor(draw_prompts(256, 256))
-    with torch.inference_mode():
-        exact = models["packed"](tokens)
-        for name in ("one product", "GELU within"):
-            other = models[name](tokens)
-            torch.testing.assert_close(other, exact, atol=1e-3, rtol=1e-3)
-        rounded = models["16 bits"](tokens)
-    same = (exact.argmax(-1) == rounded.argmax(-1)).float().mean().item()
-    error = ((exact - rounded).std() / exact.std()).item()
-    result: dict = {"error": float(f"{error:.3g}"), "same": round(same, 3)}
+    result: dict[str, Any] = differences(models)
+    assert model.position_embedding is not None, "GPT-2 has learned positions"
     table = model.position_embedding.weight
     matrices = sum(p.numel() for p in model.parameters() if p.ndim == 2)
     saved = 2 * (matrices - table.numel())  # bytes that 16 bits spare
@@ -134,7 +142,7 @@ def writing(rounds: int) -> dict:
         moved = {name: moved_bytes(model, n_prompt) for name in models}
         for name in ("16 bits", "all three"):
             moved[name] -= saved
-        result[f"1 × {n_prompt}"] = {
+        row = {
             "ratio": {who: against(found, "packed", who) for who in models},
             "share": {
                 who: quartiles(
@@ -146,22 +154,45 @@ def writing(rounds: int) -> dict:
                 for who in models
             },
         }
-        for what, numbers in result[f"1 × {n_prompt}"].items():
+        result[f"1 × {n_prompt}"] = row
+        for what, numbers in row.items():
             report(f"{what}, 1 × {n_prompt}", numbers)
     return result
 
 
-def training(rounds: int) -> dict:
-    """A step of chapter 11's model, as alike as can be, over the plain loop:
-    with two products, and with one.
+@torch.inference_mode()
+def differences(models: dict[str, GPT]) -> dict[str, float]:
+    """What 16 bits change in the logits.
+
+    Returns:
+        "error", the standard deviation of the differences over that of the
+        logits; "same", the share of places with the same likeliest token.
+
+    Raises:
+        AssertionError: one product, or GELU within, gives other logits.
+    """
+    tokens = torch.tensor(draw_prompts(256, 256))
+    exact = models["packed"](tokens)
+    for name in ("one product", "GELU within"):
+        other = models[name](tokens)
+        torch.testing.assert_close(other, exact, atol=1e-3, rtol=1e-3)
+    rounded = models["16 bits"](tokens)
+    same = (exact.argmax(-1) == rounded.argmax(-1)).float().mean().item()
+    error = ((exact - rounded).std() / exact.std()).item()
+    return {"error": float(f"{error:.3g}"), "same": round(same, 3)}
+
+
+def training(rounds: int) -> dict[str, list[float]]:
+    """A step of chapter 11's model with two products and with one, over that
+    of a plain model in nanoGPT's style, to which it is made as like as can be.
     """
     torch.set_num_threads(1)  # for matrices this small two are slower
     config = dataclasses.replace(
         TOWN_CONFIG, positions="learned", activation="gelu"
     )
     model = GPT(config)
-    sizes = config.vocab_size, config.context, config.d_model
-    models = {
+    sizes = (config.vocab_size, config.context, config.d_model)
+    models: dict[str, nn.Module] = {
         "nanoGPT-style": PlainGPT(*sizes, config.n_heads, config.n_layers),
         "two products": model,
         "one product": join(model),
@@ -180,9 +211,12 @@ def training(rounds: int) -> dict:
 def main() -> None:
     rounds = n_rounds(sys.argv[1:], 8)
     torch.set_num_threads(THREADS)
-    found = {"machine": machine(), "rounds": rounds}
-    found["writing"] = writing(rounds)
-    found["training"] = training(rounds)
+    found = {
+        "machine": machine(),
+        "rounds": rounds,
+        "writing": writing(rounds),
+        "training": training(rounds),
+    }
     store("further", found)
 
 

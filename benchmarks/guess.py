@@ -1,9 +1,13 @@
 """Time what guessing ahead costs, and what it gains on the clock.
 
-Three kinds of ratios, all of processor time on one thread: what a call costs
-that reads 1 + k tokens, over one that reads a single token, for the town's
-model and for one of GPT-2 small's shape; what one guess of each draft costs
-over such a call; and what a written token takes with guesses, over without.
+There are three kinds of ratios, all of them of the processor's time on one
+thread:
+
+- a call that reads 1 + k tokens over one that reads a single token, for the
+  town's model and for one of GPT-2 small's shape;
+- one guess of each draft over such a call;
+- a written token with guesses over one without.
+
 The steps of a round take turns, and a ratio is taken within its round. It
 takes about four minutes.
 
@@ -18,6 +22,7 @@ import random
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 if __name__ == "__main__":
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # it is timed on a CPU
@@ -44,18 +49,29 @@ GUESSES = [0, 1, 2, 4, 8]
 K = 4  # guesses a call where whole texts are written
 #: Tokens in the cache while a call is timed.
 CONTEXT = {"town": 48, "GPT-2 small": 256}
+#: A step is repeated in a round until it has taken about this long.
 LEAST_SECONDS = 0.1
-STORIES = 6  # that a step writes
+#: How many stories a step writes.
+STORIES = 6
+WHAT = (
+    "processor time: of a call that reads 1 + k tokens over one that reads "
+    "one; of a guess over such a call of the town's model; of a written word "
+    "with guesses over without; the three quartiles of the ratios within one "
+    "round"
+)
 
-#: What is timed, by name; one that writes returns how many words.
-Steps = dict[str, Callable[[], int | None]]
+#: What is timed. A step that writes gives the number of words.
+Step = Callable[[], int | None]
+Steps = dict[str, Step]
 
 
 def small_draft(town: Town, steps: int = 200) -> GPT:
-    """The smaller model of chapter 20, as the page trains it."""
+    """The smaller model of chapter 20, trained as on the page."""
     torch.manual_seed(0)
-    sizes = dict(d_model=16, n_heads=2, n_layers=1, initial_std=0.25)
-    model = GPT(replace(TOWN_CONFIG, **sizes)).double()
+    config = replace(
+        TOWN_CONFIG, d_model=16, n_heads=2, n_layers=1, initial_std=0.25
+    )
+    model = GPT(config).double()
     recipe = Recipe(
         steps=steps,
         batch_size=16,
@@ -79,7 +95,10 @@ def drafts(town: Town, small: GPT) -> dict[str, Draft]:
 
 
 def calls(model: GPT, context: int) -> Steps:
-    """A call of the model for each number of guesses."""
+    """For each number of guesses a call that reads them and one token more.
+
+    The call follows a context of so many tokens, which the cache holds.
+    """
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(
         model.config.vocab_size,
@@ -93,48 +112,60 @@ def calls(model: GPT, context: int) -> Steps:
         model(tokens[:, :context], cache=cache)
 
     @torch.inference_mode()
-    def call(k):
+    def call(k: int) -> None:
         model(tokens[:, context : context + 1 + k], cache=cache)
         cache.trim(context)
 
-    return {str(k): lambda k=k: call(k) for k in GUESSES}
+    return {str(k): partial(call, k) for k in GUESSES}
 
 
 def guesses(named: dict[str, Draft], text: list[int]) -> Steps:
-    """One guess of each draft after a text, with what it knows of the last."""
+    """Two guesses of each draft, after a text and after one word more.
+
+    A draft that keeps a cache reads only the new word for the second guess.
+    """
     longer = [*text, *text[-1:]]
 
-    def guess(draft):
+    def guess(draft: Draft) -> None:
         draft(text)
         draft(longer)
 
-    return {
-        name: lambda draft=draft: guess(draft) for name, draft in named.items()
-    }
+    return {name: partial(guess, draft) for name, draft in named.items()}
 
 
 def texts(model: GPT, named: dict[str, Draft], n: int) -> Steps:
-    """Whole stories, of n words at most, with the guesses of each draft."""
-    start, end = (vocabulary().number(word) for word in (START, END))
+    """For each draft: write stories of at most n words with its guesses.
 
-    def tell(draft, k):
+    Each step gives the number of words that it has written.
+    """
+    start = vocabulary().number(START)
+    end = vocabulary().number(END)
+
+    def tell(draft: Draft, k: int) -> int:
         written = 0
         for seed in range(STORIES):
             calls = write(model, [start], n, draft, k, stop=[end], seed=seed)
             written += sum(map(len, calls))
         return written
 
-    return {"none": lambda: tell(lambda text: None, 0)} | {
-        name: lambda draft=draft: tell(draft, K)
-        for name, draft in named.items()
-    }
+    found: Steps = {"none": partial(tell, lambda text: None, 0)}
+    for name, draft in named.items():
+        found[name] = partial(tell, draft, K)
+    return found
 
 
 def measure(timed: Steps, against: str, rounds: int) -> dict[str, list[float]]:
-    """The quartiles of each step's time over that of one of them."""
+    """The quartiles of each step's time over that of one of them.
+
+    Args:
+        timed: what is timed, by name.
+        against: the name of the step that the others are compared with.
+        rounds: how often all are timed.
+    """
     repeats = {name: _repeats(step) for name, step in timed.items()}
-    ratios = {name: [] for name in timed}
-    names, mixed = list(timed), random.Random(0)
+    ratios: dict[str, list[float]] = {name: [] for name in timed}
+    names = list(timed)
+    mixed = random.Random(0)
     for _ in range(rounds):
         mixed.shuffle(names)
         seconds = {name: _time(timed[name], repeats[name]) for name in names}
@@ -143,21 +174,30 @@ def measure(timed: Steps, against: str, rounds: int) -> dict[str, list[float]]:
     return {name: quartiles(found) for name, found in ratios.items()}
 
 
-def _repeats(step):
+def _repeats(step: Step) -> int:
+    """How often a step is repeated to take `LEAST_SECONDS`."""
     start = now()
     step()
     return max(1, round(LEAST_SECONDS / (now() - start)))
 
 
-def _time(step, repeats):
-    step()  # what the step before has left in the processor's caches
+def _time(step: Step, repeats: int) -> float:
+    """The seconds of a step, or of a word where it gives a number of words."""
+    step()  # fills the processor's caches with what this step needs
     start = now()
     done = sum(step() or 1 for _ in range(repeats))
     return (now() - start) / done
 
 
 def results(rounds: int, models: dict[str, GPT], n: int, steps: int) -> dict:
-    """All ratios; the models by name, the town's among them."""
+    """All ratios.
+
+    Args:
+        rounds: how often each step is timed.
+        models: models by name, the town's among them.
+        n: words of a story at most.
+        steps: of the smaller model's training.
+    """
     town = Town()
     named = drafts(town, small_draft(town, steps))
     story = vocabulary().encode(" ".join(town.stories(1, seed=2)[0][:40]))
@@ -193,10 +233,7 @@ def main(arguments: list[str]) -> int:
     store(
         "guess",
         {
-            "what": "processor time: of a call that reads 1 + k tokens over "
-            "one that reads one; of a guess over such a call of the town's "
-            "model; of a written word with guesses over without; the three "
-            "quartiles of the ratios within one round",
+            "what": WHAT,
             "machine": "one core of a CPU",
             "kind": platform.machine(),
             "torch": torch.__version__.split("+")[0],

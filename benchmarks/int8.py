@@ -1,8 +1,9 @@
-"""Matrices in 8 bits, for the page "How fast is it": a quarter to read.
+"""Matrices in 8 bits, for the page "How fast is it".
 
-Each row of a matrix is rounded with a scale of its own, once, and each token
-as it comes, so that a token's result does not depend on others. The tokens
-get 7 bits: a processor that adds two products in 16 bits would overflow with
+They are a quarter of float32 to read. Each row of a matrix is rounded once,
+with a scale of its own. Each token is rounded as it comes, with a scale of its
+own, so that its result does not depend on the other tokens. Tokens get 7 bits,
+because some processors add two products in 16 bits, which would overflow with
 8.
 
 Source: Jacob et al. (2018), arXiv:1712.05877; Dettmers et al. (2022),
@@ -25,7 +26,8 @@ class Int8Linear(nn.Module):
         super().__init__()
         self.out_features, self.in_features = weight.shape
         self.bias = bias
-        # What the model asks for its type and shape; it holds nothing.
+        # The model asks a layer for the type and shape of its weight. This
+        # one has both, and no numbers.
         self.weight = torch.empty_like(weight, device="meta")
         rounded, self.scales = _round(weight, 127)  # (out, in), (out, 1)
         self.zero = torch.zeros(self.out_features, dtype=torch.int64)
@@ -37,7 +39,7 @@ class Int8Linear(nn.Module):
         """x Wᵀ + b, up to the rounding of both."""
         rows = x.reshape(-1, self.in_features)
         rounded, scale = _round(rows, 63)
-        # The kernel wants numbers from 0 on, and what stands for 0.
+        # The kernel takes numbers from 0 on, and which of them means 0.
         product = torch.ops.onednn.qlinear_pointwise(
             (rounded + 64).to(torch.uint8),
             1.0,
@@ -57,7 +59,7 @@ class Int8Linear(nn.Module):
         return product if self.bias is None else product + self.bias
 
 
-def _round(x, most):
-    """Whole numbers from −most to most (..., d), and a scale a row."""
+def _round(x: Tensor, most: int) -> tuple[Tensor, Tensor]:
+    """Whole numbers from −most to most (..., d), and each row's scale."""
     scale = x.abs().amax(-1, keepdim=True).clamp(min=1e-30) / most  # (..., 1)
     return (x / scale).round(), scale

@@ -1,9 +1,9 @@
 """Time nine ways to write multi-head attention, and store the ratios to SDPA.
 
 All rungs of this ladder have the same weights and give the same answer. They
-take turns, so that a machine that gets slower for a while slows all of them;
-what is kept is the ratio within a round. Counted is the processor's time on
-one thread, which other programs disturb least. Chapter 6 shows three rungs.
+take turns, so that a machine that gets slower for a while slows all of them,
+and the ratio is taken within a round. The processor's time on one thread is
+counted, because other programs disturb it least. Chapter 6 shows three rungs.
 
 usage: python benchmarks/ladder.py [ROUNDS]     30 if not given
 """
@@ -14,7 +14,8 @@ import math
 import os
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 if __name__ == "__main__":
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # it is timed on a CPU
@@ -22,7 +23,7 @@ if __name__ == "__main__":
 import torch
 import torch.nn.functional as F
 from results import here, n_rounds, now, quartiles, store
-from torch import nn
+from torch import Tensor, nn
 from transformers import GPT2Config
 from transformers.models.gpt2.modeling_gpt2 import GPT2Attention
 
@@ -41,20 +42,32 @@ TOO_SLOW = {"large": ["Python loops"]}
 LEAST_SECONDS = 0.02
 
 
-def python_loops(x, w_query, w_key, w_value, w_out):
-    def times(a, b):
-        columns = list(zip(*b))
-        return [
-            [sum(p * r for p, r in zip(row, col)) for col in columns]
-            for row in a
-        ]
+Matrix = Sequence[Sequence[float]]
+Layer = Callable[[Tensor], Tensor]
+#: W_q, W_k, W_v (H, d_in, d_k) and W_O (H·d_k, d_model).
+Weights = Sequence[Tensor]
 
-    w_query, w_key, w_value = (w.tolist() for w in (w_query, w_key, w_value))
+
+def times(a: Matrix, b: Matrix) -> list[list[float]]:
+    """The product of two matrices that are lists of rows."""
+    columns = list(zip(*b))
+    return [
+        [sum(p * r for p, r in zip(row, col)) for col in columns] for row in a
+    ]
+
+
+def python_loops(
+    x: Tensor, w_query: Tensor, w_key: Tensor, w_value: Tensor, w_out: Tensor
+) -> Tensor:
+    """Number by number, in lists."""
+    heads = list(zip(w_query.tolist(), w_key.tolist(), w_value.tolist()))
     out = []
     for tokens in x.tolist():  # one sequence
-        merged = [[] for _ in tokens]
-        for w_q, w_k, w_v in zip(w_query, w_key, w_value):  # one head
-            q, k, v = (times(tokens, w) for w in (w_q, w_k, w_v))
+        merged: list[list[float]] = [[] for _ in tokens]
+        for w_q, w_k, w_v in heads:
+            q = times(tokens, w_q)
+            k = times(tokens, w_k)
+            v = times(tokens, w_v)
             for i, scores in enumerate(times(q, list(zip(*k)))):
                 exp = [math.exp(s / math.sqrt(len(k[0]))) for s in scores]
                 total = sum(exp)
@@ -63,7 +76,10 @@ def python_loops(x, w_query, w_key, w_value, w_out):
     return torch.tensor(out, dtype=x.dtype, device=x.device)
 
 
-def one_by_one(x, w_query, w_key, w_value, w_out):
+def one_by_one(
+    x: Tensor, w_query: Tensor, w_key: Tensor, w_value: Tensor, w_out: Tensor
+) -> Tensor:
+    """Sequence by sequence and head by head, in matrices."""
     out = []
     for tokens in x:  # (T, d_model)
         merged = []
@@ -75,7 +91,15 @@ def one_by_one(x, w_query, w_key, w_value, w_out):
     return torch.stack(out)
 
 
-def list_of_heads(x, memory, w_query, w_key, w_value, w_out):
+def list_of_heads(
+    x: Tensor,
+    memory: Tensor,
+    w_query: Tensor,
+    w_key: Tensor,
+    w_value: Tensor,
+    w_out: Tensor,
+) -> Tensor:
+    """Head by head, all sequences at once."""
     contexts = []
     for w_q, w_k, w_v in zip(w_query, w_key, w_value):
         q, k, v = x @ w_q, memory @ w_k, memory @ w_v  # (..., T, d_k), …
@@ -84,7 +108,10 @@ def list_of_heads(x, memory, w_query, w_key, w_value, w_out):
     return torch.cat(contexts, dim=-1) @ w_out  # (..., T, d_model)
 
 
-def list_of_modules(w_query, w_key, w_value, w_out):
+def list_of_modules(
+    w_query: Tensor, w_key: Tensor, w_value: Tensor, w_out: Tensor
+) -> Layer:
+    """A module for each head, in a list."""
     heads = nn.ModuleList()
     for w in zip(w_query, w_key, w_value):
         head = SelfAttention(*w[0].shape, bias=False).to(w_out)
@@ -94,16 +121,26 @@ def list_of_modules(w_query, w_key, w_value, w_out):
     return lambda x: torch.cat([h(x) for h in heads], dim=-1) @ w_out
 
 
-def side_by_side(heads):
+def side_by_side(heads: Tensor) -> Tensor:
+    """The heads' matrices as one: (H, d_in, d_k) → (d_in, H·d_k)."""
     return torch.cat(tuple(heads), dim=-1)  # (d_in, H·d_k)
 
 
-def linear_weight(heads):
+def linear_weight(heads: Tensor) -> Tensor:
     """What nn.Linear stores: (H, d_in, d_k) → (H·d_k, d_in)."""
     return side_by_side(heads).T
 
 
-def multi_head_attention(x, memory, w_query, w_key, w_value, w_out, n_heads):
+def multi_head_attention(
+    x: Tensor,
+    memory: Tensor,
+    w_query: Tensor,
+    w_key: Tensor,
+    w_value: Tensor,
+    w_out: Tensor,
+    n_heads: int,
+) -> Tensor:
+    """All heads in one product, which is split afterwards."""
     q = split_heads(x @ w_query, n_heads)  # (..., H, T, d_k)
     k = split_heads(memory @ w_key, n_heads)  # (..., H, S, d_k)
     v = split_heads(memory @ w_value, n_heads)  # (..., H, S, d_v)
@@ -112,7 +149,10 @@ def multi_head_attention(x, memory, w_query, w_key, w_value, w_out, n_heads):
     return merge_heads(context) @ w_out  # (..., T, d_model)
 
 
-def by_einsum(x, w_query, w_key, w_value, w_out):
+def by_einsum(
+    x: Tensor, w_query: Tensor, w_key: Tensor, w_value: Tensor, w_out: Tensor
+) -> Tensor:
+    """All heads by sums over named axes."""
     q, k, v = (
         torch.einsum("btm,hmd->bthd", x, w) for w in (w_query, w_key, w_value)
     )
@@ -121,13 +161,24 @@ def by_einsum(x, w_query, w_key, w_value, w_out):
     return context.flatten(2) @ w_out
 
 
-def by_sdpa(x, w_query, w_key, w_value, w_out, n_heads):
+def by_sdpa(
+    x: Tensor,
+    w_query: Tensor,
+    w_key: Tensor,
+    w_value: Tensor,
+    w_out: Tensor,
+    n_heads: int,
+) -> Tensor:
+    """All heads in one product, and torch's fused attention."""
     q, k, v = (split_heads(x @ w, n_heads) for w in (w_query, w_key, w_value))
     context = F.scaled_dot_product_attention(q, k, v)  # (B, H, T, d_k)
     return context.transpose(1, 2).flatten(2) @ w_out
 
 
-def torch_layer(w_query, w_key, w_value, w_out):
+def torch_layer(
+    w_query: Tensor, w_key: Tensor, w_value: Tensor, w_out: Tensor
+) -> Layer:
+    """torch's own layer with these weights."""
     layer = (
         nn.MultiheadAttention(
             len(w_out), len(w_query), bias=False, batch_first=True
@@ -141,10 +192,16 @@ def torch_layer(w_query, w_key, w_value, w_out):
     return lambda x: layer(x, x, x, need_weights=False)[0]
 
 
-def gpt2_layer(w_query, w_key, w_value, w_out):
-    config = GPT2Config(
-        n_embd=len(w_out), n_head=len(w_query), attn_implementation="sdpa"
-    )
+def gpt2_layer(
+    w_query: Tensor, w_key: Tensor, w_value: Tensor, w_out: Tensor
+) -> Layer:
+    """GPT-2's layer of transformers with these weights."""
+    settings: dict[str, Any] = {
+        "n_embd": len(w_out),
+        "n_head": len(w_query),
+        "attn_implementation": "sdpa",
+    }
+    config = GPT2Config(**settings)
     layer = GPT2Attention(config, layer_idx=0).eval()
     layer.to(w_out.device, w_out.dtype)
     parts = [side_by_side(w) for w in (w_query, w_key, w_value)]
@@ -153,25 +210,29 @@ def gpt2_layer(w_query, w_key, w_value, w_out):
     return lambda x: layer(x, is_causal=False)[0]
 
 
-def ladder(w):
+def ladder(weights: Weights) -> dict[str, Layer]:
     """The same attention nine times, each a function of x alone."""
-    n_heads = len(w[0])
-    one = [*(side_by_side(part) for part in w[:3]), w[3]]
+    w_query, w_key, w_value, w_out = weights
+    n_heads = len(w_query)
+    heads = (w_query, w_key, w_value, w_out)
+    q, k, v = (side_by_side(part) for part in weights[:3])
     return {
-        "Python loops": lambda x: python_loops(x, *w),
-        "matrices": lambda x: one_by_one(x, *w),
-        "batch": lambda x: list_of_heads(x, x, *w),
-        "list of modules": list_of_modules(*w),
-        "fused": lambda x: multi_head_attention(x, x, *one, n_heads),
-        "einsum": lambda x: by_einsum(x, *w),
-        "SDPA": lambda x: by_sdpa(x, *one, n_heads),
-        "nn.MultiheadAttention": torch_layer(*w),
-        "GPT2Attention": gpt2_layer(*w),
+        "Python loops": lambda x: python_loops(x, *heads),
+        "matrices": lambda x: one_by_one(x, *heads),
+        "batch": lambda x: list_of_heads(x, x, *heads),
+        "list of modules": list_of_modules(*heads),
+        "fused": lambda x: multi_head_attention(x, x, q, k, v, w_out, n_heads),
+        "einsum": lambda x: by_einsum(x, *heads),
+        "SDPA": lambda x: by_sdpa(x, q, k, v, w_out, n_heads),
+        "nn.MultiheadAttention": torch_layer(*heads),
+        "GPT2Attention": gpt2_layer(*heads),
     }
 
 
-def draw_heads(n_heads, d_in, d_memory, d_model, seed):
-    """W_q, W_k and W_v of every head, and W_O."""
+def draw_heads(
+    n_heads: int, d_in: int, d_memory: int, d_model: int, seed: int
+) -> Weights:
+    """W_q, W_k and W_v of every head, and W_O, drawn in float64."""
     d_k = d_model // n_heads
     sizes = [(d_in, d_k), (d_memory, d_k), (d_memory, d_k)]
     of_heads = [
@@ -182,18 +243,24 @@ def draw_heads(n_heads, d_in, d_memory, d_model, seed):
     return *of_heads, w_out
 
 
-def check_rungs():
-    """Refuse to time rungs that do not give one answer."""
+def check_rungs() -> None:
+    """Make sure that all rungs give one answer, before they are timed.
+
+    Raises:
+        AssertionError: one of them gives another; it is named.
+    """
     x = randn(2, 5, 12, seed=57)
     rungs = ladder(draw_heads(3, 12, 12, 12, seed=58))
     for name, rung in rungs.items():
         torch.testing.assert_close(rung(x), rungs[REFERENCE](x), msg=name)
 
 
-def measure(rungs: dict[str, Callable], x, rounds: int) -> dict:
+def measure(
+    rungs: dict[str, Layer], x: Tensor, rounds: int
+) -> dict[str, list[float]]:
     """For each rung the quartiles of its time over the reference's."""
     repeats = {name: _repeats(rung, x) for name, rung in rungs.items()}
-    ratios = {name: [] for name in rungs}
+    ratios: dict[str, list[float]] = {name: [] for name in rungs}
     for number in range(rounds):
         # Another order each round: nobody always follows the same rung.
         order = list(rungs)[number % len(rungs) :]
@@ -204,12 +271,14 @@ def measure(rungs: dict[str, Callable], x, rounds: int) -> dict:
     return {name: quartiles(found) for name, found in ratios.items()}
 
 
-def _repeats(rung, x):
+def _repeats(rung: Layer, x: Tensor) -> int:
+    """How often a rung is repeated to take `LEAST_SECONDS`."""
     _time(rung, x, 3 if x.numel() < 10_000 else 1)  # warm
     return max(1, round(LEAST_SECONDS / _time(rung, x, 1)))
 
 
-def _time(rung, x, repeats):
+def _time(rung: Layer, x: Tensor, repeats: int) -> float:
+    """The seconds of one call, from so many of them."""
     start = now()
     for _ in range(repeats):
         rung(x)
@@ -232,7 +301,7 @@ def main(arguments: list[str]) -> int:
     rounds = n_rounds(arguments, 30)
     torch.set_num_threads(1)
     check_rungs()
-    results = {
+    results: dict[str, Any] = {
         "what": "time of each rung over SDPA's: the three quartiles of the "
         "ratios within one round",
         "machine": "one core of a CPU",

@@ -1,9 +1,9 @@
-"""Norms before the branches and after the sums, trained with and without
-warm-up; and how alike random blocks make the tokens, up to 192 blocks.
+"""Norms before the branches, or after the sums: what each place does.
 
 Models of eight blocks learn the book's own language for 100 steps. The norm
-stands in the one place or the other; the learning rate starts at its peak, or
-climbs to it. Chapter 10 shows the result. It takes about four minutes on one
+is in the one place or the other, and the learning rate starts at its peak or
+climbs to it. And stacks of up to 192 random blocks show how alike they make
+the tokens. Chapter 10 shows the result. It takes about four minutes on one
 idle core.
 
 usage: python benchmarks/norm_places.py
@@ -38,13 +38,14 @@ def model(place: str, seed: int) -> GPT:
     made = small_model(DEPTH, seed=seed)
     if place == "post":
         for block in made.blocks:
+            assert isinstance(block, TransformerBlock)
             block.norm_first = False
         made.norm = nn.Identity()  # the last block has normalised already
     return made
 
 
 def loss(place: str, peak: float, warmup: int, seed: int) -> float | None:
-    """Of one model after its training; None if it broke off."""
+    """The loss of a model after its training, or None if it broke off."""
     recipe = Recipe(
         STEPS, 8, peak=peak, warmup=warmup, final=0.0, clip=1e9, seed=seed
     )
@@ -60,8 +61,9 @@ def similarity(x: Tensor) -> float:
 
 @torch.no_grad()
 def alike(place: str, seed: int) -> list[float]:
-    """The similarity of random tokens after each of HEIGHTS blocks."""
-    x, found = randn(TOKENS, WIDTH, seed=seed), []
+    """How similar random tokens are after each number of blocks."""
+    x = randn(TOKENS, WIDTH, seed=seed)
+    found = []
     for n in range(HEIGHTS[-1] + 1):
         if n in HEIGHTS:
             found.append(similarity(x))

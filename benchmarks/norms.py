@@ -26,9 +26,12 @@ STEPS = 100
 
 
 def model(depth: int, *, norms: bool, seed: int) -> GPT:
-    """A new model; without norms each of them hands its tokens through."""
+    """A new model. Without norms, each of them hands on its tokens as they
+    are."""
     made = small_model(depth, seed=seed)
-    for part in list(made.modules()) if not norms else []:
+    if norms:
+        return made
+    for part in list(made.modules()):
         for name, child in part.named_children():
             if isinstance(child, LayerNorm):
                 setattr(part, name, nn.Identity())
@@ -36,7 +39,7 @@ def model(depth: int, *, norms: bool, seed: int) -> GPT:
 
 
 def loss(depth: int, *, norms: bool, seed: int) -> float | None:
-    """Of one model after its training; None if it broke off."""
+    """The loss of a model after its training, or None if it broke off."""
     recipe = Recipe(STEPS, 8, peak=PEAK, warmup=20, final=0.0, seed=seed)
     return loss_after(model(depth, norms=norms, seed=seed), recipe)
 

@@ -1,9 +1,8 @@
-"""Peers written for the comparison: a plain GPT as nanoGPT builds it.
+"""A peer for the comparison: a plain GPT, laid out as nanoGPT's.
 
-One file's worth of model, without checks, without options: what remains when
-everything but the arithmetic is left out. The layout (one projection for
-query, key and value, torch's fused attention, exact GELU, tied head) is
-nanoGPT's, github.com/karpathy/nanoGPT; the code is not.
+It has no checks and no options, nothing but the arithmetic. The layout (one
+projection for query, key and value, torch's fused attention, exact GELU, tied
+head) is that of github.com/karpathy/nanoGPT; the code is not.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from attnbook.training import Recipe, train
 
 TRAINED, LONG, BIN = 96, 384, 48  # tokens
 SEEDS = range(4)
-SIZES = {"d_model": 32, "n_heads": 4, "n_layers": 2}
+D_MODEL, N_HEADS, N_LAYERS = 32, 4, 2
 RECIPE = Recipe(
     steps=800,
     batch_size=16,
@@ -59,7 +59,8 @@ def sequences(n: int, length: int, *, seed: int) -> Sequences:
     numbers = torch.zeros(n, length + 1, dtype=torch.long)
     truth = torch.zeros(n, length + 1, dtype=torch.float64)
     for row in range(n):
-        words, logs = [], []
+        words: list[str] = []
+        logs: list[float] = []
         while len(words) <= length:
             (story,) = town.stories(1, seed=seed)
             seed += 1
@@ -79,10 +80,19 @@ def trained(kind: str, seed: int, data: Sequences) -> GPT:
     """
     torch.manual_seed(seed)
     model = GPT(
-        GPTConfig(vocab_size=len(WORDS), context=LONG, positions=kind, **SIZES)
+        GPTConfig(
+            vocab_size=len(WORDS),
+            context=LONG,
+            positions=kind,
+            d_model=D_MODEL,
+            n_heads=N_HEADS,
+            n_layers=N_LAYERS,
+        )
     )
 
-    def batches(size, generator):
+    def batches(
+        size: int, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
         rows = torch.randint(POOL, (size,), generator=generator)
         return data.tokens[rows], data.targets[rows]
 
@@ -92,8 +102,11 @@ def trained(kind: str, seed: int, data: Sequences) -> GPT:
 
 @torch.no_grad()
 def measure(model: GPT, data: Sequences) -> dict[str, list[float]]:
-    """By position, in bins: the cross-entropy above the language's entropy,
-    in nats, and how often the model knows which bank was left.
+    """What a model knows by position, in bins of `BIN` tokens.
+
+    Returns:
+        "above", the cross-entropy above the language's entropy, in nats;
+        "bank", how often the model knows which bank was left.
     """
     log_p = F.log_softmax(model(data.tokens).double(), -1)  # (n, LONG, V)
     given = log_p.gather(-1, data.targets[..., None])[..., 0]  # (n, LONG)
@@ -106,7 +119,7 @@ def measure(model: GPT, data: Sequences) -> dict[str, list[float]]:
     asked = by_river | torch.isin(data.targets, city)  # (n, LONG)
     known = asked & (guess == by_river)
 
-    def total(x):
+    def total(x: Tensor) -> Tensor:
         return x.double().sum(0).unflatten(0, (-1, BIN)).sum(-1)  # (bins,)
 
     above = total(data.truth - given) / (len(given) * BIN)
@@ -125,7 +138,9 @@ def run(kind: str, seed: int) -> dict[str, list[float]]:
 
 def main() -> None:
     runs = list(itertools.product(POSITIONS, SEEDS))
-    found = {kind: [] for kind in POSITIONS}
+    found: dict[str, list[dict[str, list[float]]]] = {
+        kind: [] for kind in POSITIONS
+    }
     with ProcessPoolExecutor(
         initializer=torch.set_num_threads, initargs=(1,)
     ) as pool:

@@ -1,4 +1,4 @@
-"""What the scripts here share: where the package is, where results go."""
+"""What the benchmarks share: the clock, quartiles, and where results go."""
 
 from __future__ import annotations
 
@@ -19,21 +19,29 @@ from notebooks import write_text  # noqa: E402
 
 
 def n_rounds(arguments: list[str], default: int) -> int:
-    """How many rounds to measure, of the command's arguments.
+    """How many rounds to measure: the command's first argument, or `default`.
 
     Raises:
-        SystemExit: fewer than a median needs.
+        SystemExit: it is no whole number, or fewer rounds than a median needs.
     """
-    rounds = int(arguments[0]) if arguments else default
-    if rounds < 2:
-        print("a median needs at least 2 rounds", file=sys.stderr)
+    told = arguments[0] if arguments else str(default)
+    if not told.isdecimal() or int(told) < 2:
+        print(
+            "how many rounds are measured is a whole number, and a median "
+            f"needs at least 2 of them; got {told!r}",
+            file=sys.stderr,
+        )
         raise SystemExit(2)
-    return rounds
+    return int(told)
 
 
 def now() -> float:
-    """The processor's seconds, which others' work does not lengthen; the
-    clock's where tensors are made on a card, once the card is done."""
+    """The time in seconds, for differences.
+
+    On a CPU it is the processor's time for this process, which the work of
+    others does not lengthen. Where tensors are made on a graphics card it is
+    the clock's, after the card has done what it was asked for.
+    """
     if torch.get_default_device().type == "cpu":
         return time.process_time()
     torch.cuda.synchronize()
@@ -41,12 +49,12 @@ def now() -> float:
 
 
 def here(x: Tensor) -> Tensor:
-    """What was drawn on the CPU, where tensors are made."""
+    """A tensor on the device where tensors are made by default."""
     return x.to(torch.get_default_device())
 
 
 def quartiles(numbers: list[float]) -> list[float]:
-    """The three quartiles, to four digits; none lies outside the numbers."""
+    """The three quartiles, to four digits. None is outside of the numbers."""
     cuts = statistics.quantiles(numbers, n=4, method="inclusive")
     return [float(f"{q:.4g}") for q in cuts]
 

@@ -1,9 +1,10 @@
 """Chapter 11's model and its controls, and when a model learns to look back.
 
-By `TOWN_RECIPE`: the model; the same with a uniform average in the place of
-attention, or nothing there; and the model on 200 stories, again and again.
-Then the model from five more seeds, which give other first weights and other
-stories. Chapter 11 shows the results. It takes about six minutes.
+Four models are trained by `TOWN_RECIPE`: the model itself; one with a uniform
+average in the place of attention; one with nothing there; and one that sees
+the same 200 stories again and again. Then the model is trained from five more
+seeds, which give other first weights and other stories. Chapter 11 shows the
+results. It takes about six minutes.
 
 usage: python benchmarks/seeds.py
 """
@@ -11,7 +12,9 @@ usage: python benchmarks/seeds.py
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from typing import Any
 
 import torch
 from attention_alone import Nothing
@@ -19,6 +22,7 @@ from results import store
 from torch import Tensor, nn
 
 from attnbook.gpt import GPT
+from attnbook.layers import MultiHeadAttention
 from attnbook.town import (
     KINDS,
     TOWN_CONFIG,
@@ -30,14 +34,22 @@ from attnbook.town import (
 from attnbook.training import mean_loss, train
 
 SEEDS = range(6)
-EVERY = 100  # steps
-FEW = 200  # stories, for the model that sees no others
+#: How many steps lie between two looks at a model.
+EVERY = 100
+
+#: Stories of the model that sees no others.
+FEW = 200
+
+#: Questions by their kind, as `Town.questions` draws them.
+Questions = dict[str, Any]
+BatchSource = Callable[[int, torch.Generator], tuple[Tensor, Tensor]]
 
 
 class CausalAverage(nn.Module):
-    """An attention's values and W_O, around equal weights."""
+    """The values and the output matrix of an attention layer, with equal
+    weights in place of computed ones."""
 
-    def __init__(self, attention: nn.Module) -> None:
+    def __init__(self, attention: MultiHeadAttention) -> None:
         super().__init__()
         self.attention = attention
 
@@ -47,50 +59,81 @@ class CausalAverage(nn.Module):
         return self.attention.out(v.cumsum(-2) / seen)  # (B, T, d_model)
 
 
-CONTROLS = {
+#: What is put in the place of a model's attention.
+CONTROLS: dict[str, Callable[[MultiHeadAttention], nn.Module]] = {
     "uniform average": CausalAverage,
     "nothing": lambda attention: Nothing(),
     "few stories": lambda attention: attention,
 }
 
 
-def run(kind: str, seed: int) -> dict:
-    """Train from one seed; what it knows on the way, and at the end."""
-    torch.set_num_threads(1)
-    town, crowded = Town(), Town(people=(4, 4))
-    asked = {
+class Watched:
+    """Takes down what a model knows every `EVERY` steps of its training."""
+
+    def __init__(self, model: GPT, town: Town, asked: Questions) -> None:
+        self.model = model
+        self.asked = asked
+        self.held_out = encode(town.stories(300, seed=1_000_000))
+        self.curves: dict[str, list[float]] = {
+            "trained": [],
+            "held_out": [],
+            "returning": [],
+        }
+
+    def __call__(self, step: int, losses: list[float]) -> None:
+        if step % EVERY:
+            return
+        found = {
+            "trained": sum(losses[-EVERY:]) / EVERY,
+            "held_out": mean_loss(self.model, *self.held_out),
+            "returning": accuracy(self.model, self.asked["returning"]),
+        }
+        for name, value in found.items():
+            self.curves[name].append(round(value, 4))
+
+
+def questions(town: Town) -> Questions:
+    """300 questions of each kind; those about returning are of a town in
+    which four people are on their way."""
+    crowded = Town(people=(4, 4))
+    return {
         name: (crowded if name == "returning" else town).questions(
             name, 300, seed=2_000_000
         )
         for name in KINDS
     }
-    held_out = encode(town.stories(300, seed=1_000_000))
+
+
+def few_stories(town: Town) -> BatchSource:
+    """Batches that are drawn from the same few stories again and again."""
     tokens, targets = encode(town.stories(FEW, seed=7))
 
-    def again(size, generator):
+    def again(size: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         some = torch.randint(FEW, (size,), generator=generator)
         return tokens[some], targets[some]
 
+    return again
+
+
+def run(kind: str, seed: int) -> dict:
+    """Train from one seed; what the model knows on the way and at the end.
+
+    From seed 0 all is kept, from the others only what is compared.
+    """
+    torch.set_num_threads(1)
+    town = Town()
+    asked = questions(town)
     torch.manual_seed(seed)
     model = GPT(TOWN_CONFIG)
     for block in model.blocks:
         if kind in CONTROLS:
-            block.attention = CONTROLS[kind](block.attention)
-    curves = {"trained": [], "held_out": [], "returning": []}
-
-    def ask(step, losses):
-        if step % EVERY == 0:
-            found = {
-                "trained": sum(losses[-EVERY:]) / EVERY,
-                "held_out": mean_loss(model, *held_out),
-                "returning": accuracy(model, asked["returning"]),
-            }
-            for name, value in found.items():
-                curves[name].append(round(value, 4))
-
+            layer: Any = block
+            layer.attention = CONTROLS[kind](layer.attention)
+    watched = Watched(model, town, asked)
     recipe = dataclasses.replace(TOWN_RECIPE, seed=seed)
-    batches = again if kind == "few stories" else town.batches
-    losses = train(model, batches, recipe, on_step=ask)
+    batches = few_stories(town) if kind == "few stories" else town.batches
+    losses = train(model, batches, recipe, on_step=watched)
+    curves = watched.curves
     truth = town.entropy(town.stories(300, seed=1_000_000))
     found = {
         "kind": kind,

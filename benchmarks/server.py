@@ -1,5 +1,7 @@
-"""What a server brings: the tokens it writes in a second of the processor's
-time, over one request after another, over static batches, and to the bit.
+"""What a server brings, in tokens for each second of the processor's time.
+
+It is measured over answering one request after another, beside static
+batches, and in a form that gives each request the same bits as alone.
 
 Chapter 19 shows the result. Prompts have 8 to 32 tokens, answers 32, or 4 to
 64 where lengths are unequal; the model has random weights. It takes about
@@ -13,10 +15,11 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from results import now, quartiles, store
-from speed import machine
+from rounds import machine
 
 from attnbook.generate import complete
 from attnbook.gpt import GPT, GPTConfig
@@ -46,12 +49,13 @@ def drawn(
 
 
 def one_by_one(model: GPT, asked: Ask) -> None:
+    """Answer one request after another."""
     for prompt, n in asked:
         complete(model, [prompt], n)
 
 
 def static(model: GPT, asked: Ask) -> None:
-    """A batch begins when the last one has ended, and so does each row."""
+    """Answer in batches; the next begins when the last has ended."""
     for start in range(0, len(asked), STATIC):
         batch = asked[start : start + STATIC]
         longest = max(n for _, n in batch)
@@ -59,6 +63,7 @@ def static(model: GPT, asked: Ask) -> None:
 
 
 def served(model: GPT, asked: Ask, *, exact: bool = False) -> None:
+    """Answer by the server of chapter 19."""
     server = Server(model, n_pages=8 * len(asked), exact=exact)
     for prompt, n in asked:
         server.submit(prompt, n)
@@ -66,13 +71,15 @@ def served(model: GPT, asked: Ask, *, exact: bool = False) -> None:
 
 
 def bits(model: GPT, asked: Ask, *, exact: bool) -> float:
-    """The share of a first request's logits that are not the same, to the
-    bit, in the company of the others."""
+    """How many of a request's logits change when others are served with it.
+
+    It is the share of logits that are not equal to the bit.
+    """
 
     def logits(company: Ask) -> torch.Tensor:
-        found = []
+        found: list[torch.Tensor] = []
 
-        def keep(request, guesses, logits):
+        def keep(request: Any, guesses: Any, logits: torch.Tensor) -> Any:
             if request is first:
                 found.append(logits)
             return sample(request, guesses, logits)
@@ -88,23 +95,38 @@ def bits(model: GPT, asked: Ask, *, exact: bool) -> float:
 
 
 def exactly(model: GPT, asked: Ask) -> None:
+    """Answer by the server, each request with the bits that it has alone."""
     served(model, asked, exact=True)
 
 
 def measure(
-    rounds: int, config: GPTConfig = CONFIG, sizes: tuple = SIZES, **options
-) -> dict:
-    """Ratios, as quartiles over rounds, for each number of requests."""
+    rounds: int,
+    config: GPTConfig = CONFIG,
+    sizes: tuple[int, ...] = SIZES,
+    **lengths: int,
+) -> dict[str, dict[str, list[float]]]:
+    """How many times faster than one by one each way is.
+
+    Args:
+        rounds: how often all ways are timed.
+        config: the model's sizes.
+        sizes: numbers of requests.
+        **lengths: `least` and `most`, the tokens that a request asks for.
+
+    Returns:
+        for each number of requests and each way the quartiles of the ratios.
+    """
     torch.manual_seed(0)
-    model, found = GPT(config).eval(), {}
+    model = GPT(config).eval()
+    found = {}
     ways: dict[str, Callable] = {
         "static": static,
         "served": served,
         "exact": exactly,
     }
     for size in sizes:
-        asked = drawn(size, config, **options)
-        ratios = {name: [] for name in ways}
+        asked = drawn(size, config, **lengths)
+        ratios: dict[str, list[float]] = {name: [] for name in ways}
         for turn in range(rounds + 1):
             alone = seconds(one_by_one, model, asked)
             for name, way in ways.items():
@@ -117,6 +139,7 @@ def measure(
 
 
 def seconds(way: Callable, model: GPT, asked: Ask) -> float:
+    """The processor's seconds that a way takes to answer."""
     start = now()
     way(model, asked)
     return now() - start
@@ -125,11 +148,15 @@ def seconds(way: Callable, model: GPT, asked: Ask) -> float:
 def main() -> None:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
     torch.set_num_threads(1)
-    found = {"machine": machine() | {"threads": 1}, "rounds": rounds}
+    found: dict[str, Any] = {
+        "machine": machine() | {"threads": 1},
+        "rounds": rounds,
+    }
     found["equal"] = measure(rounds)
     found["unequal"] = measure(rounds, sizes=(32,), least=4, most=64)
     torch.manual_seed(0)
-    model, asked = GPT(CONFIG).eval(), drawn(8, CONFIG)
+    model = GPT(CONFIG).eval()
+    asked = drawn(8, CONFIG)
     found["other_bits"] = {
         name: bits(model, asked, exact=exact)
         for name, exact in (("served", False), ("exact", True))

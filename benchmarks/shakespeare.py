@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from results import CHAPTERS, store
 
 from attnbook.pretrained import load_model
 
-#: nanoGPT's README, "I only have a macbook", but for how much it prints.
+#: From nanoGPT's README, "I only have a macbook". It prints less.
 NANOGPT = (
     "config/train_shakespeare_char.py --device=cpu --compile=False "
     "--eval_iters=20 --log_interval=100 --block_size=64 --batch_size=12 "
@@ -57,8 +58,18 @@ def trained(arguments: list[str], folder: Path) -> float:
 
 
 @torch.no_grad()
-def held_out_loss(model, numbers: torch.Tensor, context: int) -> float:
-    """Nats a character, over the last tenth; `model` gives all logits."""
+def held_out_loss(
+    model: Callable[[torch.Tensor], torch.Tensor],
+    numbers: torch.Tensor,
+    context: int,
+) -> float:
+    """The mean loss on the last tenth of a text, in nats a character.
+
+    Args:
+        model: from tokens (n, context) to logits (n, context, V).
+        numbers: the text's characters as numbers, (length,).
+        context: how many characters the model reads at once.
+    """
     tenth = numbers[len(numbers) * 9 // 10 :]
     n = (len(tenth) - 1) // context
     tokens = tenth[: n * context].view(n, context)
@@ -72,8 +83,8 @@ def held_out_loss(model, numbers: torch.Tensor, context: int) -> float:
     return summed / targets.numel()
 
 
-def nanogpt(source: Path, text: Path, folder: Path) -> dict:
-    """Train and measure nanoGPT, in a copy of its own."""
+def nanogpt(source: Path, text: Path, folder: Path) -> dict[str, float]:
+    """The loss and the CPU seconds of nanoGPT, trained in a copy."""
     shutil.copytree(source, folder, ignore=shutil.ignore_patterns(".git"))
     shutil.copy(text, folder / "data/shakespeare_char/input.txt")
     trained(["data/shakespeare_char/prepare.py"], folder)
@@ -96,11 +107,12 @@ def nanogpt(source: Path, text: Path, folder: Path) -> dict:
     }
 
 
-def ours(text: Path, folder: Path, options: list[str]) -> dict:
-    """Train and measure by the book's command."""
+def ours(text: Path, folder: Path, options: list[str]) -> dict[str, float]:
+    """The loss and the CPU seconds of the book's command."""
     folder.mkdir()
     seconds = trained(["-m", "attnbook", str(text), *options], folder)
     found = load_model(folder / "model.safetensors")
+    assert found.vocabulary is not None, "the command stores its characters"
     numbers = torch.tensor(found.vocabulary.encode(text.read_text("utf-8")))
     config = found.model.config
     return {
@@ -110,7 +122,8 @@ def ours(text: Path, folder: Path, options: list[str]) -> dict:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    summary = (__doc__ or "").splitlines()[0]
+    parser = argparse.ArgumentParser(description=summary)
     parser.add_argument("--nanogpt", type=Path, required=True)
     parser.add_argument("--text", type=Path, required=True)
     given = parser.parse_args()

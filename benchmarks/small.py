@@ -1,4 +1,4 @@
-"""A small model of the book's own language, trained for a comparison."""
+"""A small model of the town's language, trained for a comparison."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ ASKED = 200  # stories that the loss is measured on
 
 
 def small_model(depth: int, *, seed: int) -> GPT:
-    """A new model whose matrices keep the size of what they multiply."""
+    """A new model whose matrices keep the size of what they multiply: their
+    entries have the variance 1 / (number of inputs)."""
     torch.manual_seed(seed)
     config = GPTConfig(
         vocab_size=len(WORDS),
@@ -33,7 +34,11 @@ def small_model(depth: int, *, seed: int) -> GPT:
 
 
 def loss_after(model: GPT, recipe: Recipe) -> float | None:
-    """Cross-entropy on new stories after training; None if it broke off."""
+    """The loss on new stories after training, in nats a token.
+
+    None says that the training broke off, because the loss or a gradient was
+    no longer finite.
+    """
     try:
         train(model, Town().batches, recipe)
     except ValueError:  # the loss or a gradient is no longer finite

@@ -13,15 +13,17 @@ from __future__ import annotations
 
 import dataclasses
 from concurrent.futures import ProcessPoolExecutor
+from typing import Any
 
 import torch
 from positions import (
     ASKED,
     BIN,
+    D_MODEL,
     LONG,
+    N_HEADS,
     POOL,
     SEEDS,
-    SIZES,
     TRAINED,
     measure,
     sequences,
@@ -32,11 +34,13 @@ from results import store
 from attnbook.gpt import GPT
 
 FACTOR = LONG / TRAINED
-WIDTH = SIZES["d_model"] // SIZES["n_heads"]
-#: By the turns of a hand in training: at most `low`, its speed is divided by
-#: the factor; `high` or more, it keeps it; between them, a mixture.
-EVERY_HAND, YARN = (1e6, 2e6), (1, 32)
-WAYS = {
+WIDTH = D_MODEL // N_HEADS
+#: The speed of a hand changes by the turns that it makes in training: with
+#: `low` turns or fewer it is divided by the factor, with `high` or more it is
+#: kept, and in between it is a mixture. These are pairs of (low, high).
+EVERY_HAND = (1e6, 2e6)
+YARN = (1, 32)
+WAYS: dict[str, dict[str, Any]] = {
     "as it is": {},
     "interpolation": {"rotary_scaling": (FACTOR, *EVERY_HAND, TRAINED)},
     "NTK-aware": {"rotary_base": 10_000.0 * FACTOR ** (WIDTH / (WIDTH - 2))},

@@ -1,10 +1,10 @@
 """Attention with the whole matrix, in tiles, and by torch: bytes and time.
 
 One head of width 64 reads causal texts of up to 16,384 tokens, forward alone
-and with the gradients. Counted are the bytes of all tensors that are alive at
-once, the inputs aside, and the processor's seconds on one thread, the least of
-some rounds. Where there is Triton, the kernel is held against the loop, too.
-It takes some minutes, and 8 GB of memory.
+and with the gradients. Two things are measured: the bytes of all tensors that
+are alive at once, without the inputs; and the processor's seconds on one
+thread, the least of some rounds. Where there is Triton, its kernel is compared
+with the loop in Python, too. It takes some minutes, and 8 GB of memory.
 
 usage: python benchmarks/tiles.py [LONGEST]     16384 if not given
 """
@@ -15,6 +15,7 @@ import os
 import sys
 import weakref
 from collections.abc import Callable
+from typing import Any
 
 if __name__ == "__main__":
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # it is timed on a CPU
@@ -54,18 +55,29 @@ KINDS = {"explicit": explicit, "tiled": tiled, "fused": fused}
 
 
 class Alive(TorchDispatchMode):
-    """The most bytes of tensors, made while it is on, alive at once."""
+    """The most bytes of tensors that are alive at once.
+
+    Only tensors that are made while this is entered are counted.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self.now = self.most = 0
+        self.now = 0
+        self.most = 0
         self.known: set[int] = set()
 
     def free(self, name: int, size: int) -> None:
+        """Called when the memory of a counted tensor is given back."""
         self.known.discard(name)
         self.now -= size
 
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+    def __torch_dispatch__(
+        self,
+        function: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
         given = tree_leaves((args, kwargs))
         old = {storage(x)._cdata for x in given if isinstance(x, Tensor)}
         made = function(*args, **(kwargs or {}))
@@ -73,7 +85,8 @@ class Alive(TorchDispatchMode):
             if not isinstance(x, Tensor):
                 continue
             memory = storage(x)
-            name, size = memory._cdata, memory.nbytes()
+            name = memory._cdata
+            size = memory.nbytes()
             if name not in self.known | old:
                 self.known.add(name)
                 self.now += size
@@ -87,12 +100,13 @@ def storage(x: Tensor) -> torch.UntypedStorage:
 
 
 def inputs(T: int) -> list[Tensor]:
+    """Random queries, keys and values, each (T, WIDTH) in float32."""
     found = [randn(T, WIDTH, seed=n, dtype=torch.float32) for n in range(3)]
     return [x.requires_grad_() for x in found]
 
 
 def steps(kind: Callable, T: int) -> dict[str, Callable[[], object]]:
-    """What is measured: the forward pass, and both."""
+    """What is measured: the forward pass, and both passes."""
     q, k, v = inputs(T)
 
     def forward() -> Tensor:
@@ -107,7 +121,7 @@ def steps(kind: Callable, T: int) -> dict[str, Callable[[], object]]:
 
 
 def seconds(step: Callable[[], object]) -> float:
-    """The least of some rounds."""
+    """The seconds of a step, the least of some rounds."""
     found: list[float] = []
     while not found or sum(found) < LEAST_SECONDS:
         start = now()
@@ -117,6 +131,7 @@ def seconds(step: Callable[[], object]) -> float:
 
 
 def measure(longest: int) -> dict:
+    """Bytes and seconds of each kind, for lengths that double."""
     lengths = [SHORTEST]
     while 2 * lengths[-1] <= longest:
         lengths.append(2 * lengths[-1])
@@ -136,11 +151,15 @@ def measure(longest: int) -> dict:
 
 
 def held_against_the_loop() -> dict | None:
-    """The kernel's largest error in float32; None where Triton is missing."""
+    """The largest error of the kernel in float32, or None without Triton.
+
+    It is compared with the loop in float64.
+    """
     if kernel.MISSING:
         print(f"skipped: {kernel.MISSING}")
         return None
-    worst, sizes = 0.0, [[33, 57], [5, 40], [40, 5], [70, 70], [128, 128]]
+    worst = 0.0
+    sizes = [[33, 57], [5, 40], [40, 5], [70, 70], [128, 128]]
     for T, S in sizes:
         q, k, v = (
             here(randn(n, 16, seed=n, dtype=torch.float32)) for n in (T, S, S)

@@ -1,9 +1,9 @@
-"""Two checkpoints of somebody else's: transformers' own models of the town.
+"""Two checkpoints that are not the book's: transformers' models of the town.
 
-A GPT-2 and a Llama of transformers are trained on the book's stories and
-stored in the layouts of the published ones: GPT-2's names have no prefix, and
-its causal masks lie among the weights; the Llama is in bfloat16, with grouped
-queries and Llama 3.1's rotation. Chapter 16 opens them. Two minutes.
+A GPT-2 and a Llama of transformers are trained on the book's stories, and
+stored as the published ones are: GPT-2's names have no prefix, and its causal
+masks lie among the weights; the Llama is in bfloat16, with grouped queries and
+Llama 3.1's rotation. Chapter 16 opens them. It takes two minutes.
 
 usage: python benchmarks/town_checkpoints.py
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 from results import CHAPTERS
@@ -32,7 +33,8 @@ RECIPE = Recipe(
     steps=1500, batch_size=16, peak=5e-3, warmup=100, weight_decay=0.01
 )
 CONTEXT, WIDTH, HEADS, LAYERS = Town().longest, 48, 4, 2
-BOTH = {
+#: What both have in common.
+BOTH: dict[str, Any] = {
     "vocab_size": len(WORDS),
     "initializer_range": 0.125,
     "bos_token_id": None,
@@ -68,7 +70,7 @@ LLAMA = LlamaConfig(
 
 
 class Logits(nn.Module):
-    """A model of theirs that gives its logits, as ours do."""
+    """A model of transformers that gives its logits alone, as a GPT does."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -79,7 +81,7 @@ class Logits(nn.Module):
 
 
 def as_published(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """GPT-2's tensors as its own files have them."""
+    """GPT-2's tensors under the names that the published files have."""
     found = {n.removeprefix("transformer."): t for n, t in tensors.items()}
     mask = torch.ones(1, 1, CONTEXT, CONTEXT).tril()
     masks = {f"h.{n}.attn.bias": mask.clone() for n in range(LAYERS)}
@@ -87,18 +89,22 @@ def as_published(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def main(folder: Path) -> None:
-    for name, kind, config in (
-        ("town_gpt2", GPT2LMHeadModel, GPT2),
-        ("town_llama", LlamaForCausalLM, LLAMA),
-    ):
+    """Train both models, and store each in a folder of its own."""
+    kinds: dict[str, tuple[Any, Any]] = {
+        "town_gpt2": (GPT2LMHeadModel, GPT2),
+        "town_llama": (LlamaForCausalLM, LLAMA),
+    }
+    for name, (kind, config) in kinds.items():
         torch.manual_seed(RECIPE.seed)
-        model, into = kind(config), folder / name
+        model = kind(config)
+        into = folder / name
         losses = train(Logits(model), Town().batches, RECIPE)
         if name == "town_llama":
             model = model.bfloat16()
         model.save_pretrained(into)
         (into / "generation_config.json").unlink()
-        file, about = into / "model.safetensors", into / "config.json"
+        file = into / "model.safetensors"
+        about = into / "config.json"
         if name == "town_gpt2":
             save_file(as_published(load_file(file)), file, {"format": "pt"})
         described = json.loads(about.read_text("utf-8"))

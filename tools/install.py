@@ -83,19 +83,17 @@ def program(name: str, system: str = os.name) -> Path:
     return Path(".venv", "bin", name)
 
 
-def run(*command: str, **variables: str) -> bool:
-    """Run a command of the environment; whether it succeeded."""
-    command = (program(command[0]), *command[1:])
+def run(name: str, *arguments: str, **variables: str) -> bool:
+    """Run a program of the environment, and say whether it succeeded."""
     environment = {**os.environ, **variables}
-    return subprocess.run(command, env=environment).returncode == 0
+    done = subprocess.run([program(name), *arguments], env=environment)
+    return done.returncode == 0
 
 
-def has(*command: str) -> bool:
-    """Whether the environment has a command that works."""
+def has(name: str, *arguments: str) -> bool:
+    """Whether the environment has this program, and it succeeds."""
     try:
-        done = subprocess.run(
-            (program(command[0]), *command[1:]), capture_output=True
-        )
+        done = subprocess.run([program(name), *arguments], capture_output=True)
     except OSError:
         return False
     return done.returncode == 0
@@ -124,7 +122,7 @@ def main(arguments: list[str]) -> int:
     ).stdout
     if has("uv", "--version") or run(*pip, *quietly, "uv", *what[1:]):
         options, variables = for_uv(settings(listed))
-        python = ["--python", program("python"), "--quiet"]
+        python = ["--python", str(program("python")), "--quiet"]
         if run("uv", "pip", "install", *python, *what, *options, **variables):
             return models(pip, quietly)
         print("uv could not install all; pip tries", file=sys.stderr)

@@ -23,6 +23,7 @@ from transformers import AutoTokenizer, GPT2LMHeadModel
 
 from attnbook.families import REVISIONS
 from attnbook.generate import complete
+from attnbook.gpt import GPT
 from attnbook.pretrained import load
 from attnbook.training import loss_share
 
@@ -75,7 +76,9 @@ def compared(folder: Path) -> dict:
         SystemExit: they differ.
     """
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    ours, theirs = load(folder), GPT2LMHeadModel.from_pretrained(folder).eval()
+    ours = load(folder)
+    assert isinstance(ours, GPT), "a GPT-2 writes"
+    theirs = GPT2LMHeadModel.from_pretrained(folder).eval()
     prompt = tokenizer(PROMPT, return_tensors="pt")["input_ids"]  # (1, T)
     tokens = tokenizer(PARAGRAPH, return_tensors="pt")["input_ids"]
     logits, expected = ours(tokens), theirs(tokens).logits  # (1, T, V)
@@ -83,9 +86,14 @@ def compared(folder: Path) -> dict:
     loss = loss_share(ours, tokens[:, :-1], tokens[:, 1:]).item()
     their_loss = theirs(tokens, labels=tokens).loss.item()
     new = complete(ours, prompt.tolist(), 20)[0]
-    settings = {"max_new_tokens": 20, "do_sample": False, "pad_token_id": 0}
-    settings["attention_mask"] = torch.ones_like(prompt)
-    their_new = theirs.generate(prompt, eos_token_id=None, **settings)[0]
+    their_new = theirs.generate(
+        prompt,
+        attention_mask=torch.ones_like(prompt),
+        max_new_tokens=20,
+        do_sample=False,
+        pad_token_id=0,
+        eos_token_id=None,
+    )[0]
     same = new == their_new[prompt.shape[1] :].tolist()
     if not (gap < BOUND and abs(loss - their_loss) < 1e-4 and same):
         raise SystemExit(

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from notebooks import ROOT
 from PIL import Image
@@ -48,13 +49,22 @@ def use_scale(page: Page) -> None:
 
 @dataclass(frozen=True)
 class Shot:
-    """What is taken: which page, from where on, after what, how wide."""
+    """A picture of a page.
+
+    Attributes:
+        name: of the file, without its ending.
+        page: the page's name, as in its address.
+        top: a selector of what is at the top of the picture.
+        use: what is done on the page before.
+        theme: of the page.
+        size: width and height in pixels.
+    """
 
     name: str
     page: str
     top: str = "body"
     use: Callable[[Page], None] = as_it_is
-    theme: str = "light"
+    theme: Literal["light", "dark"] = "light"
     size: tuple[int, int] = (1280, 900)
 
 

@@ -8,6 +8,9 @@ import sys
 import pytest
 from notebooks import CHAPTERS, ROOT
 
+sys.path.append(str(ROOT / "benchmarks"))
+import fewer_keys  # noqa: E402
+
 STORED = json.loads(
     (CHAPTERS / "attnbook" / "data" / "fewer_keys.json").read_text("utf-8")
 )
@@ -15,13 +18,8 @@ STORED = json.loads(
 
 @pytest.fixture
 def study(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     monkeypatch.setenv("ATTNBOOK_QUIET", "1")
-    import fewer_keys
-
-    yield fewer_keys
-    for name in ("fewer_keys", "results"):
-        sys.modules.pop(name, None)
+    return fewer_keys
 
 
 @pytest.mark.slow

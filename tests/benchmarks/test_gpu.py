@@ -1,18 +1,21 @@
 """`make gpu`: without a card it says so; with one it writes a page."""
 
 import re
+import sys
 from functools import partial
 from pathlib import Path
 
-import gpu
 import pytest
 import torch
 from nbformat.v4 import new_code_cell, new_notebook
-from notebooks import write
+from notebooks import ROOT, write
 from pretend import CARD, Pretended
 
 from attnbook import kernel
 from attnbook.gpt import GPTConfig
+
+sys.path.append(str(ROOT / "benchmarks"))
+import gpu  # noqa: E402
 
 
 def test_without_a_card_it_says_so_and_that_is_no_failure(
@@ -27,11 +30,11 @@ def test_without_a_card_it_says_so_and_that_is_no_failure(
 
 TINY = partial(GPTConfig, d_model=24, n_layers=1, n_heads=2)
 SMALL = {
-    "speed.GPTConfig": TINY,
+    "writers.GPTConfig": TINY,
     "card.GPTConfig": TINY,
     "card.BATCHES": (1, 3),
     "card.PROMPT": 6,
-    "attnbook.gpt.GPTConfig": TINY,
+    "gpu.GPTConfig": TINY,
     "ladder.SIZES": {"small": (1, 4, 8, 2)},
     "ladder.LEAST_SECONDS": 0,
     "decoding.CONTEXTS": [3, 5],
@@ -92,7 +95,6 @@ def card(monkeypatch, tmp_path):
     monkeypatch.setattr(gpu, "LENGTHS", (32,))
     monkeypatch.setattr(gpu, "ROUNDS", 2)
     monkeypatch.setattr(gpu, "PROMPTS", ((5,), (4, 4)))
-    monkeypatch.syspath_prepend(gpu.ROOT / "benchmarks")
     for name, value in SMALL.items():
         monkeypatch.setattr(name, value)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -127,11 +129,11 @@ def test_what_all_ran_is_stored_and_what_fails_costs_one_table(
         raise torch.OutOfMemoryError("no memory")
 
     stored = {}
-    monkeypatch.setattr("results.store", stored.__setitem__)
+    monkeypatch.setattr(gpu, "store", stored.__setitem__)
     came = {Path("a"): ("passes", "0 of 9"), Path("b"): ("passes", "1 of 9")}
     monkeypatch.setattr(gpu, "notebooks", lambda: [*came])
     monkeypatch.setattr(gpu, "run_notebook", came.get)
-    runs = {"a": ("What", lambda: {"x": [1, 2, 3]})}
+    runs = {"a": gpu.Benchmark("What", lambda: {"x": [1, 2, 3]})}
     monkeypatch.setattr(gpu, "benchmarks", lambda: runs)
     assert gpu.main([]) == 0
     assert stored == {
@@ -144,7 +146,7 @@ def test_what_all_ran_is_stored_and_what_fails_costs_one_table(
     }
     stored.clear()
     assert gpu.main(["01"]) == 0 and not stored  # not all ran
-    runs = {"b": ("No", no_memory)} | runs
+    runs = {"b": gpu.Benchmark("No", no_memory)} | runs
     assert gpu.main([]) == 1 and not stored
     page = gpu.PAGE.read_text("utf-8")
     assert "| fails | OutOfMemoryError: no memory |" in page
@@ -160,7 +162,6 @@ def test_a_way_that_computes_something_else_is_no_contender(card, monkeypatch):
 
 
 def test_a_card_is_waited_for_before_its_time_is_taken(monkeypatch):
-    monkeypatch.syspath_prepend(gpu.ROOT / "benchmarks")
     import results
 
     waited = []
