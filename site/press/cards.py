@@ -6,24 +6,32 @@ card.png; templates/layout.html says all this. The addresses follow from the
 repository's, which `_config.yml` names.
 """
 
+from __future__ import annotations
+
 import html
 import re
 import textwrap
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import matplotlib
 from docutils import nodes
 from PIL import Image, ImageDraw, ImageFont
+from sphinx.application import Sphinx
+from sphinx.config import Config
 
 from press.places import SITE
 
 # The logo, the book's name and its motto, in the size that networks ask for.
 CARD = SITE / "card.png"
+#: Where the pages of the placeholder for a repository's owner would lie.
+NOWHERE = "https://owner.github.io/"
+
 FONTS = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
 
 
-def site_address(repository):
+def site_address(repository: str) -> str:
     """Where GitHub publishes the pages of a repository.
 
     >>> site_address("https://github.com/OWNER/averages-to-attention")
@@ -33,13 +41,19 @@ def site_address(repository):
     return f"https://{owner.lower()}.github.io/{name}/"
 
 
-def find_address(app, config):
+def find_address(app: Sphinx, config: Config) -> None:
     """Let the pages know where they will lie; Sphinx links them to it."""
     repository = config.html_theme_options["repository_url"]
     config.html_baseurl = config.html_baseurl or site_address(repository)
 
 
-def draw_card(title):
+def public_address(config: Config) -> str:
+    """Where the pages will lie; nothing, while the book has no address."""
+    site = config.html_baseurl
+    return "" if site.startswith(NOWHERE) else site
+
+
+def draw_card(title: str) -> Image.Image:
     """The card of a page: its title, large, under the name of the book."""
     card = Image.open(CARD).convert("RGB")
     text = textwrap.fill(title, 28)
@@ -48,7 +62,7 @@ def draw_card(title):
     return card
 
 
-def first_words(doctree):
+def first_words(doctree: nodes.document) -> str:
     """What a page begins with, without its badges, in at most 160 letters."""
     first = next(doctree.findall(nodes.section), doctree)
     words = " ".join(
@@ -61,13 +75,15 @@ def first_words(doctree):
     return textwrap.shorten(words, 160, placeholder=" …")
 
 
-def describe(app, pagename, templatename, context, doctree):
+def describe(
+    app: Sphinx, pagename: str, templatename: str, context: Any, doctree: Any
+) -> None:
     """Give a page's template its description and its card."""
     site = app.config.html_baseurl
     context["base"] = urlsplit(site).path  # for 404, sent from any depth
     if pagename == app.config.root_doc:
         context["pageurl"] = site
-    if pagename == "404" or site.startswith("https://owner.github.io/"):
+    if pagename == "404" or not public_address(app.config):
         context["pageurl"] = None  # it has none, or the book has none yet
     if doctree is None:
         return
@@ -82,7 +98,7 @@ def describe(app, pagename, templatename, context, doctree):
     )
 
 
-def setup(app):
+def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("config-inited", find_address)
     app.connect("html-page-context", describe)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,20 +1,25 @@
-"""What the built pages get besides what Sphinx writes.
+"""What the built pages get once Sphinx has written them all.
 
-Each page gets a policy, by which no other host's code runs in it, and the
-links to its forms: the plain text, the feed, and the book as one file where
-that has been made. A site with an address gets a sitemap.
+Each page is read once, changed where that takes knowledge of other files, and
+written once: the names of its pictures, its style sheet. Beside the pages
+come their plain texts, a feed of changes and, for a site with an address, a
+sitemap. What a page's head and foot say of all this is in the templates.
 """
 
 from __future__ import annotations
 
-import re
 import shutil
 from pathlib import Path
+from typing import Any
 
-from press import changes
+from sphinx.application import Sphinx
+
+from press import changes, pictures, styles
+from press.cards import public_address
 from press.contents import Contents
+from press.markup import Page
 from press.plain import write_twins
-from press.settings import Settings
+from press.theme_script import mend_theme_script
 
 #: What a page may load: files beside it, and its own lines. KaTeX's boxes are
 #: inline styles; the figures that move, and the theme, are inline scripts. A
@@ -33,6 +38,8 @@ POLICY = "; ".join(
     )
 )
 
+FEED = "feed.xml"
+
 #: The book as one file, and what the links to it say.
 FILES = {
     "averages-to-attention.pdf": "PDF",
@@ -40,100 +47,112 @@ FILES = {
 }
 
 
-def policed(html: str) -> str:
-    """A page with the policy before all that it governs."""
-    policy = f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
-    return html.replace("<head>", f"<head>{policy}", 1)
+# The forms of the book
 
 
-def with_links(html: str, page: str, text: bool) -> str:
-    """A page whose head names the feed, and its plain text if it has one."""
-    links = (
-        '<link rel="alternate" type="application/atom+xml" title="Changes" '
-        'href="feed.xml">'
-    )
-    if text:
-        links += (
-            '<link rel="alternate" type="text/plain" title="Plain text" '
-            f'href="{page}.txt">'
-        )
-    return html.replace("</head>", f"{links}</head>", 1)
+def write_feed(site: Path, title: str, author: str, address: str) -> None:
+    """Write the feed of the changelog's editions.
+
+    Raises:
+        ValueError: the changelog's editions are not as they should be.
+    """
+    found = changes.editions(changes.CHANGELOG.read_text("utf-8"))
+    feed = changes.feed(title, author, found, address)
+    (site / FEED).write_text(feed, "utf-8")
 
 
-def with_forms(html: str, page: str, files: list[str], text: bool) -> str:
-    """A page whose footer offers its other forms; again, after a file was
-    made, offers that too."""
-    html = re.sub(r'(?s)<p class="forms">.*?</p>', "", html)
-    links = [f'<a href="{page}.txt">this page as plain text</a>'] * text
-    links += [f'<a href="{f}">the book as {FILES[f]}</a>' for f in files]
-    links += ['<a href="feed.xml">a feed of changes</a>']
-    before = '<div class="extra_footer">'
-    line = f'<p class="forms">Also: {", ".join(links)}</p>'
-    return html.replace(before, line + before, 1)
-
-
-def offer_forms(site: Path, contents: Contents) -> None:
-    """Let the pages' footers offer the forms that are there."""
-    files = [name for name in FILES if (site / name).is_file()]
-    for path in contents.files(site):
-        html = path.read_text("utf-8")
-        text = path.with_suffix(".txt").is_file()
-        path.write_text(with_forms(html, path.stem, files, text), "utf-8")
-
-
-def put_on_site(book: Path, site: Path, contents: Contents) -> None:
-    """Put the book as one file beside the pages, which then offer it."""
-    shutil.copyfile(book, site / book.name)
-    offer_forms(site, contents)
-
-
-def address(site: Path) -> str:
-    """Where the first page says that it lies; nothing, if it does not."""
-    html = (site / "index.html").read_text("utf-8")
-    found = re.search(r'<link rel="canonical" href="([^"]+)"', html)
-    return found[1] if found else ""
-
-
-def write_sitemap(site: Path, contents: Contents) -> None:
+def write_sitemap(site: Path, contents: Contents, address: str) -> None:
     """Write sitemap.xml and robots.txt, if the site has an address.
 
     A robots.txt is read at the root of a host alone. Where the book lies
     deeper, the sitemap is given to a search engine by hand.
     """
-    root = address(site)
-    if not root:
+    if not address:
         return
-    urls = [
-        root + ("" if page == "index" else f"{page}.html")
-        for page in sorted(contents.documents)
-    ]
-    lines = "".join(f"<url><loc>{url}</loc></url>\n" for url in urls)
+    root = contents.documents[0]
+    lines = ""
+    for page in sorted(contents.documents):
+        file = "" if page == root else f"{page}.html"
+        lines += f"<url><loc>{address}{file}</loc></url>\n"
     (site / "sitemap.xml").write_text(
         '<?xml version="1.0" encoding="utf-8"?>\n'
         '<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">\n'
         f"{lines}</urlset>\n",
         "utf-8",
     )
-    robots = f"User-agent: *\nAllow: /\n\nSitemap: {root}sitemap.xml\n"
+    robots = f"User-agent: *\nAllow: /\n\nSitemap: {address}sitemap.xml\n"
     (site / "robots.txt").write_text(robots, "utf-8")
 
 
-def finish(site: Path, settings: Settings, contents: Contents) -> None:
-    """Give a site that Sphinx has built all of this.
+def put_on_site(book: Path, site: Path, contents: Contents) -> None:
+    """Put the book as one file beside the pages, whose feet then offer it.
 
-    Raises:
-        ValueError: the changelog's editions are not as they should be.
+    An EPUB or a PDF is made of the built pages, so it comes after them, and
+    they are read and written once more.
     """
-    found = changes.editions(changes.CHANGELOG.read_text("utf-8"))
-    feed = changes.feed(settings.title, settings.author, found, address(site))
-    (site / "feed.xml").write_text(feed, "utf-8")
-    write_twins(site, settings.title, contents)
-    pages = set(contents.files(site))
-    for path in site.glob("*.html"):
-        html = policed(path.read_text("utf-8"))
-        if path in pages:
-            text = path.with_suffix(".txt").is_file()
-            html = with_links(html, path.stem, text)
-        path.write_text(html, "utf-8")
-    offer_forms(site, contents)
-    write_sitemap(site, contents)
+    shutil.copyfile(book, site / book.name)
+    for path in contents.files(site):
+        page = Page.read(path)
+        offer(page, book.name)
+        page.write()
+
+
+def offer(page: Page, file: str) -> None:
+    """Let the foot of a page offer the book as one file.
+
+    The links of templates/extra-footer.html come in the order: the page's
+    plain text, the PDF, the EPUB, the feed.
+    """
+    order = [*FILES, FEED]
+    later = order[order.index(file) :]
+    foot = max(
+        p.start for p in page.tags("p") if p.attributes.get("class") == "forms"
+    )
+    for link in page.tags("a"):
+        target = link.attributes.get("href")
+        if link.start < foot or target not in later:
+            continue
+        if target != file:
+            text = f'<a href="{file}">the book as {FILES[file]}</a>, '
+            page.markup.replace(link.start, link.start, text)
+        return
+
+
+# While the book is built
+
+
+def tell_templates(
+    app: Sphinx, pagename: str, templatename: str, context: Any, doctree: Any
+) -> None:
+    """Tell a page's template the policy, and where the other forms are."""
+    context["policy"] = POLICY
+    context["feed"] = FEED
+    context["plain_text"] = "" if doctree is None else f"{pagename}.txt"
+
+
+def finish(app: Sphinx, exception: Exception | None) -> None:
+    """Do all this, once Sphinx has written the pages."""
+    if exception is not None or app.builder.name != "html":
+        return
+    site = Path(app.outdir)
+    contents = Contents.of(app.config.external_site_map)
+    title = app.config.html_title
+    address = public_address(app.config)
+    mend_theme_script(site)
+    pictures.pack(site)
+    pages = [Page.read(path) for path in contents.files(site)]
+    for page in pages:
+        pictures.settle(page, site)
+    styles.lighten(pages, site)
+    for page in pages:
+        page.write()
+    write_twins(pages, site, title, contents)
+    write_feed(site, title, app.config.author, address)
+    write_sitemap(site, contents, address)
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    app.connect("html-page-context", tell_templates)
+    # After all others, at the usual priority, have copied their files.
+    app.connect("build-finished", finish, priority=900)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,63 +1,96 @@
 """The pages' pictures: smaller, of a known size, fetched when they are near.
 
-Figures become WebP without loss, at half the bytes of matplotlib's PNG. With
-its width and height in the page a picture has its room before it is there, and
-nothing jumps. One below the first view is fetched when a reader comes near.
+Figures become WebP without loss, at half the bytes of matplotlib's PNG. A
+page that says how wide and how high a picture is keeps room for it, so that
+nothing moves when the picture arrives. A picture below the first view is
+fetched when a reader comes near it.
 """
 
-import re
+from __future__ import annotations
+
 from concurrent.futures import ThreadPoolExecutor
-from urllib.parse import unquote
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from PIL import Image
 
-from press.styles import pages_of
-
-IMAGE = re.compile(r'<img [^>]*?src="[^":]*?(_(?:images|static)/[^"?]+)[^>]*>')
+from press.markup import Markup, Page, StartTag
 
 
-def to_webp(png):
+def to_webp(png: Path) -> None:
     """Put a WebP in a picture's place, its pixels as they were."""
     with Image.open(png) as image:
         image.save(png.with_suffix(".webp"), lossless=True, exact=True)
     png.unlink()
 
 
-def size_of(path):
-    """Width and height of a picture in CSS pixels."""
-    if path.suffix != ".svg":
-        with Image.open(path) as image:
-            return image.size
-    head = re.search(r"<svg[^>]*>", path.read_text("utf-8"))[0]
-    sides = re.findall(r'\s(?:width|height)="([\d.]+)', head)
-    if len(sides) != 2:
-        sides = re.search(r'viewBox="\S+ \S+ (\S+) (\S+)"', head).groups()
-    return [round(float(side)) for side in sides]
-
-
-def settled(page, site):
-    """A page with the tags of its pictures renewed."""
-    heading = page.find("<h2", page.find("<article"))
-
-    def renewed(found):
-        tag, path = found[0], site / unquote(found[1])
-        if not path.exists():
-            tag = tag.replace(path.name, f"{path.stem}.webp")
-            path = path.with_suffix(".webp")
-        if " width=" not in tag:
-            width, height = size_of(path)
-            size = f'width="{width}" height="{height}"'
-            tag = tag.replace("<img", f"<img {size}")
-        if 0 < heading < found.start():
-            tag = tag.replace("<img", '<img loading="lazy" decoding="async"')
-        return tag
-
-    return IMAGE.sub(renewed, page)
-
-
-def settle(site):
-    """Renew the pictures of a site and the tags that show them."""
+def pack(site: Path) -> None:
+    """Make every PNG that the pages show a WebP."""
     with ThreadPoolExecutor() as threads:
-        [*threads.map(to_webp, (site / "_images").glob("*.png"))]
-    for path in pages_of(site):
-        path.write_text(settled(path.read_text("utf-8"), site), "utf-8")
+        for _ in threads.map(to_webp, (site / "_images").glob("*.png")):
+            pass  # an error in a thread is raised here
+
+
+def size_of(picture: Path) -> tuple[int, int]:
+    """Width and height of a picture in CSS pixels.
+
+    Raises:
+        ValueError: an svg says neither its size nor its view box.
+    """
+    if picture.suffix != ".svg":
+        with Image.open(picture) as image:
+            return image.size
+    for root in Markup(picture.read_text("utf-8"), {"svg"}).tags[:1]:
+        sides = [root.attributes.get(side, "") for side in ("width", "height")]
+        if not all(sides):
+            sides = root.attributes.get("viewbox", "").split()[2:]
+        if len(sides) == 2:
+            width, height = (float(side.removesuffix("px")) for side in sides)
+            return round(width), round(height)
+    raise ValueError(
+        f"{picture.name} has no size; expected an svg with a width and a "
+        "height, or with a viewBox"
+    )
+
+
+def file_of(tag: StartTag) -> str:
+    """The picture that a tag shows, as a path in the site.
+
+    It is empty for a picture that the build did not put there.
+    """
+    address = urlsplit(tag.attributes.get("src", ""))
+    folder = address.path.lstrip("./").partition("/")[0]
+    if address.scheme or folder not in ("_images", "_static"):
+        return ""
+    return unquote(address.path)
+
+
+def settle(page: Page, site: Path) -> None:
+    """Renew the tags of a page's pictures, once these are packed."""
+    view_ends = end_of_first_view(page)
+    for tag in page.tags("img"):
+        name = file_of(tag)
+        if not name:
+            continue
+        picture = site / name
+        renewed = tag
+        if not picture.exists():
+            packed = picture.with_suffix(".webp")
+            text = tag.text.replace(picture.name, packed.name)
+            renewed, picture = tag._replace(text=text), packed
+        attributes: dict[str, str] = {}
+        if tag.start > view_ends:
+            attributes |= {"loading": "lazy", "decoding": "async"}
+        if "width" not in tag.attributes:
+            width, height = size_of(picture)
+            attributes |= {"width": str(width), "height": str(height)}
+        page.markup.replace(tag.start, tag.end, renewed.having(attributes))
+
+
+def end_of_first_view(page: Page) -> int:
+    """The place of the article's first section; else the page's end."""
+    for article in page.tags("article"):
+        for heading in page.tags("h2"):
+            if heading.start > article.start:
+                return heading.start
+    return len(page.markup.html)

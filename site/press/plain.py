@@ -15,6 +15,7 @@ from bs4 import NavigableString, Tag
 
 from press.articles import chapter, move_solutions, parse_lightly
 from press.contents import Contents
+from press.markup import Page
 
 #: What stands within a line; all else begins a new paragraph.
 INLINE = {"a", "b", "br", "code", "em", "i", "kbd", "math", "span", "strong"}
@@ -197,16 +198,23 @@ def twin(page: str, html: str, known: set[str], title: str) -> str:
     return "\n\n".join(found) + "\n"
 
 
-def write_twins(site: Path, title: str, contents: Contents) -> None:
-    """Put the text of each page beside it, and llms.txt, which names them."""
+def write_twins(
+    pages: list[Page], site: Path, title: str, contents: Contents
+) -> None:
+    """Put the text of each page beside it, and llms.txt, which names them.
+
+    Args:
+        pages: all pages of the site; those of no document have no text.
+        title: of the book.
+    """
     known = set(contents.documents)
+    html = {page.path.stem: page.markup.html for page in pages}
     lines = [f"# {title}"]
-    for caption, pages in contents.parts:
+    for caption, names in contents.parts:
         lines += [f"\n## {caption}\n"] if caption else [""]
-        for page in pages:
-            html = (site / f"{page}.html").read_text("utf-8")
-            text = twin(page, html, known, title)
-            (site / f"{page}.txt").write_text(text, "utf-8")
-            name = re.search("(?m)^# (.*)", text)[1]
-            lines.append(f"- [{name}]({page}.txt)")
+        for name in names:
+            text = twin(name, html[name], known, title)
+            (site / f"{name}.txt").write_text(text, "utf-8")
+            (heading, *_) = re.findall("(?m)^# (.*)", text)
+            lines.append(f"- [{heading}]({name}.txt)")
     (site / "llms.txt").write_text("\n".join(lines) + "\n", "utf-8")

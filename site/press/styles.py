@@ -7,114 +7,145 @@ are for names that stand on a page or in a script, and each font keeps the
 glyphs of characters that are shown.
 """
 
+from __future__ import annotations
+
 import base64
 import hashlib
-import html
 import io
 import logging
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import tinycss2
 from fontTools import subset
 from fontTools.ttLib import TTFont
 from sphinx.util.logging import getLogger
 
+from press.markup import Page, StartTag
+
 logger = getLogger(__name__)
 logging.getLogger("fontTools").setLevel("WARNING")  # not each glyph
 
-LINK = re.compile(
-    r'\s*<link (?=[^>]*rel="stylesheet")'
-    r'[^>]*href="(?P<root>[^":]*?)_static/(?P<name>[^"?]+)[^>]*>'
-)
-SCRIPT = re.compile(r'<script [^>]*src="[^":]*?_static/([^"?]+)')
+#: An address in a style sheet, unless the thing itself stands there.
 URL = re.compile(r"""url\((?!["']?(?:data:|#))["']?([^"')]+)["']?\)""")
 FACE = re.compile(r"@font-face\s*\{[^}]*\}")
 
-# Bootstrap's script names every class that Bootstrap knows. These are those
-# by which it works on the book's pages: the menus in the header, the tooltips.
+#: Bootstrap's script names every class that Bootstrap knows. These are those
+#: by which it works on the book's pages: the menus in the header, the
+#: tooltips.
 BOOTSTRAP = "bootstrap.js"
 BY_BOOTSTRAP = {
-    *("show", "fade", "disabled", "dropdown-menu", "dropdown-item"),
-    *("tooltip", "tooltip-inner", "tooltip-arrow", "bs-tooltip-auto"),
+    "show",
+    "fade",
+    "disabled",
+    "dropdown-menu",
+    "dropdown-item",
+    "tooltip",
+    "tooltip-inner",
+    "tooltip-arrow",
+    "bs-tooltip-auto",
 }
 
-# The two fonts that nearly every formula is set in.
+#: The two fonts in which nearly every formula is set.
 EARLY = re.compile(r"url\((fonts/KaTeX_(?:Main-Regular|Math-Italic)\.[^)]+)\)")
 
 
 # What the pages use
 
 
-def words_of(pages, static):
-    """All words of the pages and of the scripts that they load."""
-    scripts = {name for page in pages for name in SCRIPT.findall(page)}
-    own = [name for name in scripts if not name.endswith(BOOTSTRAP)]
-    texts = [*pages, *((static / name).read_text("utf-8") for name in own)]
+def static_file(address: str) -> str:
+    """The name in _static/ of a file that a page loads; empty for others.
+
+    >>> static_file("_static/book.css?v=1")
+    'book.css'
+    """
+    root, found, name = address.partition("?")[0].partition("_static/")
+    return name if found and ":" not in root else ""
+
+
+def words_of(pages: Iterable[Page], static: Path) -> set[str]:
+    """All words of the pages and of the scripts that they load.
+
+    A script may give an element a class, or ask for an element by its id,
+    and only a word of the script tells of it.
+    """
+    scripts = {
+        static_file(tag.attributes.get("src", ""))
+        for page in pages
+        for tag in page.tags("script")
+    }
+    texts = [page.markup.html for page in pages]
+    for name in sorted(scripts - {""}):
+        if not name.endswith(BOOTSTRAP):
+            texts.append((static / name).read_text("utf-8"))
     return BY_BOOTSTRAP.union(*(re.findall(r"[\w-]+", t) for t in texts))
-
-
-def characters_of_formulas(page):
-    """What KaTeX's fonts show on a page, and some of what follows them."""
-    formulas = re.findall(
-        r'class="katex-html".*?(?=<(?!/?(?:span|svg|path)\b))', page, re.S
-    )
-    return set(html.unescape(re.sub("<[^>]*>", "", "".join(formulas))))
 
 
 # Rules
 
 
-def is_used(selector, words):
+def is_used(selector: str, words: set[str]) -> bool:
     """Whether each class, id and element of a selector is among the words.
 
-    What stands in brackets, or in ``:not(...)`` and its like, is not asked:
-    in doubt a rule stays.
+    What stands in brackets, or in ``:not(...)`` and its like, is not looked
+    at: in doubt a rule stays.
     """
     asked = re.sub(r"\[[^]]*\]|::?[\w-]+(\([^()]*\))?", "", selector)
     return words.issuperset(re.findall(r"[A-Za-z_][\w-]*", asked))
 
 
-def text_of(tokens):
-    """The tokens' source, without comments and spare white space."""
+def text_of(tokens: list[Any]) -> str:
+    """The source of CSS tokens, without comments and spare white space."""
     kept = [token for token in tokens if token.type != "comment"]
     return re.sub(r"\s+", " ", tinycss2.serialize(kept)).strip()
 
 
-def purged(rules, words):
-    """The source of those rules that are for something among the words."""
-    kept = {}  # in order; a licence that stands twice is said once
+def purged(rules: list[Any], words: set[str]) -> str:
+    """The source of those rules that are for something among the words.
+
+    Args:
+        rules: as tinycss2 has read them.
+        words: all that stands on a page or in a script.
+    """
+    kept: dict[str, None] = {}  # in order; a licence written twice stays once
     for rule in rules:
-        if rule.type == "qualified-rule":
-            each = re.split(r",\s*(?![^(]*\))", text_of(rule.prelude))
-            used = ",".join(s for s in each if is_used(s, words))
-            if used:
-                kept[f"{used}{{{text_of(rule.content)}}}"] = None
-        elif rule.type == "at-rule" and rule.content is not None:
-            body = text_of(rule.content)
-            if rule.lower_at_keyword in {"media", "supports"}:
-                body = purged(tinycss2.parse_rule_list(rule.content), words)
-            if body:
-                head = f"@{rule.at_keyword} {text_of(rule.prelude)}".strip()
-                kept[f"{head}{{{body}}}"] = None
-        elif rule.type == "comment" and rule.value.startswith("!"):
-            kept[rule.serialize()] = None
-        elif rule.type == "error":
-            logger.warning("a style sheet is wrong: %s", rule.message)
+        if text := purged_rule(rule, words):
+            kept[text] = None
     return "\n".join(kept)
+
+
+def purged_rule(rule: Any, words: set[str]) -> str:
+    """The source of a rule as far as it is used; empty if it is not."""
+    if rule.type == "qualified-rule":
+        selectors = re.split(r",\s*(?![^(]*\))", text_of(rule.prelude))
+        used = ",".join(s for s in selectors if is_used(s, words))
+        return f"{used}{{{text_of(rule.content)}}}" if used else ""
+    if rule.type == "at-rule" and rule.content is not None:
+        body = text_of(rule.content)
+        if rule.lower_at_keyword in {"media", "supports"}:
+            body = purged(tinycss2.parse_rule_list(rule.content), words)
+        head = f"@{rule.at_keyword} {text_of(rule.prelude)}".strip()
+        return f"{head}{{{body}}}" if body else ""
+    if rule.type == "comment" and rule.value.startswith("!"):  # a licence
+        return rule.serialize()
+    if rule.type == "error":
+        logger.warning("a style sheet is wrong: %s", rule.message)
+    return ""
 
 
 # Files
 
 
-def read_sheet(path, static):
+def read_sheet(path: Path, static: Path) -> str:
     """A style sheet with what it imports, its addresses seen from static."""
 
-    def seen_from_static(found):
+    def seen_from_static(found: re.Match[str]) -> str:
         return f"url({os.path.relpath(path.parent / found[1], static)})"
 
-    def imported(found):
+    def imported(found: re.Match[str]) -> str:
         return read_sheet((path.parent / found[1]).resolve(), static)
 
     css = path.read_text("utf-8").removeprefix("\ufeff")
@@ -122,7 +153,7 @@ def read_sheet(path, static):
     return re.sub(r'@import\s+"([^":]+)"\s*;', imported, css)
 
 
-def subset_font(path, characters):
+def subset_font(path: Path, characters: set[str]) -> bytes:
     """A web font with no other glyphs than those of the characters."""
     font = TTFont(path, recalcTimestamp=False)
     subsetter = subset.Subsetter(subset.Options(layout_features=["*"]))
@@ -134,7 +165,7 @@ def subset_font(path, characters):
     return file.getvalue()
 
 
-def with_small_fonts(css, formulas, static):
+def with_small_fonts(css: str, formulas: set[str], static: Path) -> str:
     """The css, with fonts that hold what it and the formulas show.
 
     The icons, which every page shows, come to lie in the css itself. A font
@@ -143,11 +174,11 @@ def with_small_fonts(css, formulas, static):
     icons = set(re.findall(r'"(.)"', css))  # such as content: "\f0c9"
     rest = FACE.sub("", css).replace("\\", "")
 
-    def smaller(found):
-        family = re.search(r"font-family:\s*([^;}]+)", found[0])[1]
+    def smaller(found: re.Match[str]) -> str:
+        family = re.findall(r"font-family:\s*([^;}]+)", found[0])[0]
         if family.replace("\\", "").strip("\"' ") not in rest:
             return ""
-        url = re.search(r"url\(([^)]+\.woff2)\)", found[0])[1]
+        (url,) = re.findall(r"url\(([^)]+\.woff2)\)", found[0])
         if "Awesome" in family:
             data = subset_font(static / url, icons)
             code = base64.b64encode(data).decode("ascii")
@@ -161,8 +192,12 @@ def with_small_fonts(css, formulas, static):
     return FACE.sub(smaller, css)
 
 
-def write(folder, name, data):
-    """Write a file, a digest of it in its name, which is returned."""
+def write(folder: Path, name: str, data: bytes) -> str:
+    """Write a file, a digest of it in its name, which is returned.
+
+    A browser keeps a file as long as its name stays; so the name changes
+    with what is in it.
+    """
     digest = hashlib.sha256(data).hexdigest()[:8]
     stem, _, ending = name.rpartition(".")
     path = folder / f"{stem}.{digest}.{ending}"
@@ -174,48 +209,72 @@ def write(folder, name, data):
 # Pages
 
 
-def pages_of(site):
-    """The book's pages, without the theme's own files and old addresses."""
-    return sorted(
-        page
-        for page in site.rglob("*.html")
-        if not page.relative_to(site).parts[0].startswith("_")
-        and b'http-equiv="refresh"' not in page.read_bytes()
+class Sheet(NamedTuple):
+    """A style sheet that a page links, and for which media."""
+
+    name: str
+    media: str
+
+
+def links_of(page: Page) -> list[StartTag]:
+    """The tags by which a page links the style sheets of the site."""
+    return [
+        tag
+        for tag in page.tags("link")
+        if tag.attributes.get("rel") == "stylesheet"
+        and static_file(tag.attributes["href"])
+    ]
+
+
+def sheets_of(page: Page) -> tuple[Sheet, ...]:
+    """The style sheets that a page links, in their order."""
+    return tuple(
+        Sheet(
+            static_file(tag.attributes["href"]),
+            tag.attributes.get("media", ""),
+        )
+        for tag in links_of(page)
     )
 
 
-def relinked(page, name, fonts):
-    """The page with the first of its links renewed, and no other.
+def relink(page: Page, name: str, fonts: list[str]) -> None:
+    """Let a page link one style sheet in place of all that it links.
 
     If it has formulas, it asks for their fonts at once: lines that are set
     in another font first would move.
     """
-    first = LINK.search(page)
-    static = first["root"] + "_static/"
+    first, *others = links_of(page)
+    static = first.attributes["href"].partition("_static/")[0] + "_static/"
     links = f'\n  <link rel="stylesheet" href="{static}{name}">'
-    if 'class="katex' in page:
+    if page.markup.formulas:
         for font in fonts:
             links += f'\n  <link rel="preload" href="{static}{font}"'
             links += ' as="font" type="font/woff2" crossorigin>'
-    return page[: first.start()] + links + LINK.sub("", page[first.end() :])
+    for tag in (first, *others):
+        before = page.markup.html[: tag.start].rstrip()
+        text = links if tag is first else ""
+        page.markup.replace(len(before), tag.end, text)
 
 
-def lighten(site):
-    """Give the pages of a site one style sheet, with no more than they use."""
+def lighten(pages: list[Page], site: Path) -> None:
+    """Give the pages of a site one style sheet, with no more than they use.
+
+    If they do not all link the same style sheets, nothing is done, and a
+    warning fails the build.
+    """
     static = site / "_static"
-    pages = {page: page.read_text("utf-8") for page in pages_of(site)}
-    texts = pages.values()
-    linked = {tuple(m["name"] for m in LINK.finditer(t)) for t in texts}
+    linked = {sheets_of(page) for page in pages}
     if len(linked) != 1 or () in linked:
         logger.warning("expected one list of style sheets; got %s", linked)
         return
     css = ""
-    for name in linked.pop():
+    for name, media in linked.pop():
         source = read_sheet(static / name, static)
-        css += f"@media print {{{source}}}" if "print" in name else source
-    css = purged(tinycss2.parse_stylesheet(css), words_of(texts, static))
-    formulas = set().union(*map(characters_of_formulas, texts))
+        css += f"@media {media}{{{source}}}" if media else source
+    css = purged(tinycss2.parse_stylesheet(css), words_of(pages, static))
+    formulas = set().union(*(page.markup.formulas for page in pages))
     css = with_small_fonts(css, formulas, static)
-    name, fonts = write(static, "book.css", css.encode()), EARLY.findall(css)
-    for page, text in pages.items():
-        page.write_text(relinked(text, name, fonts), "utf-8")
+    name = write(static, "book.css", css.encode())
+    fonts = EARLY.findall(css)
+    for page in pages:
+        relink(page, name, fonts)

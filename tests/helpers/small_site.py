@@ -17,19 +17,20 @@ SETTINGS = Settings(
     branch="v1.2.0",
     licence="CC BY 4.0",
 )
-CONTENTS = Contents.read(
-    {
-        "format": "jb-book",
-        "root": "index",
-        "parts": [
-            {"caption": "First part", "chapters": [{"file": "b"}]},
-            {"caption": "Appendix", "chapters": [{"file": "a"}]},
-        ],
-    }
-)
+TOC = {
+    "format": "jb-book",
+    "root": "index",
+    "parts": [
+        {"caption": "First part", "chapters": [{"file": "b"}]},
+        {"caption": "Appendix", "chapters": [{"file": "a"}]},
+    ],
+}
+CONTENTS = Contents.read(TOC)
 PAGE = """
 <html><head><link rel="stylesheet" href="_static/{style}.css?v=1"></head>
 <body><nav>sidebar</nav><article class="bd-article">{article}</article>
+<p class="forms">Also: <a href="{style}.txt">this page as plain text</a>, \
+<a href="feed.xml">a feed of changes</a></p>
 <div class="extra_footer">CC BY 4.0</div></body></html>"""
 ARTICLES = {
     "index": '<section id="top"><h1>A book</h1><p><em>A motto.</em></p>'
@@ -67,7 +68,8 @@ def write(site: Path) -> Path:
             PAGE.format(style=name, article=article), "utf-8"
         )
     for name in BESIDE:
-        (site / f"{name}.html").write_text("<html><head></head></html>")
+        foot = '<p class="forms">Also: <a href="feed.xml">a feed</a></p>'
+        (site / f"{name}.html").write_text(f"<html>{foot}</html>", "utf-8")
     for folder in ("_images", "_static"):
         (site / folder).mkdir()
     Image.new("RGB", (2, 2)).save(site / "_images" / "wing.webp")

@@ -1,14 +1,20 @@
-"""What the built pages get besides what Sphinx writes: policy, links, plain
-text, feed, sitemap; on a small book."""
+"""What comes beside the built pages: plain texts, feed, sitemap; and the book
+as one file. On a small book."""
 
 import re
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
 from xml.etree import ElementTree as xml
 
 import pytest
 import small_site
-from small_site import CONTENTS, SETTINGS
+from small_site import CONTENTS, SETTINGS, TOC
+from sphinx_external_toc.parsing import parse_toc_data
 
-from press import changes, finish
+from press import changes, finish, theme_script
+from press.markup import Page
+from press.plain import write_twins
 
 CHANGELOG = """\
 # Changes
@@ -32,11 +38,17 @@ def site(tmp_path, monkeypatch):
     monkeypatch.setattr(changes, "CHANGELOG", tmp_path / "CHANGELOG.md")
     site = tmp_path / "html"
     site.mkdir()
-    finish.finish(small_site.write(site), SETTINGS, CONTENTS)
+    small_site.write(site)
+    pages = [Page.read(path) for path in CONTENTS.files(site)]
+    write_twins(pages, site, SETTINGS.title, CONTENTS)
+    finish.write_feed(site, SETTINGS.title, SETTINGS.author, "")
+    finish.write_sitemap(site, CONTENTS, "")
     return site
 
 
-@pytest.mark.parametrize("made", [[], ["pdf"], ["epub"], ["epub", "pdf"]])
+@pytest.mark.parametrize(
+    "made", [[], ["pdf"], ["epub"], ["epub", "pdf"], ["pdf", "pdf", "epub"]]
+)
 def test_a_page_offers_the_files_that_are_there_and_no_other(site, made):
     def offered():
         html = (site / "b.html").read_text("utf-8")
@@ -49,7 +61,8 @@ def test_a_page_offers_the_files_that_are_there_and_no_other(site, made):
         file.write_bytes(b"a book")
         finish.put_on_site(file, site, CONTENTS)
         assert (site / file.name).read_bytes() == b"a book"
-    books = [f"averages-to-attention.{e}" for e in sorted(made, reverse=True)]
+    order = [ending for ending in ("pdf", "epub") if ending in made]
+    books = [f"averages-to-attention.{ending}" for ending in order]
     assert offered() == ["b.txt", *books, "feed.xml"]
 
 
@@ -58,14 +71,7 @@ def test_without_an_address_there_is_no_sitemap(site):
 
 
 def test_with_an_address_the_sitemap_names_the_pages(site):
-    moved = '<html><meta http-equiv="refresh" content="0; url=b.html"></html>'
-    (site / "old.html").write_text(moved)
-    index = site / "index.html"
-    link = f'<link rel="canonical" href="{REAL}" />'
-    index.write_text(
-        index.read_text("utf-8").replace("</head>", link), "utf-8"
-    )
-    finish.write_sitemap(site, CONTENTS)
+    finish.write_sitemap(site, CONTENTS, REAL)
     urls = xml.parse(site / "sitemap.xml").getroot()
     assert [url[0].text for url in urls] == [
         f"{REAL}a.html",
@@ -133,3 +139,47 @@ def test_a_twin_says_what_the_page_says(site):
         "Done.\n\n### Two questions\n\n1. So.\n2. Thus.\n"
     )
     assert "[b](b.txt)" in (site / "a.txt").read_text("utf-8")
+
+
+def test_a_page_is_read_and_written_once(site, monkeypatch):
+    """By all that happens once Sphinx has written the pages."""
+    files = CONTENTS.files(site)
+    sheet = '<link rel="stylesheet" href="_static/a.css">'
+    for file in files:
+        html = re.sub("<link [^>]*>", "", file.read_text("utf-8"))
+        file.write_text(html.replace("<html>", f"<html>{sheet}"), "utf-8")
+    (site / "_static" / "a.css").write_text("p{a:b}", "utf-8")
+    script = site / theme_script.THEME_SCRIPT
+    script.parent.mkdir()
+    script.write_text("", "utf-8")
+    monkeypatch.setattr(theme_script.logger, "warning", lambda *_: None)
+    counts = Counter()
+
+    def counted(name):
+        method = getattr(Path, name)
+
+        def call(path, *arguments, **named):
+            if path in files:
+                counts[path.name, name] += 1
+            return method(path, *arguments, **named)
+
+        return call
+
+    for name in ("read_text", "write_text", "read_bytes", "write_bytes"):
+        monkeypatch.setattr(Path, name, counted(name))
+    app = SimpleNamespace(
+        builder=SimpleNamespace(name="html"),
+        outdir=str(site),
+        config=SimpleNamespace(
+            external_site_map=parse_toc_data(TOC),
+            html_title="A book",
+            author="its authors",
+            html_baseurl=REAL,
+        ),
+    )
+    finish.finish(app, None)
+    once = [(f.name, do) for f in files for do in ("read_text", "write_text")]
+    assert counts == dict.fromkeys(once, 1)
+    for file in files:
+        assert "book." in file.read_text("utf-8")
+    assert (site / "sitemap.xml").is_file() and (site / "b.txt").is_file()
