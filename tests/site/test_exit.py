@@ -1,0 +1,85 @@
+"""The book does not hang on Jupyter Book: plain Sphinx builds the same pages.
+
+Jupyter Book 1 is in maintenance. Should it have to go, `jupyter-book config
+sphinx` writes the settings of Sphinx that it has used; here they build the
+book without it.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pages import built
+
+from press.contents import contents
+from press.finish import FILES, put_on_site
+from press.places import CHAPTERS, ROOT, SITE
+
+pytestmark = pytest.mark.slow  # the book is built once more
+
+#: What differs from build to build, and what is made beside Sphinx.
+APART = {".buildinfo", "_static/town.js", *FILES}
+
+
+def run(folder, *command):
+    """Run a command of Python's; what it says, if it fails."""
+    done = subprocess.run(
+        [sys.executable, *map(str, command)],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(SITE)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """The book as built by plain Sphinx, in a folder of its own."""
+    folder = tmp_path_factory.mktemp("plain")
+    for name in ("images", "site", "references.bib", "CHANGELOG.md"):
+        (folder / name).symlink_to(ROOT / name)
+    sources = folder / "chapters"
+    sources.mkdir()
+    for path in CHAPTERS.iterdir():
+        if path.suffix in (".ipynb", ".md"):
+            shutil.copy(path, sources)
+    (sources / "attnbook").symlink_to(CHAPTERS / "attnbook")
+    shutil.copy(ROOT / "_toc.yml", sources)
+    shutil.copy(ROOT / "_config.yml", folder)
+    jupyter_book = "from jupyter_book.cli.main import main; main()"
+    config = ["--config", "_config.yml", "--toc", sources / "_toc.yml"]
+    run(folder, "-c", jupyter_book, "config", "sphinx", "chapters", *config)
+    text = (folder / "conf.py").read_text("utf-8")
+    text, found = re.subn("'jupyter_book', ", "", text)
+    assert found == 1
+    (sources / "conf.py").write_text(text, "utf-8")
+    site = folder / "html"
+    options = ["-q", "-W", "--keep-going", "-n", "-d", folder / "doctrees"]
+    run(folder, "-m", "sphinx", "-b", "html", *options, sources, site)
+    for name in FILES:  # made of the usual build since, and offered by it
+        if (built() / name).is_file():
+            put_on_site(built() / name, site, contents())
+    return site
+
+
+def files(site):
+    """The names of a site's files, from its folder on."""
+    found = {p.relative_to(site).as_posix() for p in site.rglob("*.*")}
+    return {name for name in found if (site / name).is_file()} - APART
+
+
+def test_plain_sphinx_writes_the_same_pages(plain: Path):
+    assert files(plain) == files(built())
+    assert len(contents().files(plain)) > 30
+    different = [
+        name
+        for name in sorted(files(plain))
+        if (plain / name).read_bytes() != (built() / name).read_bytes()
+    ]
+    assert different == []
