@@ -1,62 +1,74 @@
 """A stranger's code in a process of its own, with limits.
 
-It holds accidents and pranks, and is no sandbox. Memory is limited on
-Linux alone, where a process can tell what it has. There it is cut off the
-network, too, where the system lets it. Everywhere, Python's own
-functions refuse to connect, to start a program, and to write outside of an
-empty folder. Code that goes past Python (ctypes, a compiled module) is not
-held by that; and what you may read, it may read.
+Two walls hold it. The first is the operating system's, where it has one: see
+`walls`, and `standing` for what holds on this machine. The second is Python's
+own, on every system: see `audit`. The memory is limited on Linux alone, where
+a process can tell what it has.
+
+It holds accidents and pranks. What you may read, it may read; and where the
+system has no wall, code that goes past Python goes past everything.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import math
 import multiprocessing
 import os
 import signal
+import socket
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from attnbook.teach.check import walls
+from attnbook.teach.check.audit import refuse_by_hook
 from attnbook.teach.check.registry import the_book
 
-#: The longest result, and the largest file that is written, in bytes.
-MOST_RESULT, MOST_FILE = 10_000, 2**24
+if TYPE_CHECKING:  # Windows has the second alone
+    from multiprocessing.context import ForkServerContext, SpawnContext
 
-#: Audit events that are refused, by their beginnings.
-_REFUSED = (
-    *("socket.", "subprocess.", "os.system", "os.exec", "os.fork"),
-    *("os.posix_spawn", "os.spawn", "os.startfile", "os.kill", "ctypes."),
-)
-#: Those that change a file, refused outside of the empty folder.
-_CHANGES = {
-    *("os.chmod", "os.chown", "os.link", "os.mkdir", "os.remove"),
-    *("os.rename", "os.rmdir", "os.symlink", "os.truncate", "os.utime"),
-}
-_WRITING = os.O_WRONLY | os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC
-_CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
+#: The longest result, and the largest file that is written, in bytes. Right
+#: answers send up to 0.7 MB.
+MOST_RESULT, MOST_FILE = 2**24, 2**24
 
-
+#: The walls, the first the stronger.
+BOTH = "system", "Python"
 #: The signal that ends a process which has computed for too long.
 OUT_OF_TIME = getattr(signal, "SIGXCPU", 0)
+#: The one that no process can ignore: a second later, or for its memory.
+KILLED = getattr(signal, "SIGKILL", 0)
 #: A process that computes nothing is waited for so many times as long.
 PATIENCE = 10
+#: Seconds that a process has to end in, after it has sent its result.
+LEAVING = 5
 
 
 class Ended(NamedTuple):
-    """What came of it: a result, or none, and how it ended."""
+    """What came of it.
+
+    Attributes:
+        result: what `work` returned; None if the process did not send
+            exactly one result, and end by itself.
+        late: whether it had to be ended because its time was over.
+        exit_code: 0, or what ended it: the negative number of a signal.
+        odd: what it did that no process does which merely works, as the end
+            of a sentence about it; or "".
+    """
 
     result: Any
     late: bool
     exit_code: int | None
+    odd: str = ""
 
 
 def alone(
@@ -65,8 +77,14 @@ def alone(
     seconds: float,
     memory: int,
     prepared: str = __name__,
+    kept_by: Sequence[str] = BOTH,
 ) -> Ended:
     """Call `work` in a process of its own, which cannot harm this one.
+
+    The process is believed to be a stranger's from the moment at which `work`
+    begins. Whatever it sends is data (JSON) and no more than that, so what
+    calls this must not take its word for anything that it can find out by
+    itself.
 
     Args:
         work: a function of a module; what it returns must be JSON.
@@ -75,31 +93,115 @@ def alone(
         memory: megabytes beyond those that the process has at its start.
         prepared: the module that processes have imported, where they are
             forked from one that has: then each starts at once.
+        kept_by: the walls that are put up: "system", "Python".
     """
-    forks = "forkserver" in multiprocessing.get_all_start_methods()
-    processes = multiprocessing.get_context("forkserver" if forks else "spawn")
-    if forks:
+    processes: ForkServerContext | SpawnContext
+    if "forkserver" in multiprocessing.get_all_start_methods():
+        processes = multiprocessing.get_context("forkserver")
         processes.set_forkserver_preload([prepared])
+    else:
+        processes = multiprocessing.get_context("spawn")
     mine, theirs = processes.Pipe(duplex=False)
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as empty:
-        limits = empty, seconds, memory
+    messages: list[bytes] = []
+    with mine, tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as made:
+        limits = os.path.realpath(made), seconds, memory, kept_by
         process = processes.Process(
             target=_inside, args=(theirs, limits, work, arguments)
         )
         process.start()
-        theirs.close()
-        with contextlib.suppress(EOFError, OSError):
-            mine.recv_bytes(9)  # nothing of a stranger's has run as yet
-        process.join(PATIENCE * seconds)
-        late = process.is_alive()
-        process.kill()
-        process.join()
-        late |= process.exitcode == -OUT_OF_TIME
-    result = None
-    with mine, contextlib.suppress(EOFError, OSError, ValueError):
-        # JSON: a pickle would run here what it likes.
-        result = json.loads(mine.recv_bytes(MOST_RESULT))
-    return Ended(result, late, process.exitcode)
+        try:
+            theirs.close()
+            with contextlib.suppress(EOFError, OSError):
+                mine.recv_bytes(9)  # nothing of a stranger's has run as yet
+            began = time.monotonic()
+            # It may send half a message and stop: so another thread waits.
+            listener = threading.Thread(
+                target=_listen, args=(mine, messages), daemon=True
+            )
+            listener.start()
+            listener.join(PATIENCE * seconds)
+            late = listener.is_alive()
+            if not late:
+                process.join(LEAVING)
+            took, lives = time.monotonic() - began, process.is_alive()
+        finally:
+            _end(process)
+        listener.join(LEAVING)
+    code, odd = process.exitcode, ""
+    late |= code == -OUT_OF_TIME
+    late |= code == -KILLED and not lives and took >= seconds
+    if len(messages) > 1:
+        odd = "sent more than one result"
+    elif lives and not late:
+        odd = "closed its way back and went on"
+    elif messages and code == 0 and not late:
+        try:
+            # JSON: a pickle would run here what it likes.
+            return Ended(json.loads(messages[0]), late, code)
+        except (ValueError, RecursionError):
+            odd = "sent something else than a result"
+    return Ended(None, late, code, odd)
+
+
+def _listen(pipe: Connection, messages: list[bytes]) -> None:
+    """Collect messages to the end, or until there are too many.
+
+    One that is too long counts as two.
+    """
+    try:
+        while len(messages) < 2:
+            messages.append(pipe.recv_bytes(MOST_RESULT))
+    except EOFError:
+        return
+    except OSError:
+        messages += [b"", b""]
+
+
+def _end(process: BaseProcess) -> None:
+    """End a process, if it has not ended, and all that it has started."""
+    with contextlib.suppress(OSError, AttributeError, TypeError):
+        os.killpg(process.pid, KILLED)  # type: ignore[arg-type]
+    process.kill()
+    process.join()
+
+
+def standing(prepared: str = __name__) -> dict[str, bool]:
+    """What this system keeps a process from by itself, found out by trying.
+
+    A process is given every wall but that of Python, and tries to get past.
+
+    Args:
+        prepared: as for `alone`.
+
+    Returns:
+        Whether each thing is held, by what it is, in words.
+    """
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+            ended = alone(
+                _tried,
+                *(place, port, os.getpid()),
+                seconds=30,
+                memory=1000,
+                prepared=prepared,
+                kept_by=BOTH[:1],
+            )
+    return dict(ended.result or {})
+
+
+def _tried(place: str, port: int, process: int) -> dict[str, bool]:
+    """What the system refuses, and whether it limits the memory."""
+    limited = False
+    with contextlib.suppress(ImportError, OSError):
+        import resource
+
+        most, _ = resource.getrlimit(resource.RLIMIT_AS)
+        limited = most != resource.RLIM_INFINITY
+    return {
+        **walls.refused(place, port, process),
+        "taking more memory": limited,
+    }
 
 
 @contextlib.contextmanager
@@ -128,14 +230,16 @@ def bare_environment() -> Iterator[None]:
 
 def _inside(
     pipe: Connection,
-    limits: tuple[str, float, int],
+    limits: tuple[str, float, int, Sequence[str]],
     work: Callable[..., Any],
     arguments: tuple,
 ) -> None:
-    keep = pipe.fileno()
-    if os.name == "posix":  # nothing else of those it was forked from
-        os.closerange(3, keep)
-        os.closerange(keep + 1, 4096)
+    """What the process does: shut itself in, work, send, end."""
+    if os.name == "posix":
+        # Away from the terminal, and at the head of a group of its own, so
+        # that whatever it starts can be ended with it.
+        os.setsid()
+        _close_all_but(pipe.fileno())
     _confine(*limits)
     send = pipe.send_bytes
     send(b"ready")
@@ -144,7 +248,25 @@ def _inside(
     os._exit(0)  # not what it has left to be done at the end
 
 
-def _confine(empty: str, seconds: float, memory: int) -> None:
+def _close_all_but(keep: int) -> None:
+    """Close the files that it has of the process it was forked from."""
+    opened: Sequence[int] = range(3, 4096)
+    for folder in ("/proc/self/fd", "/dev/fd"):
+        with contextlib.suppress(OSError):
+            opened = [int(name) for name in os.listdir(folder)]
+            break
+    for handle in opened:
+        if handle > 2 and handle != keep:
+            with contextlib.suppress(OSError):
+                os.close(handle)
+
+
+def _confine(
+    empty: str, seconds: float, memory: int, kept_by: Sequence[str]
+) -> None:
+    """Shut the calling process in, for good."""
+    if "system" in kept_by:
+        walls.put_up(empty)
     os.chdir(empty)
     os.environ |= dict.fromkeys(("HOME", "TMPDIR", "TEMP"), empty)
     tempfile.tempdir, sys.dont_write_bytecode = empty, True
@@ -162,38 +284,11 @@ def _confine(empty: str, seconds: float, memory: int) -> None:
         limit(resource.RLIMIT_FSIZE, MOST_FILE)
         limit(resource.RLIMIT_CPU, math.ceil(seconds), 1)
         limit(resource.RLIMIT_AS, _held() + memory * 10**6)
-    if sys.platform == "linux":
-        libc = ctypes.CDLL(None)
-        # A network of its own, with nothing in it: at once, or as a user
-        # of its own; where neither may be, the hook is all there is.
-        if libc.unshare(_CLONE_NEWNET):
-            libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNET)
-    sys.addaudithook(_hook(os.path.realpath(empty)))
+    if "Python" in kept_by:
+        refuse_by_hook(empty)
 
 
 def _held() -> int:
     """The bytes of addresses that this process has."""
     pages = Path("/proc/self/statm").read_text("ascii").split()[0]
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
-
-
-def _hook(empty: str) -> Callable[[str, tuple], None]:
-    """Refuses, by an error that the code sees; no code can take it off."""
-
-    def refuse(event: str, arguments: tuple) -> None:
-        changed: tuple = ()
-        if event == "open":
-            path, _, flags = arguments
-            changed = (path,) if flags & _WRITING else ()
-        elif event in _CHANGES:
-            changed = arguments[:2]
-        elif event.startswith(_REFUSED):
-            raise PermissionError(f"{event} is not allowed in an answer")
-        for path in changed:
-            if isinstance(path, (str, bytes, os.PathLike)):
-                found = os.path.realpath(os.fsdecode(path))
-                inside = found.startswith(empty + os.sep)
-                if not inside and found not in (empty, os.devnull):
-                    raise PermissionError(f"{found} is not its to change")
-
-    return refuse

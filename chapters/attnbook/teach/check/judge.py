@@ -51,6 +51,24 @@ def judge(
     Raises:
         TypeError: if `fn` cannot be called.
     """
+    tried, left = attempted(fn, task)
+    verdict = verdict_on(tried, known)
+    if left:
+        lines = [verdict.message, *side_effects(left)]
+        verdict = replace(verdict, message="\n".join(lines))
+    return verdict
+
+
+def attempted(fn: Callable, task: Task) -> tuple[Attempt, list[str]]:
+    """Run a function on every case of a task, and judge nothing yet.
+
+    Returns:
+        What it did, and what it had changed elsewhere, in words; that has
+        been set back.
+
+    Raises:
+        TypeError: if `fn` cannot be called.
+    """
     if not callable(fn):
         raise TypeError(
             f"{task.name} needs a function; expected something to call; "
@@ -63,15 +81,11 @@ def judge(
         if inspect.isclass(fn) and task.layer:
             fn = partial(task.layer, fn)
         got = list(trial.of(fn, rules, timed=True))
-    tried = Attempt(fn, trial, got, trial.failing(got))
-    verdict = _verdict(tried, known)
-    if guard.left:
-        lines = [verdict.message, *side_effects(guard.left)]
-        verdict = replace(verdict, message="\n".join(lines))
-    return verdict
+    return Attempt(fn, trial, got, trial.failing(got)), guard.left
 
 
-def _verdict(tried: Attempt, known: Mapping[str, Mistake] | None) -> Verdict:
+def verdict_on(tried: Attempt, known: Mapping[str, Mistake] | None) -> Verdict:
+    """What is to be said of what a function did (see `judge`)."""
     fn, trial, got, failing = tried.fn, tried.trial, tried.got, tried.failing
     task, first = trial.task, got[0].error
     # With a message it comes from torch, which has no kernel for a type.

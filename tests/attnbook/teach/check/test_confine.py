@@ -4,16 +4,22 @@ import ctypes
 import json
 import multiprocessing
 import os
+import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
+import escapes
+import numpy as np
 import pytest
+import torch
 
 from attnbook.teach.check import confine
-from attnbook.teach.check.confine import alone, bare_environment
+from attnbook.teach.check.confine import alone, bare_environment, standing
+from attnbook.teach.check.walls import refused as refused_by_system
 
 LIMITS = {"seconds": 9, "memory": 500}
 
@@ -132,3 +138,211 @@ def test_a_result_is_short_and_never_unpickled():
     assert alone(much, confine.MOST_RESULT, **LIMITS).result is None
     for text in ("no json", json.dumps([1]), ""):
         assert alone(forges, text, **LIMITS).result in (None, [1])
+
+
+def sends(*messages):
+    """Writes messages of its own, each to all that is open."""
+    for message in messages:
+        data = len(message).to_bytes(4, "big") + message.encode()
+        for handle in range(3, 64):
+            try:
+                os.write(handle, data)
+            except OSError:
+                pass
+    return "mine"
+
+
+def goes_on():
+    os.closerange(3, 64)
+    time.sleep(99)
+
+
+def leaves(code):
+    os._exit(code)
+
+
+def sends_half():
+    for handle in range(3, 64):
+        try:
+            os.write(handle, b"\0\0\0\x0fab")
+        except OSError:
+            pass
+    time.sleep(99)
+
+
+@pytest.mark.parametrize(
+    "work, arguments, odd, code",
+    [
+        (sends, [], "", 0),
+        (sends, ["1"], "sent more than one result", 0),
+        (sends, ["1", "2"], "sent more than one result", 0),
+        (goes_on, [], "closed its way back and went on", -9),
+        (leaves, [0], "", 0),
+        (leaves, [3], "", 3),
+    ],
+)
+def test_one_result_and_a_quiet_end(work, arguments, odd, code, monkeypatch):
+    monkeypatch.setattr(confine, "LEAVING", 1)
+    ended = alone(work, *arguments, **LIMITS)
+    assert (ended.odd, ended.exit_code, ended.late) == (odd, code, False)
+    assert ended.result == (None if arguments or work is goes_on else "mine")
+
+
+def test_half_a_result_holds_nobody_up(monkeypatch):
+    monkeypatch.setattr(confine, "PATIENCE", 1)
+    ended = alone(sends_half, seconds=1, memory=500)
+    assert ended.late and ended.result is None
+
+
+def ignores(number):
+    signal.signal(number, signal.SIG_IGN)
+    while True:
+        pass
+
+
+def test_who_ignores_signals_is_out_of_time_too():
+    ended = alone(ignores, signal.SIGXCPU, seconds=1, memory=500)
+    assert ended.late and ended.exit_code == -signal.SIGKILL
+
+
+def takes_all():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_who_is_killed_before_its_time_is_not_late():
+    ended = alone(takes_all, seconds=60, memory=500, kept_by=())
+    assert not ended.late and ended.exit_code == -signal.SIGKILL
+
+
+WALLS = {
+    "both": ("system", "Python"),
+    "Python": ("Python",),
+    "system": ("system",),
+}
+#: What the system does not hold here: no file is changed and nothing ends.
+NOT_HELD = {"limits_another", "locks_a_file", "removes_a_tree"}
+
+
+@pytest.fixture(scope="module")
+def held():
+    """What this system holds by itself."""
+    return standing()
+
+
+@pytest.fixture
+def another():
+    """A process that is there to be hurt, and is not."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1) as one:
+        yield one.pid
+        assert one.poll() is None
+        one.kill()
+
+
+@pytest.fixture
+def place(tmp_path):
+    """A folder of somebody else's, and what it is afterwards."""
+    place = tmp_path / "place"
+    (place / "more").mkdir(parents=True)
+    for folder in (place, place / "more"):
+        (folder / "notes.txt").write_text("mine")
+    return place
+
+
+def looks(place):
+    """All of a folder that a change would show in."""
+    found = {}
+    for path in [place, *place.rglob("*")]:
+        about = path.stat()
+        marks = os.listxattr(path)
+        content = path.read_bytes() if path.is_file() else b""
+        found[path] = about.st_mode, about.st_mtime, marks, content
+    return found
+
+
+def within(escape):
+    return [each.__name__ for each in escape]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="as Linux does it")
+@pytest.mark.parametrize("walls", WALLS)
+def test_each_way_out_is_closed(walls, place, another, held):
+    """All were seen to work before they were closed."""
+    by_system = walls != "Python"
+    if by_system and not all(held.values()):
+        pytest.skip(f"this system does not hold all by itself: {held}")
+    before, shared = looks(place), sorted(os.listdir("/dev/shm"))
+    names = within(escapes.PYTHON + (escapes.NATIVE if by_system else []))
+    found = alone(
+        escapes.tried,
+        *(names, str(place), another),
+        **LIMITS | {"memory": 2000},
+        kept_by=WALLS[walls],
+    ).result
+    assert looks(place) == before
+    assert sorted(os.listdir("/dev/shm")) == shared
+    done = {name for name, what in found.items() if what == "done"}
+    assert done == (NOT_HELD if walls == "system" else set())
+    assert found.keys() == {*names}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="as Linux does it")
+def test_without_a_wall_of_the_system_native_code_writes(place, another):
+    """So the page for teachers says it."""
+    names = within(escapes.NATIVE)
+    limits = LIMITS | {"memory": 2000, "kept_by": WALLS["Python"]}
+    found = alone(escapes.tried, names, str(place), another, **limits).result
+    assert {*found.values()} == {"done"}
+
+
+def writes_at_home():
+    """What an answer may do in its own folder."""
+    import shutil
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as made:
+        with open(f"{made}/x", "w") as file:
+            file.write("x")
+        os.chmod(f"{made}/x", 0o600)
+        os.rename(f"{made}/x", f"{made}/y")
+    os.makedirs("a/b")
+    torch.save({}, "a/b/x")
+    shutil.rmtree("a")
+    np.save("x.npy", np.ones(3))
+    with open(os.devnull, "w") as file:
+        file.write("x")
+    return os.listdir()
+
+
+@pytest.mark.parametrize("walls", [*WALLS.values(), ()], ids=str)
+def test_an_answer_may_write_in_its_own_folder(walls):
+    ended = alone(writes_at_home, **LIMITS, kept_by=walls)
+    assert ended.result == ["x.npy"]
+
+
+def fills():
+    """Several files, each of a size that one may have."""
+    for n in range(9):
+        with open(f"x{n}", "wb") as file:
+            file.write(bytes(confine.MOST_FILE))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="as Linux does it")
+def test_its_folder_is_of_limited_size(held):
+    if not held["changing the rights of files"]:
+        pytest.skip("there is no mount of its own on this system")
+    assert alone(fills, **LIMITS).exit_code == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="as Linux does it")
+def test_what_stands_is_found_out_by_trying(held):
+    assert len(held) == 6 and held["taking more memory"]
+    ended = alone(walls_seen, [], **LIMITS, kept_by=())
+    assert not any(ended.result.values())
+
+
+def walls_seen(_):
+    """What is refused where nothing was put up."""
+    with tempfile.TemporaryDirectory() as place:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+            return refused_by_system(place, port, os.getpid())

@@ -33,6 +33,15 @@ def begins(line, answer=RIGHT):
     return answer.replace(HEAD, f"{HEAD}    {line}\n")
 
 
+def forging(message):
+    """A wrong answer that writes to all that is open, and leaves."""
+    line = (
+        f"d = {message!r}; [os.write(n, len(d).to_bytes(4, 'big') + d)"
+        " for n in os_files()]; os._exit(0)"
+    )
+    return begins(line, WRONG)
+
+
 HARMLESS = {
     "right": RIGHT,
     "class-1/right too": RIGHT,
@@ -52,7 +61,7 @@ HARMLESS = {
     "=1+1": WRONG + "\nraise ValueError('=cmd')",
 }
 NETWORK = "__import__('socket').create_connection(('127.0.0.1', 9), 1)"
-CHANGES = "__import__('attnbook.teach.check.judge').teach."
+CHANGES = "__import__('attnbook.teach.check.judge').teach.check."
 HOSTILE = {
     "hangs": begins("while True: pass"),
     "hangs at once": "x = max(0 for _ in iter(int, 1))\n" + begins("x"),
@@ -84,7 +93,64 @@ HOSTILE = {
         "raise type('E', (Exception,), dict(__str__=lambda self: 1 / 0))"
     ),
     "exits by word": begins("raise SystemExit(0)"),
+    "ignores signals": begins(
+        "import signal; signal.signal(signal.SIGXCPU, signal.SIG_IGN)\n"
+        "    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])\n"
+        "    while True: pass"
+    ),
+    "removes its folder": begins(
+        "import shutil; shutil.rmtree(FOLDER, ignore_errors=True)"
+    ),
 }
+#: Wrong answers that would be called right.
+FORGED = {
+    "writes a verdict": forging(b'["right",""]'),
+    "writes a failure": forging(b'{"failed": ["right", ""]}'),
+    "writes nothing": forging(b"null"),
+    "writes half": begins(
+        "[os.write(n, b'\\0\\0\\0\\x0fab') for n in os_files()]", WRONG
+    ),
+    "writes twice": begins(
+        "[os.write(n, b'\\0\\0\\0\\x02{}') for n in os_files()]", WRONG
+    ),
+    "closes the way back": begins("os.closerange(3, 99)", WRONG),
+    "changes json": begins(
+        'import json; json.dumps = lambda _: \'["right",""]\'', WRONG
+    ),
+    "changes what equal is": begins(
+        "torch.Tensor.__eq__ = lambda a, b: torch.ones(a.shape).bool()", WRONG
+    ),
+    "calls itself equal": begins("return values.as_subclass(Same)", WRONG),
+    "counts on a thread": begins(
+        "import threading, gc; threading.Thread(target=overtakes).start()",
+        WRONG,
+    ),
+}
+FORGED_HEAD = """
+def os_files():
+    import stat
+    return [n for n in range(3, 64) if is_pipe(n)]
+def is_pipe(n):
+    try:
+        os.write(n, b"")
+        return True
+    except OSError:
+        return False
+class Same(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, f, types, args=(), kwargs=None):
+        names = ("equal", "allclose", "eq", "all", "__eq__")
+        if getattr(f, "__name__", "") in names:
+            return True
+        return super().__torch_function__(f, types, args, kwargs or {})
+def overtakes():
+    import gc, time
+    for _ in range(50):
+        for x in gc.get_objects():
+            if type(x).__name__ == "Trial":
+                object.__setattr__(x, "wanted", [])
+        time.sleep(0.01)
+"""
 SECONDS = 2  # of computing; a right one needs a tenth of one
 
 
@@ -101,8 +167,12 @@ def graded(tmp_path_factory):
     work, out = folder / "work", folder / "grades.csv"
     notes = folder / "notes.txt"
     notes.write_text("mine")
-    places = {"BESIDE": work / "right.ipynb", "NOTES": notes}
-    for name, code in {**HARMLESS, **HOSTILE}.items():
+    mine = folder / "mine"
+    mine.mkdir()
+    (mine / "list").write_text("mine")
+    places = {"BESIDE": work / "right.ipynb", "NOTES": notes, "FOLDER": mine}
+    forged = {name: FORGED_HEAD + code for name, code in FORGED.items()}
+    for name, code in {**HARMLESS, **HOSTILE, **forged}.items():
         path = work / f"{name}.ipynb"
         path.parent.mkdir(parents=True, exist_ok=True)
         for word, place in places.items():
@@ -129,32 +199,42 @@ def graded(tmp_path_factory):
         if row["exercise"] in ("leave_one_out", ""):
             found[row["submission"]] = row["verdict"], row["detail"]
     assert notes.read_text() == "mine"
+    assert (mine / "list").read_text() == "mine"
     return folder, found, done.stdout
 
 
 VERDICTS = {
     ("right", ""): ["right", "class-1/right too", "as a lambda"],
     ("not tried", ""): ["stub"],
-    ("not right", ""): ["wrong", "prints", "its own check", "'=1+1"],
     ("not right", "keeps_its_own_value"): ["known"],
     ("error", "ZeroDivisionError"): ["breaks"],
     ("error", "SyntaxError"): ["misspelt"],
     ("limit", "no result after"): [
-        *("hangs", "hangs at once", "hides from clocks", "talks")
+        *("hangs", "hangs at once", "hides from clocks", "talks"),
+        "ignores signals",
     ],
     ("limit", "memory"): ["grows", "grows in torch"],
-    ("error", "ended early"): ["exits", "dies"],
+    ("error", "ended early"): ["exits", "dies", "writes nothing"],
     ("error", "File too large"): ["fills the disk"],
     ("error", "not allowed"): [
         *("calls out", "starts a program", "kills its parent")
     ],
     ("error", "not its to change"): [
-        *("writes beside it", "removes the table"),
+        *("writes beside it", "removes the table", "removes its folder"),
         *("rewrites the judge", "rewrites the proof"),
     ],
-    ("error", "set back"): ["writes past Python"],
-    ("error", ""): ["raises its words"],
+    ("error", ""): ["writes past Python", "raises its words"],
     ("error", "SystemExit"): ["exits by word"],
+    ("error", "something else than a result"): [
+        *("writes a verdict", "writes a failure"),
+    ],
+    ("error", "more than one result"): ["writes twice", "writes half"],
+    ("error", "ended early, with 1"): ["closes the way back"],
+    ("not right", ""): [
+        *("wrong", "prints", "its own check", "'=1+1"),
+        *("changes what equal is", "calls itself equal"),
+        *("counts on a thread", "changes json"),
+    ],
     ("error", "no notebook"): ["no json", "deep", "a link", "a pipe"],
     ("error", "no exercise"): ["another"],
 }
@@ -169,7 +249,7 @@ def test_each_gets_its_own_verdict(graded, name, verdict, words):
     _, found, _ = graded
     assert found[name][0] == verdict, found[name]
     assert words in found[name][1], found[name]
-    assert len(found) == len(HARMLESS) + len(HOSTILE) + 5
+    assert len(found) == len({**HARMLESS, **HOSTILE, **FORGED}) + 5
 
 
 @pytest.mark.slow
@@ -182,22 +262,84 @@ def test_the_table_is_in_order_and_can_be_opened(graded):
             for p in (folder / "work").rglob("*.ipynb")
         )
     ]
-    assert "right: 1 of 4 right\n" in printed
-    assert printed.count("\n") == len(found) + 1
+    assert "right: 1 of 4 exercises answered, 1 right\n" in printed
     cells = [c for row in found.items() for c in (row[0], *row[1])]
     assert not [c for c in cells if c.startswith(("=", "+", "-", "@"))]
     assert not any(c != " ".join(c.split()) for c in cells)
 
 
-def test_a_table_is_not_replaced_unasked(tmp_path, capsys):
-    (tmp_path / "grades.csv").write_text("mine")
-    out = ["--out", str(tmp_path / "grades.csv")]
-    for arguments in ([str(tmp_path)], [str(tmp_path / "none")]):
-        with pytest.raises(SystemExit):
-            room.main([*arguments, *out])
-        assert "expected" in capsys.readouterr().err
-    assert room.main([str(tmp_path), *out, "--overwrite"]) == 0
-    assert (tmp_path / "grades.csv").read_bytes() == room.table([])
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with a notebook in it, which is never reached."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (folder / "anna.ipynb").write_text("{}")
+    (folder / "table.csv").write_text("mine")
+    (folder / "empty").mkdir()
+    return folder
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        ("none", "expected a folder of notebooks; got none, which is none"),
+        ("empty", "there is no notebook in empty; expected files that end"),
+        (". --out table.csv", "table.csv exists; expected a new name"),
+        (". --out empty", "got empty, which is a folder"),
+        (". --out empty --overwrite", "got empty, which is a folder"),
+        (". --out no/such/t.csv", "got no/such/t.csv, and there is no no/suc"),
+        (". --seconds nan", "expected more than 0 and at most 86400; got nan"),
+        (". --seconds 0", "expected more than 0 and at most 86400; got 0"),
+        (". --seconds -1", "expected more than 0 and at most 86400; got -1"),
+        (". --seconds inf", "expected more than 0 and at most 86400; got inf"),
+        (". --seconds soon", "invalid float value: 'soon'"),
+        (". --memory -5", "expected at least 1 and at most 1000000; got -5"),
+        (". --memory 0", "expected at least 1 and at most 1000000; got 0"),
+        (f". --memory {10**30}", "at most 1000000; got 1000"),
+        ("", "the following arguments are required: folder"),
+    ],
+)
+def test_options_are_looked_at_before_anything_is_graded(
+    words, said, folder, monkeypatch, capsys
+):
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(room, "grade", None)  # would be a TypeError
+    monkeypatch.setattr(room, "standing", None)
+    before = sorted(folder.iterdir())
+    with pytest.raises(SystemExit) as left:
+        room.main(words.split())
+    told = capsys.readouterr()
+    assert left.value.code == 2 and not told.out
+    assert said in told.err and told.err.count("\n") == 1
+    assert sorted(folder.iterdir()) == before
+    assert (folder / "table.csv").read_text() == "mine"
+
+
+def test_a_table_that_cannot_be_written_is_printed(
+    folder, monkeypatch, capsys
+):
+    def full(path):
+        raise OSError(f"{path} cannot be written")
+
+    monkeypatch.setattr(room, "standing", lambda prepared: {})
+    monkeypatch.setattr(room, "replacing", full)
+    out = ["--out", str(folder / "table.csv")]
+    assert room.main([str(folder), *out, "--overwrite"]) == 1
+    assert "anna,,error," in capsys.readouterr().out
+    assert (folder / "table.csv").read_text() == "mine"
+    monkeypatch.undo()
+    monkeypatch.setattr(room, "standing", lambda prepared: {})
+    assert room.main([str(folder), *out, "--overwrite"]) == 0
+    assert b"anna,,error," in (folder / "table.csv").read_bytes()
+
+
+def test_the_walls_are_told_in_words():
+    held = "This system keeps answers from"
+    assert room.walls_in_words({"a": True, "b": True}) == f"{held} a and b."
+    both = room.walls_in_words({"a": True, "b": False})
+    assert both.startswith(f"{held} a. It does not keep them from b;")
+    for found in ({}, {"a": False}):
+        assert "keeps answers from nothing" in room.walls_in_words(found)
 
 
 def test_what_cannot_be_set_back_is_blamed_on_one_alone(tmp_path):
