@@ -255,7 +255,12 @@ def config_of(config: dict) -> GPTConfig | EncoderConfig:
     window = config.get("sliding_window", family.window)
     if window and config.get("use_sliding_window", name != "qwen2"):
         # A window as long as the context hides nothing.
-        whole("sliding_window", window, at_least=ours.context)
+        if whole("sliding_window", window, at_least=1) < ours.context:
+            raise ValueError(
+                "a token of this model sees only the last tokens, and our "
+                "class has no such window; expected a sliding_window of at "
+                f"least the context, {ours.context}; got {window}"
+            )
     attention_bias = config.get("attention_bias", False)
     if attention_bias != config.get("mlp_bias", False):
         raise ValueError(
@@ -342,8 +347,11 @@ def _rotation(config, ours):
         allowed |= scaling | {"rope_type": "llama3", "type": "llama3"}
     for name, got in rope.items():
         if got is not None and got != allowed.get(name):
+            wanted = "no such field"
+            if name in allowed:
+                wanted = repr(allowed[name])
             raise ValueError(
                 f"{name} asks for a rotation that our class does not have; "
-                f"expected {allowed.get(name, 'no such field')}; got {got!r}"
+                f"expected {wanted}; got {got!r}"
             )
     return found

@@ -84,8 +84,8 @@ def replacing(path: str | Path) -> Iterator[BinaryIO]:
         if not isinstance(error, OSError):
             raise
         raise OSError(
-            f"{path} cannot be written; expected room and leave to write in "
-            f"its folder; got {error.strerror or error}"
+            f"{path} cannot be written; expected a folder that has room and "
+            f"may be written to; got: {error.strerror or error}"
         ) from error
 
 

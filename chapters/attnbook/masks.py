@@ -167,8 +167,12 @@ def convert(
     return allowed
 
 
-def expect_convention(mask: Tensor, convention: str) -> None:
+def expect_convention(
+    mask: Tensor, convention: str, name: str = "mask"
+) -> None:
     """Check that a mask can be one of this convention.
+
+    `name` is what the message calls it.
 
     Raises:
         TypeError: a mask of another type than the convention has.
@@ -176,13 +180,14 @@ def expect_convention(mask: Tensor, convention: str) -> None:
     """
     meaning = CONVENTIONS[one_of("source", convention, CONVENTIONS)]
     kinds = {"transformers": "integer", "additive": "float"}
-    expect(kinds.get(convention, "bool"), mask=(mask, "..."))
+    kind = kinds.get(convention, "bool")
+    expect(kind, **{name: (mask, "...")})
     not_zero = {"transformers": 1, "additive": -torch.inf}
     other = (mask != 0) & (mask != not_zero.get(convention, True))
     if other.any():
         raise ValueError(
-            f"this is no mask of the convention {convention!r}; expected "
-            f"{meaning}; got {mask[other][0].item():g} in the mask"
+            f"{name} is no mask of the convention {convention!r}; expected "
+            f"{meaning}; got {mask[other][0].item():g} in it"
         )
 
 

@@ -197,6 +197,6 @@ def token_positions(real: Tensor) -> Tensor:
         ValueError: it has other numbers than 0 and 1, or not two axes.
     """
     boolean = isinstance(real, Tensor) and real.dtype == torch.bool
-    expect_convention(real, "sdpa" if boolean else "transformers")
+    expect_convention(real, "sdpa" if boolean else "transformers", "real")
     expect(real=(real, "B S"))
     return (real.long().cumsum(-1) - 1) * real

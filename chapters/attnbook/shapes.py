@@ -20,7 +20,14 @@ from torch import Tensor
 
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
-#: The kinds of numbers that can be asked for by name, and how to tell them.
+#: What the kinds that can be asked for by name are called in a message.
+WORDS = {
+    "float": "floating-point numbers",
+    "bool": "booleans",
+    "bool or float": "booleans or floating-point numbers",
+    "integer": "integers",
+}
+#: And how to tell each by a tensor's dtype.
 KINDS = {
     "float": lambda dtype: dtype.is_floating_point,
     "bool": lambda dtype: dtype == torch.bool,
@@ -121,25 +128,27 @@ def _wrong_size(axis, size, name, asked, found):
 def _check_types(kind, tensors):
     """Raise a TypeError unless all are tensors that hold this kind."""
     fits = KINDS.get(kind, lambda dtype: kind in (None, dtype))
-    wrong = ""
+    words = "a tensor"
+    if kind is not None:
+        words += f" of {WORDS.get(kind, kind)}"
     for given in tensors:
-        if not isinstance(given.dtype, torch.dtype) or not fits(given.dtype):
-            wrong = f"{given.name} is of the wrong type"
-            break
-    if not wrong and kind == "float" and len({x.dtype for x in tensors}) > 1:
+        if not isinstance(given.dtype, torch.dtype):
+            raise TypeError(
+                f"{given.name} is of the wrong type; expected {words}; got a "
+                f"value of type {given.dtype.__name__}"
+            )
+        if not fits(given.dtype):
+            raise TypeError(
+                f"{given.name} is of the wrong type; expected {words}; got "
+                f"one of {given.dtype}"
+            )
+    if kind == "float" and len({given.dtype for given in tensors}) > 1:
         names = ", ".join(given.name for given in tensors)
-        wrong = f"{names} are of different types"
-    if wrong:
-        expected = "a tensor" if len(tensors) == 1 else "tensors"
-        if kind is not None:
-            expected += f" of {kind}"
-        if kind == "float" and len(tensors) > 1:
-            expected += ", of one type"
-        got = [
-            f"{x.name} of {getattr(x.dtype, '__name__', x.dtype)}"
-            for x in tensors
-        ]
-        raise TypeError(f"{wrong}; expected {expected}; got {', '.join(got)}")
+        got = ", ".join(f"{given.name} of {given.dtype}" for given in tensors)
+        raise TypeError(
+            f"{names} are of different types; expected one type of "
+            f"floating-point numbers for all; got {got}"
+        )
 
 
 def _misfit(wrong, tensors, asked):
