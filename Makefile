@@ -90,7 +90,7 @@ check: $(INSTALLED) ## look all over in minutes, or one chapter (CHAPTER=04)
 else
 check: quick
 	$(call beside,$(PYTEST) -q -m "not slow" tests/attnbook --ignore=tests/attnbook/teach,\
-		$(PYTEST) -q -m "not slow" tests/test_rooms.py tests/attnbook/teach \
+		$(PYTEST) -q -m "not slow" tests/test_rooms.py tests/test_house.py tests/attnbook/teach \
 		tests/tools tests/benchmarks tests/chapters/test_notebooks.py; \
 		tests=$$?; $(PYTEST) -q --doctest-modules \
 		$$(grep -rl --include='*.py' '>>>' chapters tools site) && \

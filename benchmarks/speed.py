@@ -25,6 +25,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from agreement import int8_loss, same_tokens
 from int8 import Int8Linear
 from peaks import attention_paths, extra_memory, memory
 from peers import PlainGPT
@@ -32,24 +33,20 @@ from results import CHAPTERS, quartiles, store
 from rounds import THREADS, against, machine, report, rounds_of, seconds
 from torch import nn
 from writers import (
-    NEW_TOKENS,
     draw_prompts,
     moved_bytes,
     ours,
-    padded,
     pair,
     read_bandwidth,
     theirs,
 )
 
 from attnbook.fast import PackedLinear, pack, replace_linear
-from attnbook.generate import generate
 from attnbook.gpt import GPT
 from attnbook.layers import MultiHeadAttention
 from attnbook.masks import causal_mask
-from attnbook.pretrained import load_model
-from attnbook.town import TOWN_CONFIG, TOWN_RECIPE, Town, accuracy, encode
-from attnbook.training import loss_share, make_optimizer, mean_loss
+from attnbook.town import TOWN_CONFIG, TOWN_RECIPE, Town
+from attnbook.training import loss_share, make_optimizer
 
 #: Prompts of these lengths in a batch of eight, for the padded one.
 UNEQUAL = (64, 128, 192, 256, 320, 384, 448, 512)
@@ -133,63 +130,6 @@ def limit(rounds: int) -> dict:
         }
         report(f"limit, 1 × {n_prompt}", result[f"1 × {n_prompt}"]["share"])
     return result
-
-
-def same_tokens(
-    model: GPT, packed: GPT, peer: Any, cases: dict[str, list[list[int]]]
-) -> dict[str, float]:
-    """The share of the tokens that are those of transformers' `generate`."""
-    shares = {}
-    for name, prompts in cases.items():
-        tokens, real = padded(prompts)
-        expected = peer.generate(
-            tokens,
-            attention_mask=real,
-            max_new_tokens=NEW_TOKENS,
-            do_sample=False,
-        )[:, tokens.shape[1] :].tolist()
-        for who, one in {"plain": model, "packed": packed}.items():
-            steps = list(generate(one, prompts, NEW_TOKENS))
-            rows = [list(row) for row in zip(*steps)]
-            pairs = [
-                (a, b) for x, y in zip(rows, expected) for a, b in zip(x, y)
-            ]
-            same = sum(a == b for a, b in pairs) / len(pairs)
-            shares[f"{who}, {name}"] = round(same, 4)
-    return shares
-
-
-@torch.inference_mode()
-def int8_loss(model: GPT, int8: GPT) -> dict[str, Any]:
-    """What the rounding to 8 bits costs, in logits and for the town's model.
-
-    Of the town's model the loss and the share of right answers are given,
-    before the rounding and after it.
-    """
-    tokens = torch.tensor(draw_prompts(256, 256))
-    exact = model(tokens)
-    rounded = int8(tokens)
-    trained = load_model(
-        CHAPTERS / "attnbook" / "data" / "town.safetensors"
-    ).model.eval()
-    small = pack(trained, Int8Linear)
-    town = Town()
-    stories = encode(town.stories(300, seed=1_000_000))
-    questions = Town(people=(4, 4)).questions("returning", 300, seed=2_000_000)
-    return {
-        "relative_error": float(
-            f"{((exact - rounded).std() / exact.std()).item():.3g}"
-        ),
-        "same_choice": round(
-            (exact.argmax(-1) == rounded.argmax(-1)).float().mean().item(), 3
-        ),
-        "town_loss": [
-            round(mean_loss(m, *stories), 4) for m in (trained, small)
-        ],
-        "town_returning": [
-            round(accuracy(m, questions), 4) for m in (trained, small)
-        ],
-    }
 
 
 def uncached(rounds: int) -> dict:

@@ -7,6 +7,7 @@ import graphlib
 import re
 
 import pytest
+from imports import imported
 from notebooks import CHAPTERS
 
 TEACH = "attnbook.teach"
@@ -33,18 +34,6 @@ def arrows() -> dict[str, set[str]]:
         room: imported(path.read_text("utf-8"), set(rooms)) - {room}
         for room, path in rooms.items()
     }
-
-
-def imported(source: str, rooms: set[str]) -> set[str]:
-    """Which of the rooms a source imports, anywhere in it."""
-    names = set()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            whole = {f"{node.module}.{a.name}" for a in node.names}
-            names |= whole & rooms or {node.module}
-    return names & rooms
 
 
 def floor(room: str) -> str:

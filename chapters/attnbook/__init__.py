@@ -2,9 +2,10 @@
 
 Each room imports from rooms further down only::
 
-    speculative                               what guesses ahead
+    speculative   chat                        what guesses ahead; a talk
     server   pretrained   town                what answers; weights, texts
-    gguf   byte_pairs   published             other people's files
+    gguf                                      other people's files
+    byte_pairs   published                    their tokens; where they are
     pages   latent   pooling   window   families   generate   fast
                                               what uses a model
     gpt   encoder                             the models

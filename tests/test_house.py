@@ -1,0 +1,171 @@
+"""The house as a whole: which folder may import which, no circle anywhere,
+rooms and functions of a size that one can hold, and tests that mirror it."""
+
+import ast
+import graphlib
+import re
+
+import pytest
+from imports import imported
+from notebooks import CHAPTERS, ROOT
+
+import attnbook
+
+#: Folders of rooms, the lowest first. The name under which a room is imported
+#: begins where its folder ends. A room imports from its own folder and from
+#: lower ones.
+FOLDERS = {
+    "library": CHAPTERS,
+    "press": ROOT / "site",
+    "tools": ROOT / "tools",
+    "benchmarks": ROOT / "benchmarks",
+}
+
+#: Lines that a room has at most. The catalogue is content: it grows with the
+#: book, and nobody reads it from top to bottom.
+LONGEST_ROOM = 450
+
+#: Lines of code that a function has at most without saying why, in a comment
+#: that begins with "long:". Its docstring is not counted.
+LONGEST_FUNCTION = 40
+
+
+def rooms():
+    """Every room of the house: its folder, its name, and its file."""
+    for folder, place in FOLDERS.items():
+        for path in sorted(place.rglob("*.py")):
+            parts = path.relative_to(place).with_suffix("").parts
+            yield folder, ".".join(parts).removesuffix(".__init__"), path
+
+
+ROOMS = list(rooms())
+FOLDER = {name: folder for folder, name, _ in ROOMS}
+
+
+def arrows():
+    """What each room imports of the house, in functions too."""
+    assert len(FOLDER) == len(ROOMS), "two rooms have one name"
+    found = {}
+    for _, name, path in ROOMS:
+        source = path.read_text("utf-8")
+        found[name] = imported(source, set(FOLDER)) - {name}
+    return found
+
+
+def test_folders_import_from_lower_ones_only():
+    height = list(FOLDERS).index
+    upwards = [
+        f"{room} imports {other}"
+        for room, others in arrows().items()
+        for other in others
+        if height(FOLDER[other]) > height(FOLDER[room])
+    ]
+    assert upwards == []
+
+
+def test_there_is_no_circle_in_the_whole_house():
+    found = arrows()
+    found.pop("attnbook.__main__")
+    graphlib.TopologicalSorter(found).prepare()  # else a CycleError
+
+
+def drawn():
+    """The rows of the drawing of the library, the lowest first.
+
+    It is in the package's docstring. Words stand apart from rooms by more
+    spaces than rooms from each other.
+    """
+    told = attnbook.__doc__.partition("::\n\n")[2].partition("\n\n")[0]
+    rows = []
+    for line in told.splitlines():
+        names = re.match(r"    (?:(?:\w+)(?:   |$))+", line + "   ")
+        if names:
+            rows.append(names[0].split())
+    return rows[::-1]
+
+
+def test_the_drawing_of_the_library_is_right():
+    """It has every room, and each imports from rows further down only."""
+    rows = {name: n for n, row in enumerate(drawn()) for name in row}
+    library = {
+        name.removeprefix("attnbook."): name
+        for name in FOLDER
+        if re.fullmatch(r"attnbook\.[a-z]\w*", name)
+    }
+    library.pop("run")
+    library.pop("teach")
+    assert set(rows) == set(library)
+    found = arrows()
+    upwards = [
+        f"{room} imports {other}"
+        for room, name in library.items()
+        for other in library
+        if library[other] in found[name] and rows[other] >= rows[room]
+    ]
+    assert upwards == []
+
+
+#: Rooms and functions that are still to be split.
+PENDING_ROOMS = {"attnbook.gguf", "attnbook.teach.check.proof"}
+PENDING_FUNCTIONS = {
+    "attnbook.families.config_of",
+    "attnbook.generate.steps",
+    "attnbook.pretrained.rename",
+    "attnbook.run.loop.go_on",
+    "attnbook.shapes._judge",
+    "attnbook.teach.catalogue.divergence.record",
+    "attnbook.teach.check.confine.alone",
+    "attnbook.teach.check.proof._tensor_difference",
+    "attnbook.teach.check.proof.agrees",
+    "build.build_pages",
+}
+
+
+def test_a_room_can_be_held_at_once():
+    long = {
+        name
+        for _, name, path in ROOMS
+        if len(path.read_text("utf-8").splitlines()) > LONGEST_ROOM
+        and not name.startswith("attnbook.teach.catalogue.")
+    }
+    assert long <= PENDING_ROOMS
+
+
+def long_functions(source):
+    """The functions of a source that are long and do not say why."""
+    lines = source.splitlines()
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            continue
+        first = node.body[0]
+        docstring = ast.get_docstring(node, clean=False)
+        counted = node.end_lineno - node.lineno + 1
+        if docstring is not None:
+            counted -= first.end_lineno - first.lineno + 1
+        own = lines[node.lineno - 1 : node.end_lineno]
+        reason = any(re.search(r"# long: \w", line) for line in own)
+        if counted > LONGEST_FUNCTION and not reason:
+            yield node.name
+
+
+def test_a_long_function_says_why():
+    long = {
+        f"{name}.{function}"
+        for _, name, path in ROOMS
+        for function in long_functions(path.read_text("utf-8"))
+    }
+    assert long <= PENDING_FUNCTIONS
+
+
+@pytest.mark.parametrize(
+    "begin, lines, long",
+    [
+        ("", 39, False),
+        ("", 40, True),
+        ("    # long: a table\n", 60, False),
+        ('    """Told\n    at length."""\n', 39, False),
+    ],
+)
+def test_long_functions_are_found(begin, lines, long):
+    source = "def f():\n" + begin + "    x = 1\n" * lines
+    assert list(long_functions(source)) == ["f"] * long
