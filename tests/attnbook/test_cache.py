@@ -434,6 +434,7 @@ def with_a_memory(cache):
         (written(v=torch.ones(2, 2, 2, 4).double()), ValueError, "values"),
         (written(v=ONE.to("meta")), ValueError, "values.*device"),
         (written(v=ONE.float()), TypeError, "values"),
+        (written(k=ONE[:1]), ValueError, "keys"),  # of one row
         (written(v=ONE.clone().requires_grad_()), TypeError, "values record"),
         (lambda cache: cache.place(2, 0), ValueError, "n_tokens"),
         (lambda cache: cache.trim(3), ValueError, "length"),
@@ -478,9 +479,7 @@ def test_learned_positions_end_with_the_context():
     for T, real in ((3, None), (5, padding_mask([1, 5]))):
         with (
             unchanged(cache),
-            pytest.raises(
-                ValueError, match="length.* at most 6 tokens; got 7"
-            ),
+            pytest.raises(ValueError, match="length.* at most 6; got 7"),
         ):
             model(tokens_of(2, T), real=real, cache=cache)
     step(model, cache, rows, tokens_of(2, 2))
@@ -494,6 +493,16 @@ def test_other_positions_go_on_beyond_the_context():
         model = model_of(positions=positions, context=6)
         cache, rows = started(model, [4, 2], capacity=10)
         step(model, cache, rows, tokens_of(2, 5))
+
+
+def test_what_is_written_is_returned_as_a_view():
+    """A copy of all keys at every step is what a cache is there to avoid."""
+    cache = KVCache(2, 5, n_layers=2, n_heads=1, d_k=3)
+    x = torch.ones(2, 1, 2, 3)
+    for real in (None, padding_mask([1, 2])):
+        keys, values = cache.write(1, x, x, cache.place(2, 2, real))
+        assert keys.data_ptr() == cache.keys[1].data_ptr()
+        assert values.data_ptr() == cache.values[1].data_ptr()
 
 
 def test_placing_changes_nothing():
