@@ -305,7 +305,7 @@ def stepper(model: nn.Module) -> Callable[[], float]:
         if computes_loss:
             loss = model(input_ids=tokens, labels=labels, use_cache=False).loss
         else:
-            loss = loss_share(model, tokens, targets, total)
+            loss = loss_share(model, tokens, targets, total=total)
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), TOWN_RECIPE.clip)

@@ -154,7 +154,7 @@ TOKENS = torch.zeros(1, 4).long()
         (lambda: asked(TOKENS, real=TOKENS[:, 1:]), ValueError, "T of real"),
         (lambda: asked(TOKENS, real=TOKENS[[0, 0]]), ValueError, "B of real"),
         (lambda: asked(TOKENS, real=[[1] * 4]), TypeError, "real"),
-        (lambda: asked(TOKENS, real=TOKENS + 0j), TypeError, "real"),
+        (lambda: asked(TOKENS, real=TOKENS + 0j), TypeError, "mask"),
     ],
 )
 def test_bad_input_is_named(call, error, named):
@@ -181,3 +181,55 @@ def test_dropout_falls_on_embeddings_and_layers_in_training_only():
         block.train()
         again = [block(x, causal=True, positions=at) for _ in range(2)]
         assert not torch.equal(*again)
+
+
+# ---- packed texts
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_packed_texts_get_what_each_gets_alone(positions):
+    """The second text in a row neither reads the first nor goes on from its
+    positions. A row may be longer than the context: no text is."""
+    model, tokens = small(positions=positions, context=7), tokens_of(2, 12)
+    segments = torch.tensor(
+        [[0] * 5 + [1] * 7, [4] + [9] * 6 + [4] * 2 + [7] * 3]
+    )
+    packed = model(tokens, segments=segments)
+    for row, start, end in (
+        (0, 0, 5),
+        (0, 5, 12),
+        (1, 0, 1),
+        (1, 1, 7),
+        (1, 7, 9),
+        (1, 9, 12),
+    ):
+        alone = model(tokens[row : row + 1, start:end])[0]
+        found = packed[row, start:end]
+        agrees(found, alone, name="alone", within=1e-11)
+    other = torch.cat([tokens[:, :5] * 0, tokens[:, 5:]], 1)
+    changed = model(other, segments=segments)[0, 5:]
+    agrees(changed, packed[0, 5:], name="whatever comes before", within=0)
+
+
+@pytest.mark.parametrize("beside", ["real", "cache"])
+def test_segments_stand_alone(beside):
+    model, tokens = small(), tokens_of(1, 4)
+    others = {"real": torch.ones(1, 4).bool(), "cache": model.new_cache(1)}
+    others = {beside: others[beside]}
+    with pytest.raises(ValueError, match=f"got {beside} beside segments"):
+        model(tokens, segments=torch.zeros(1, 4).long(), **others)
+    with pytest.raises(ValueError, match="segments"):
+        model(tokens, segments=torch.zeros(1, 3).long())
+    with pytest.raises(TypeError, match="segments"):
+        model(tokens, segments=torch.zeros(1, 4))
+
+
+# ---- what a mutant once survived
+
+
+def test_a_row_that_is_too_long_is_refused_wherever_it_is():
+    model = small(context=4)
+    real = torch.tensor([[1, 1, 1, 1, 1], [0, 0, 0, 1, 1]])
+    for rows in (real, real.flip(0)):
+        with pytest.raises(ValueError, match="4.*5"):
+            model(tokens_of(2, 5), real=rows)

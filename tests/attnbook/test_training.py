@@ -12,6 +12,8 @@ import torch.nn.functional as F
 from killed import RECIPE, padded
 from torch import nn
 
+from attnbook.batches import pack, packed
+from attnbook.gpt import POSITIONS
 from attnbook.training import (
     Recipe,
     learning_rate,
@@ -47,6 +49,9 @@ def held_out():
         ("clip", 0.0),
         ("seed", -1),
         ("seed", 2**62),
+        ("accumulation", 0),
+        ("accumulation", 33),  # more pieces than sequences
+        ("precision", "float16"),
     ],
 )
 def test_a_recipe_names_the_field_that_is_wrong(name, value):
@@ -57,9 +62,10 @@ def test_a_recipe_names_the_field_that_is_wrong(name, value):
 def test_a_recipe_that_is_just_allowed():
     edge = dict(steps=1, batch_size=1, warmup=0, final=0.0, betas=(0.0, 0.0))
     edge |= dict(weight_decay=0.0, clip=0.5, seed=2**62 - 1)
+    edge |= dict(accumulation=1, precision="bfloat16")
     made = dataclasses.asdict(Recipe(**edge))
     assert made == edge | {"peak": 1e-3} and Recipe(final=1.0).final == 1
-    rest = (1e-3, 100, 0.1, (0.9, 0.99), 0.1, 1.0, 0)
+    rest = (1e-3, 100, 0.1, (0.9, 0.99), 0.1, 1.0, 0, 1, "float32")
     assert dataclasses.astuple(Recipe()) == (1000, 32, *rest)
 
 
@@ -87,6 +93,15 @@ def test_the_learning_rate_agrees_with_torch(warmup, final):
         theirs.step()
 
 
+@pytest.mark.parametrize("warmup", [0, 10, 99])
+def test_whoever_trains_longer_than_planned_stays_at_the_last_rate(warmup):
+    recipe = Recipe(steps=100, warmup=warmup, peak=2.0, final=0.1)
+    least = learning_rate(99, recipe)
+    assert least == pytest.approx(2.0 if warmup == 99 else 0.2)
+    for step in (100, 120, 150, 189, 10_000):
+        assert learning_rate(step, recipe) == pytest.approx(0.2)
+
+
 def test_every_parameter_is_in_one_group_once():
     model = small()
     model.head = nn.Linear(8, 11, bias=False)
@@ -110,7 +125,7 @@ def test_uneven_shares_add_up_to_the_mean():
     expected = torch.autograd.grad(whole, model.parameters())
     loss = 0.0
     for rows in (slice(0, 1), slice(1, 4), slice(4, 9)):
-        share = loss_share(model, tokens[rows], targets[rows], total)
+        share = loss_share(model, tokens[rows], targets[rows], total=total)
         share.backward()  # gradients accumulate
         loss += share.item()
     assert loss == pytest.approx(whole.item(), rel=1e-12)
@@ -147,9 +162,13 @@ def test_four_threads_may_measure_one_model():
 # The loop
 
 
-def test_the_loop_agrees_with_one_in_plain_torch():
+@pytest.mark.parametrize("accumulation", [1, 3])
+def test_the_loop_agrees_with_one_in_plain_torch(accumulation):
+    """Also where a batch of four is computed in three pieces: the schedule
+    counts steps of the optimiser, as the loop in plain torch does."""
     model, plain = small(), small()
-    losses, lengths = train(model, padded, RECIPE), []
+    recipe = dataclasses.replace(RECIPE, accumulation=accumulation)
+    losses, lengths = train(model, padded, recipe), []
     groups = [
         {"params": [p], "weight_decay": RECIPE.weight_decay * (p.ndim == 2)}
         for p in plain.parameters()
@@ -228,15 +247,16 @@ def test_a_step_that_is_not_finite_is_not_made():
 @pytest.mark.parametrize(
     "loss_of",
     [
-        lambda model: (0 * model.norm.weight.sum()).sqrt(),  # its slope
-        lambda model: model.norm.weight.sum() + torch.inf,
+        lambda model, *_, total: (0 * model.norm.weight.sum()).sqrt(),  # slope
+        lambda model, *_, total: model.norm.weight.sum() + torch.inf,
     ],
 )
 def test_loss_and_gradient_are_both_to_be_finite(loss_of):
     model = small()
     optimizer = make_optimizer(model, RECIPE)
+    batch = padded(4, torch.Generator())
     with pytest.raises(ValueError, match="step 5"):
-        update(model, optimizer, (), 5, RECIPE, loss_of)
+        update(model, optimizer, batch, 5, RECIPE, loss_of)
     assert torch.equal(model.norm.weight, torch.ones(8).double())
 
 
@@ -248,3 +268,97 @@ def test_there_is_a_bar_unless_it_is_to_be_quiet(monkeypatch, quiet):
         monkeypatch.setenv("ATTNBOOK_QUIET", "1")
     train(small(), padded, RECIPE)
     assert ("7/7" in sys.stderr.getvalue()) != quiet
+
+
+# In pieces, in half precision, and with packed texts
+
+
+def test_a_batch_in_pieces_is_drawn_once_and_read_piece_by_piece():
+    """Four steps of six sequences in three pieces: twelve passes of two."""
+    recipe = dataclasses.replace(RECIPE, steps=4, batch_size=6, accumulation=3)
+    model, read, drawn = small(), [], []
+    model.register_forward_pre_hook(lambda m, x: read.append(len(x[0])))
+
+    def batches(size, generator):
+        drawn.append(size)
+        return padded(size, generator)
+
+    assert len(train(model, batches, recipe)) == 4
+    assert drawn == [6] * 4 and read == [2] * 12
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize("norm", ["layer", "rms"])
+def test_in_half_precision_the_weights_stay_in_32_bits(positions, norm):
+    """The layers compute in bfloat16, and the losses are those of float32 to
+    the digits that bfloat16 has."""
+
+    def run(precision):
+        recipe = dataclasses.replace(RECIPE, precision=precision)
+        changes = dict(positions=positions, norm=norm, activation="swiglu")
+        model, seen = killed.small(**changes), set()
+        layer = model.blocks[0].feed_forward.down
+        layer.register_forward_hook(lambda m, x, y: seen.add(y.dtype))
+        losses = train(model, padded, recipe)
+        assert seen == {getattr(torch, precision)}
+        assert {p.dtype for p in model.parameters()} == {torch.float32}
+        return losses
+
+    ours, theirs = run("bfloat16"), run("float32")
+    assert ours != theirs
+    assert ours == pytest.approx(theirs, rel=0.02)
+
+
+def test_small_updates_are_not_lost_in_half_precision():
+    """A weight of 1 changed by 1e-3 is 1 again in bfloat16, whose next number
+    below 1 is 0.996: so the weights that are updated must be in 32 bits."""
+    recipe = dataclasses.replace(
+        RECIPE, precision="bfloat16", peak=1e-3, warmup=0, steps=1
+    )
+    model = killed.small()
+    train(model, padded, recipe)
+    moved = (model.norm.weight - 1).abs()
+    assert 5e-4 < moved.max() < 2e-3
+    assert torch.ones(()).bfloat16() - torch.tensor(1e-3).bfloat16() == 1
+
+
+def test_the_optimizer_keeps_32_bits_in_half_precision():
+    recipe = dataclasses.replace(RECIPE, precision="bfloat16")
+    model = killed.small()
+    optimizer = make_optimizer(model, recipe)
+    update(model, optimizer, padded(4, torch.Generator()), 0, recipe)
+    kept = [t for s in optimizer.state.values() for t in s.values()]
+    assert {t.dtype for t in kept} == {torch.float32}
+    assert {p.grad.dtype for p in model.parameters()} == {torch.float32}
+
+
+TEXTS = [[1, 2, 3, 4], [5, 6], [7, 8, 9], [2, 4, 6, 8, 10]]
+
+
+def test_the_loss_of_packed_texts_is_that_of_each_alone():
+    model = small(positions="learned")
+    tokens, targets, segments = pack([TEXTS[:3], TEXTS[3:]], 8)
+    packed_loss = loss_share(model, tokens, targets, segments)
+    found = torch.autograd.grad(packed_loss, model.parameters())
+    total = sum(len(text) - 1 for text in TEXTS)
+    alone = sum(
+        loss_share(
+            model,
+            torch.tensor([text[:-1]]),
+            torch.tensor([text[1:]]),
+            total=total,
+        )
+        for text in TEXTS
+    )
+    expected = torch.autograd.grad(alone, model.parameters())
+    assert packed_loss.item() == pytest.approx(alone.item(), rel=1e-12)
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
+    without = loss_share(model, tokens, targets)  # one reads another
+    assert abs(without.item() - alone.item()) > 1e-6
+
+
+def test_packed_texts_can_be_trained_on_in_pieces():
+    recipes = [dataclasses.replace(RECIPE, accumulation=n) for n in (1, 2)]
+    runs = [train(small(), packed(TEXTS, 8), one) for one in recipes]
+    assert runs[0] == pytest.approx(runs[1], rel=1e-9)

@@ -1,5 +1,7 @@
 """The loop of `attnbook.training`, around the same step, for a long run."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -26,23 +28,30 @@ def go_on(
 ) -> None:
     """Train to the last step, with a checkpoint every so many steps.
 
-    It can be killed at any moment and resumed; on a CPU (with as many
-    threads) it ends with the same weights to the bit as one that was never
-    stopped. Several processes draw the same batch, and share it. After each
-    checkpoint `report` is called.
+    It can be killed at any moment and resumed. On a CPU (with as many
+    threads) it then ends with the same weights, to the bit, as a run that
+    was never stopped. Several processes draw the same batch, and each
+    computes its own rows of it.
+
+    Args:
+        run: what is trained; its model is in evaluation mode afterwards.
+        batches: draws a batch; see `attnbook.batches`.
+        checkpoint: where checkpoints are written, one in place of the other.
+        resume: go on from the checkpoint that is there.
+        every: steps from checkpoint to checkpoint; the last step has one too.
+        report: is called after each checkpoint.
 
     Raises:
-        ValueError: a batch that the processes cannot share.
+        ValueError: a batch that the processes cannot share; a checkpoint of
+            another run or a damaged one; a loss that is not finite.
+        OSError: a checkpoint that cannot be read or written.
     """
-    recipe, (rank, processes) = run.recipe, processes_here()
-    if recipe.batch_size % processes:
-        raise ValueError(
-            "the processes cannot share a batch; expected a batch_size that "
-            f"is a multiple of {processes}; got {recipe.batch_size}"
-        )
+    recipe = run.recipe
+    rank, processes = processes_here()
+    _check_shares(recipe.batch_size, recipe.accumulation, processes)
     cards = [run.device] if run.device.type == "cuda" else []
     with torch.random.fork_rng(cards):
-        torch.manual_seed(recipe.seed + rank)
+        torch.manual_seed(recipe.seed + rank)  # each drops other numbers
         if resume:
             run.resume(checkpoint)
         model: nn.Module = run.model.train()
@@ -67,3 +76,13 @@ def go_on(
                     run.save(checkpoint)
                     report(run)
     run.model.eval()
+
+
+def _check_shares(batch_size: int, pieces: int, processes: int) -> None:
+    """Raise unless each process gets as many sequences of every piece."""
+    if processes > 1 and batch_size % (pieces * processes):
+        raise ValueError(
+            "the processes cannot share a batch; expected a batch_size that "
+            f"is a multiple of {pieces * processes}, the processes times the "
+            f"pieces of a batch (accumulation); got {batch_size}"
+        )

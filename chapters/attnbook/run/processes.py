@@ -1,5 +1,7 @@
 """Several processes that share each batch, started by torchrun."""
 
+from __future__ import annotations
+
 import io
 import os
 from collections.abc import Iterator
@@ -9,25 +11,30 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from attnbook.training import loss_share
+from attnbook.training import loss_share, n_targets
 
 
 def processes_here() -> tuple[int, int]:
-    """The number of this process, and how many there are."""
+    """The number of this process, from 0 on, and how many there are."""
     if dist.is_available() and dist.is_torchelastic_launched():
         return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     return 0, 1
 
 
 def usable_device(name: str) -> torch.device:
-    """The device of this name; under torchrun each process has its own card.
+    """Find the device of this name, after computing something on it.
+
+    Under torchrun every process of a machine gets a graphics card of its
+    own, whichever number is in the name.
 
     Raises:
         ValueError: no such device on this machine.
     """
     if processes_here()[1] > 1 and name.startswith("cuda"):
         name = f"cuda:{os.environ['LOCAL_RANK']}"
-    with suppress(RuntimeError, AssertionError):  # torch's many words
+    # Torch explains at length, and by other errors on other machines, what
+    # the message below says in a line.
+    with suppress(RuntimeError, AssertionError):
         device = torch.device(name)
         torch.zeros(1, device=device)
         if device.type in ("cpu", "cuda"):
@@ -40,7 +47,7 @@ def usable_device(name: str) -> torch.device:
 
 @contextmanager
 def joined(device: torch.device) -> Iterator[None]:
-    """The processes find each other, and only the first one prints."""
+    """Let the processes find one another, and only the first one print."""
     rank, processes = processes_here()
     if processes == 1:
         yield
@@ -55,19 +62,38 @@ def joined(device: torch.device) -> Iterator[None]:
         dist.destroy_process_group()
 
 
-def shared_loss(model: nn.Module, tokens: Tensor, targets: Tensor) -> Tensor:
-    """The mean loss of a batch of which each process computes its rows.
+def shared_loss(
+    model: nn.Module,
+    tokens: Tensor,
+    targets: Tensor,
+    segments: Tensor | None = None,
+    *,
+    total: int | None = None,
+) -> Tensor:
+    """The loss share of a batch of which each process computes its own rows.
 
-    Its gradient, averaged over the processes by `DistributedDataParallel`,
-    is that of the whole batch.
+    Every process calls it with the same batch, and gets the same value. Its
+    gradient, which `DistributedDataParallel` averages over the processes, is
+    that of the whole batch.
+
+    Args:
+        tokens, targets, segments: (B, T), as for `loss_share`; B is a
+            multiple of the number of processes.
+        total: targets that count; those of this batch if not given.
     """
     rank, processes = processes_here()
-    total = int((targets >= 0).sum())
-    tokens, targets = tokens[rank::processes], targets[rank::processes]
-    share = processes * loss_share(model, tokens, targets, total)
+    if total is None:
+        total = n_targets(targets)
+    own = slice(rank, None, processes)  # the rows of this process
+    if segments is not None:
+        segments = segments[own]
+    share = processes * loss_share(
+        model, tokens[own], targets[own], segments, total=total
+    )
     mean = share.detach() / processes
-    dist.all_reduce(mean)  # now the sum of all shares
-    return share + (mean - share.detach())  # the mean's value
+    dist.all_reduce(mean)  # now the sum of what all processes have
+    # The value of `mean`, with the gradient of `share`.
+    return share + (mean - share.detach())
 
 
 def of_all_processes(value: Tensor) -> list[Tensor]:
