@@ -1,7 +1,10 @@
-"""Generating text: logits are bent, a token is drawn, and it goes back in.
+"""Generating text: the next token is chosen, appended, and read in its turn.
 
-Axis names: B rows (sequences), T tokens of a prompt, V size of the
-vocabulary. Samplers take logits (..., V) and give as many.
+`Sampling` says how a token is chosen from the model's logits, `generate` is
+the loop around it, and `complete` runs the loop to its end.
+
+Axis names: B rows (one for each text), T tokens of a prompt, V size of the
+vocabulary. Samplers take logits (..., V) and return logits of that shape.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,30 +17,62 @@ from torch import Tensor
 
 from attnbook.config import check_fields, option
 from attnbook.gpt import GPT
-from attnbook.values import bad_value, whole
+from attnbook.values import whole
 
-#: Tokens that the cache has room for at first, behind the longest prompt.
+#: How many tokens after the longest prompt the cache has room for at first.
+#: It grows when they are used up, so a text that stops early costs little.
 ROOM = 1024
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the next token is chosen. Without options the likeliest is taken."""
+    """How the next token is chosen; without options, the likeliest one.
 
-    temperature: float = option(0.0, "0: the likeliest", at_least=0)
-    top_k: int | None = option(None, "how many are kept", at_least=1)
-    top_p: float | None = option(None, "share kept", above=0, at_most=1)
-    min_p: float | None = option(
-        None, "least share of the likeliest's", at_least=0, at_most=1
+    The options are applied in the order in which transformers applies them:
+    repetition penalty, temperature, top-k, top-p, min-p.
+
+    Raises:
+        TypeError, ValueError: an option of another type, or out of its range.
+    """
+
+    temperature: float = option(
+        0.0, "divides the logits; 0 takes the likeliest token", at_least=0
     )
-    repetition_penalty: float = option(1.0, "of tokens seen", above=0)
+    top_k: int | None = option(
+        None, "how many of the likeliest tokens stay", at_least=1
+    )
+    top_p: float | None = option(
+        None,
+        "probability that the tokens which stay reach together",
+        above=0,
+        at_most=1,
+    )
+    min_p: float | None = option(
+        None,
+        "least probability of a token that stays, as a share of the largest",
+        at_least=0,
+        at_most=1,
+    )
+    repetition_penalty: float = option(
+        1.0, "lowers tokens that the text has already; 1 changes none", above=0
+    )
 
     def __post_init__(self) -> None:
         check_fields(self)
 
     def bend(self, logits: Tensor, texts: Sequence[list[int]]) -> Tensor:
-        """The logits to draw from after each of some texts, (B, V): −∞ where
-        a token is out."""
+        """Apply the options to logits, so that a softmax gives the law.
+
+        At temperature 0 only the penalty is applied, since the largest logit
+        is taken and nothing else could change which one that is.
+
+        Args:
+            logits: of the next token, (B, V).
+            texts: the B texts so far, whose tokens the penalty lowers.
+
+        Returns:
+            Logits (B, V), −∞ for each token that cannot be chosen.
+        """
         if self.repetition_penalty != 1:
             seen = torch.zeros_like(logits, dtype=torch.bool)
             for row, text in zip(seen, texts):
@@ -60,8 +95,14 @@ class Sampling:
         texts: Sequence[list[int]],
         chances: Sequence[np.random.Generator],
     ) -> Tensor:
-        """The token after each text, (B,), from logits (B, V); it is drawn by
-        one number of the text's own generator."""
+        """Choose the token that follows each text, (B,), int64.
+
+        Args:
+            logits: of the next token, (B, V).
+            texts: the B texts so far.
+            chances: a generator for each text. One number is taken from it
+                for a token that is drawn, none at temperature 0.
+        """
         if self.temperature == 0:
             return self.bend(logits, texts).argmax(-1)
         # In half precision a low temperature would make all of them −∞.
@@ -72,7 +113,8 @@ class Sampling:
 def penalise(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
     """Lower the logits (..., V) of tokens that are True in `seen` (..., V).
 
-    A positive one is divided by the penalty, a negative one multiplied.
+    A positive logit is divided by the penalty, a negative one multiplied:
+    both become smaller if the penalty is above 1.
 
     Source: Keskar et al. (2019), arXiv:1909.05858, section 4.1, with the
     product for negative logits that transformers added.
@@ -82,7 +124,9 @@ def penalise(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
 
 
 def keep_top_k(logits: Tensor, k: int) -> Tensor:
-    """−∞ everywhere but at the k largest (and what equals the last of them).
+    """Set all logits (..., V) to −∞ but the k largest.
+
+    Logits that equal the k-th largest stay too, so more than k may stay.
 
     Source: Fan, Lewis and Dauphin (2018), arXiv:1805.04833, section 5.4.
     """
@@ -91,7 +135,9 @@ def keep_top_k(logits: Tensor, k: int) -> Tensor:
 
 
 def keep_top_p(logits: Tensor, p: float) -> Tensor:
-    """−∞ outside the smallest set of likeliest tokens that together reach p.
+    """Keep the smallest set of likeliest tokens that together reach p.
+
+    All other logits (..., V) become −∞. The likeliest token always stays.
 
     Source: Holtzman et al. (2020), arXiv:1904.09751, section 3.1.
     """
@@ -99,7 +145,7 @@ def keep_top_p(logits: Tensor, p: float) -> Tensor:
         return logits
     ordered, order = logits.sort(descending=True, stable=True)  # (..., V)
     probabilities = ordered.softmax(-1, dtype=torch.float64)
-    before = probabilities.cumsum(-1) - probabilities  # of likelier ones
+    before = probabilities.cumsum(-1) - probabilities  # of likelier tokens
     out = torch.empty_like(logits, dtype=torch.bool)
     out.scatter_(-1, order, before >= p)
     out.scatter_(-1, order[..., :1], False)  # never the likeliest
@@ -107,7 +153,8 @@ def keep_top_p(logits: Tensor, p: float) -> Tensor:
 
 
 def keep_min_p(logits: Tensor, p: float) -> Tensor:
-    """−∞ where a token has less than p times the likeliest's probability.
+    """Set logits (..., V) to −∞ where a token is much less likely than the
+    likeliest: where it has less than p times that one's probability.
 
     Source: Nguyen et al. (2024), arXiv:2407.01082, section 3.
     """
@@ -117,8 +164,14 @@ def keep_min_p(logits: Tensor, p: float) -> Tensor:
 
 
 def draw(probabilities: Tensor, chance: Tensor) -> Tensor:
-    """A token a row, (B,): the first at which the running sum of the
-    probabilities (B, V) is above the row's chance (B,), in [0, 1)."""
+    """Draw a token for each row by a number that is given for it.
+
+    The token is the first at which the running sum of the row's
+    probabilities is above the number. The probabilities need not sum to one:
+    the number is a share of their sum.
+
+    Shapes: probabilities (B, V); chance (B,), in [0, 1) → (B,), int64.
+    """
     reached = probabilities.double().cumsum(-1)  # (B, V)
     wanted = chance.double()[:, None] * reached[:, -1:]  # (B, 1)
     return torch.searchsorted(reached, wanted, right=True)[:, 0]
@@ -127,10 +180,24 @@ def draw(probabilities: Tensor, chance: Tensor) -> Tensor:
 def pad_left(
     sequences: Sequence[Sequence[int]], *, device: Any = None
 ) -> tuple[Tensor, Tensor | None]:
-    """Tokens (B, T), short rows filled up from the left, and True at real
-    tokens, (B, T), or None where there is no padding."""
+    """Put texts of different lengths into one tensor, padded on the left.
+
+    On the left, so that the last token of every text is in the last column,
+    where the next token is asked for.
+
+    Returns:
+        Tokens (B, T), T being the longest text, with 0 at padding; and a
+        boolean tensor (B, T), True at real tokens, or None if nothing had to
+        be padded.
+
+    Raises:
+        ValueError: no texts, or one without tokens.
+    """
     lengths = [len(s) for s in sequences]
-    whole("a prompt's length", min(lengths, default=0), at_least=1)
+    if not lengths:
+        raise ValueError("there are no prompts; expected at least one; got []")
+    if min(lengths) == 0:
+        raise _empty(f"prompt {lengths.index(0)}")
     T = max(lengths)
     rows = [[0] * (T - len(s)) + list(s) for s in sequences]
     tokens = torch.tensor(rows, device=device)  # (B, T)
@@ -140,22 +207,70 @@ def pad_left(
     return tokens, torch.arange(T, device=device) >= start[:, None]
 
 
+def _empty(name: str) -> ValueError:
+    return ValueError(
+        f"{name} has no tokens; expected at least one for the model to go on "
+        "from; got an empty list"
+    )
+
+
 def check_prompt(
     name: str, prompt: Any, model: GPT, n: int, stop: Sequence[int]
 ) -> None:
-    """Refuse a prompt that a model cannot continue by n tokens."""
+    """Raise if a model cannot continue a prompt.
+
+    Args:
+        name: what the prompt is called in the message.
+        n: how many tokens are to be written at most.
+        stop: tokens that end the text.
+
+    Raises:
+        TypeError: a prompt or stop tokens that are no list of whole numbers.
+        ValueError: an empty prompt, a token outside the vocabulary, n below
+            1, or a model whose dropout is on.
+    """
     config = model.config
     for what, tokens in {name: prompt, "stop": stop}.items():
         if not isinstance(tokens, Sequence):
-            raise bad_value(TypeError, what, tokens, "token numbers")
-        for token in tokens:
-            whole(what, token, at_least=0, below=config.vocab_size)
-    length = whole(f"{name}'s length", len(prompt), at_least=1)
-    length += whole("max_new_tokens", n, at_least=1) - 1  # last is unread
-    if config.positions == "learned":
-        whole("the text's length", length, at_most=config.context)
+            raise TypeError(
+                f"{what} is of the wrong type; expected a list of token "
+                f"numbers, such as [1, 2]; got {tokens!r}"
+            )
+        for place, token in enumerate(tokens):
+            called = f"token {place} of {what}"
+            whole(called, token, at_least=0, below=config.vocab_size)
+    if len(prompt) == 0:
+        raise _empty(name)
+    whole("max_new_tokens", n, at_least=1)
     if model.training and config.dropout:
-        raise bad_value(ValueError, "dropout", "training", "model.eval()")
+        raise ValueError(
+            f"the model is in training mode, where its dropout of "
+            f"{config.dropout} changes every pass at random; expected "
+            "evaluation mode: call model.eval() first"
+        )
+
+
+def window_start(length: int, context: int) -> int:
+    """Where the part of a text begins that a model reads.
+
+    A model has learned texts of up to `context` tokens, and writes nonsense
+    (or cannot go on) when it is given more. A text that has become longer is
+    therefore read through a window. The window does not move at every token,
+    since all keys and values would have to be computed again each time: when
+    it is full, the older half of a context is left out at once, the rest is
+    read again, and then the cache serves for another half.
+
+    The start depends on the length alone. So a text goes on in the same way
+    in one call or in several, alone or in a batch, with a cache or without.
+
+    >>> [window_start(length, 8) for length in (8, 9, 12, 13, 16, 17)]
+    [0, 4, 4, 8, 8, 12]
+    """
+    if length <= context:
+        return 0
+    hop = max(1, context // 2)
+    n_hops = -(-(length - context) // hop)  # rounded up
+    return n_hops * hop
 
 
 def generate(
@@ -170,26 +285,46 @@ def generate(
 ) -> Iterator[list[int | None]]:
     """Continue prompts of any lengths, and give the tokens as they come.
 
-    Each step yields a list with the next token of each prompt, None where it
-    has ended, which takes it out of the batch and of the cache. Each draws
-    with a generator of its own, so it goes on as it would alone: prompt r
-    with number r of `np.random.SeedSequence(seed).spawn`. Refuses at once.
+    Each step yields a list with the next token of every prompt, or None for
+    one that has ended; it is then taken out of the batch and of the cache.
+    Every prompt draws with a generator of its own, prompt r with number r of
+    `np.random.SeedSequence(seed).spawn`. So it goes on as it would alone.
+
+    A text may become longer than the model's `context`: from then on the
+    model sees its last `context` tokens or fewer, as `window_start` says.
+
+    All arguments are checked here, before the first token is asked for.
 
     Args:
-        prompts: token numbers, at least one a prompt; or a tensor (B, T).
-        stop: a prompt ends after one of these tokens.
-        cached: keep keys and values, or compute all again, to the same end.
+        prompts: for each prompt its token numbers, at least one; or a tensor
+            (B, T).
+        max_new_tokens: how many tokens are written for each at most.
+        sampling: how a token is chosen.
+        stop: tokens after which a prompt ends; the token itself is given.
+        seed: of what is drawn, 0 or more.
+        cached: keep keys and values between steps. Without, all is computed
+            again at each step, and the text is the same.
+
+    Raises:
+        TypeError: prompts or stop tokens that are no whole numbers.
+        ValueError: no prompts, an empty one, a token outside the vocabulary,
+            a number out of its range, or a model whose dropout is on. In a
+            later step: logits that are NaN.
     """
     if isinstance(prompts, Tensor):
         prompts = prompts.tolist()
+    if len(prompts) == 0:
+        raise ValueError(
+            "there are no prompts; expected a list of at least one prompt, "
+            "each a list of token numbers; got an empty list"
+        )
     for n, prompt in enumerate(prompts):
         check_prompt(f"prompt {n}", prompt, model, max_new_tokens, stop)
-    pad_left(prompts)  # refuses to continue nothing
     whole("seed", seed, at_least=0)
-    sequences = [[*prompt] for prompt in prompts]
-    return steps(
-        model, sequences, max_new_tokens, sampling, set(stop), seed, cached
-    )
+    seeds = np.random.SeedSequence(seed).spawn(len(prompts))
+    chances = [np.random.default_rng(own) for own in seeds]
+    texts = _Texts(model, prompts, max_new_tokens, cached)
+    return _steps(texts, max_new_tokens, sampling, set(stop), chances)
 
 
 def complete(
@@ -198,7 +333,10 @@ def complete(
     max_new_tokens: int,
     **options: Any,
 ) -> list[list[int]]:
-    """What `generate` gives for each prompt, all at once: new tokens only."""
+    """Continue prompts to the end: for each a list of its new tokens.
+
+    It takes the options of `generate`, and raises what `generate` raises.
+    """
     written: list[list[int]] = [[] for _ in prompts]
     for step in generate(model, prompts, max_new_tokens, **options):
         for row, token in zip(written, step):
@@ -207,50 +345,118 @@ def complete(
     return written
 
 
-def steps(
-    model: GPT,
-    sequences: list[list[int]],
+class _Texts:
+    """Texts that are being written, and what the model has read of them.
+
+    Args:
+        model: the model that reads.
+        prompts: the beginning of each text.
+        n: how many tokens each may get, which bounds the cache.
+        cached: whether keys and values are kept.
+    """
+
+    def __init__(
+        self,
+        model: GPT,
+        prompts: Sequence[Sequence[int]],
+        n: int,
+        cached: bool,
+    ) -> None:
+        self.model = model
+        self.texts = [[*prompt] for prompt in prompts]
+        #: Numbers of the texts that go on, in the order of the cache's rows.
+        self.open = list(range(len(prompts)))
+        self._starts = [0] * len(prompts)  # see `window_start`
+        # The last token is never read, so it needs no room.
+        longest = max(len(text) for text in self.texts)
+        self._most = min(model.config.context, longest + n - 1)
+        self._cache = None
+        if cached:
+            room = min(self._most, longest + ROOM)
+            self._cache = model.new_cache(len(prompts), room)
+
+    def open_texts(self) -> list[list[int]]:
+        """The texts that go on."""
+        return [self.texts[number] for number in self.open]
+
+    def next_logits(self) -> Tensor:
+        """Read what is new of all open texts: logits (rows, V) of the token
+        that follows each."""
+        device = self.model.token_embedding.weight.device
+        tokens, real = pad_left(self._unread(), device=device)  # (B, T)
+        cache = self._cache
+        return self.model(tokens, real=real, cache=cache, last=True)[:, 0]
+
+    def _unread(self) -> list[list[int]]:
+        """The tokens of each open text that the cache does not hold.
+
+        Where a text's window has moved, that is the whole window, since the
+        keys and values of its tokens were computed at other positions.
+        """
+        context = self.model.config.context
+        texts = self.open_texts()
+        starts = [window_start(len(text), context) for text in texts]
+        windows = [text[start:] for text, start in zip(texts, starts)]
+        if self._cache is None:
+            return windows
+        kept = [
+            length if start == before else 0
+            for length, start, before in zip(
+                self._cache.lengths, starts, self._starts
+            )
+        ]
+        self._starts = starts
+        if kept != self._cache.lengths:
+            self._cache.trim(kept)
+        needed = max(len(window) for window in windows)
+        if needed > self._cache.capacity:
+            self._cache.grow(min(self._most, 2 * needed))
+        return [window[n:] for window, n in zip(windows, kept)]
+
+    def append(self, tokens: Sequence[int], stop: set[int]) -> None:
+        """Append a token to each open text; a stop token closes the text."""
+        for text, token in zip(self.open_texts(), tokens):
+            text.append(token)
+        still = [n for n, token in enumerate(tokens) if token not in stop]
+        if self._cache is not None and 0 < len(still) < len(self.open):
+            self._cache.select(still)
+        self.open = [self.open[n] for n in still]
+        self._starts = [self._starts[n] for n in still]
+
+
+def _steps(
+    texts: _Texts,
     max_new_tokens: int,
     sampling: Sampling,
     stop: set[int],
-    seed: int,
-    cached: bool,
+    chances: Sequence[np.random.Generator],
 ) -> Iterator[list[int | None]]:
-    """The loop of `generate`; the sequences take in the new tokens."""
-    device = model.token_embedding.weight.device
-    open_rows = list(range(len(sequences)))
-    seeds = np.random.SeedSequence(seed).spawn(len(sequences))
-    chances = [np.random.default_rng(each) for each in seeds]
-    # The last token is never read, so it needs no room.
-    longest = max(len(s) for s in sequences)
-    most = longest + max_new_tokens - 1
-    room = min(most, longest + ROOM)
-    cache = model.new_cache(len(sequences), room) if cached else None
-    for step in range(max_new_tokens):
-        if cache is not None and longest + step > cache.capacity:
-            cache.grow(min(most, 2 * cache.capacity))
-        # Not around the yield: the mode would be the caller's too.
+    """The loop of `generate`: one token for every open text, again and again.
+
+    `chances` has a generator for each text.
+    """
+    for _ in range(max_new_tokens):
+        rows = texts.open
+        # The block ends before the yield: whoever asks for the tokens would
+        # otherwise be left in inference mode.
         with torch.inference_mode():
-            texts = [sequences[row] for row in open_rows]
-            unread = [t[-1:] for t in texts] if cache and step else texts
-            tokens, real = pad_left(unread, device=device)  # (B, T)
-            logits = model(tokens, real=real, cache=cache, last=True)[:, 0]
-            own = [chances[row] for row in open_rows]
-            found = sampling.choose(logits, texts, own)  # (B,)
-            found = found.masked_fill(logits.isnan().any(-1), -1)
-        chosen: list[int] = found.tolist()
-        if -1 in chosen:
-            row = chosen.index(-1)
-            got = f"NaN after token {len(texts[row])} of row {open_rows[row]}"
-            raise bad_value(ValueError, "a logit", got, "numbers")
-        news: list[int | None] = [None] * len(sequences)
-        for row, token in zip(open_rows, chosen):
-            sequences[row].append(token)
-            news[row] = token
-        still = [n for n, token in enumerate(chosen) if token not in stop]
-        if cache is not None and 0 < len(still) < len(open_rows):
-            cache.select(still)
-        open_rows = [open_rows[n] for n in still]
-        yield news
-        if not open_rows:
+            logits = texts.next_logits()  # (rows, V)
+            own = [chances[row] for row in rows]
+            chosen = sampling.choose(logits, texts.open_texts(), own)
+            is_nan = logits.isnan().any(-1)  # (rows,)
+        if is_nan.any():
+            row = rows[int(is_nan.nonzero()[0])]
+            raise ValueError(
+                f"the model's logits are NaN after token "
+                f"{len(texts.texts[row])} of row {row}; expected numbers: "
+                "look for NaN in the weights, or for a layer that overflows "
+                "in half precision"
+            )
+        tokens = chosen.tolist()
+        given: list[int | None] = [None] * len(texts.texts)
+        for row, token in zip(rows, tokens):
+            given[row] = token
+        texts.append(tokens, stop)
+        yield given
+        if not texts.open:
             return
