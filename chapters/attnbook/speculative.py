@@ -1,10 +1,14 @@
 """Guess ahead: speculative sampling, and the law of what it writes.
 
-A cheap draft guesses the next tokens; the model reads them all in one call
-and keeps a beginning. What is written has the model's own distribution,
-whatever the draft says. All chance is asked of a `pick`, which takes
-probabilities (N,) and returns an index: `picker` draws it, `every_path` takes
-each in turn, so that what a program writes is summed up and not sampled.
+A cheap draft guesses the next tokens. The model, here called the target,
+reads all guesses in one call and keeps those up to the first that it refuses.
+What is written has the target's own distribution, whatever the draft says; a
+good draft only makes it faster.
+
+Whatever is left to chance goes through a `pick`: a function that takes
+probabilities (N,) and returns an index. `picker` makes one that draws. With
+`every_path` the same program is run once for each way in which its picks can
+turn out, so that its law is computed exactly instead of sampled.
 
 Axis names: V size of the vocabulary, k guesses.
 Source: Leviathan et al. (2023), arXiv:2211.17192; Chen et al. (2023),
@@ -13,7 +17,7 @@ arXiv:2302.01318.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from itertools import groupby
 from math import prod
 from typing import Any
 
@@ -21,29 +25,45 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnbook.generate import Sampling, draw
+from attnbook.generate import Sampling, check_prompt, draw, window_start
 from attnbook.gpt import GPT
 from attnbook.server import Request, sample
 from attnbook.shapes import expect
-from attnbook.values import bad_value, whole
+from attnbook.values import whole
 
+#: From probabilities (N,) to the index that is chosen.
 Pick = Callable[[Tensor], int]
-#: The probabilities (V,) of the token after a text; None: no guess.
+#: From a text to the probabilities (V,) of the next token, or None where the
+#: draft has no guess.
 Draft = Callable[[list[int]], Tensor | None]
-#: Of a text and a number n: what follows its last n beginnings, (n, V).
+#: From a text and a number n to (n, V): the probabilities of what follows
+#: each of the last n beginnings of the text, the whole text being the last.
 Target = Callable[[list[int], int], Tensor]
+#: Drawn from the model's own probabilities.
 DRAWN = Sampling(temperature=1.0)
+#: Tokens that a `Reader` has room for at first.
+ROOM = 1024
 
 
 def guess_ahead(
     target: Target, draft: Draft, text: list[int], n: int, k: int, pick: Pick
 ) -> Iterator[list[int]]:
-    """Write n tokens after a text: yields what each call of the target gives,
-    1 to k + 1 tokens."""
-    text, end = list(text), len(text) + n
+    """Write n tokens after a text, and yield what each call of the target
+    gave: between 1 and k + 1 tokens.
+
+    Args:
+        target: whose distribution the text has.
+        draft: guesses up to k tokens for each call.
+        text: token numbers; the list is not changed.
+        pick: makes all choices.
+    """
+    text = list(text)
+    end = len(text) + n
     while len(text) < end:
-        guesses, q = list[int](), list[Tensor]()
-        # The last token needs no guess: the call gives it anyway.
+        guesses: list[int] = []
+        q: list[Tensor] = []
+        # Each call writes one token of its own, so one guess fewer is needed
+        # than tokens are left to write.
         while len(guesses) < min(k, end - len(text) - 1):
             guessed = draft(text + guesses)  # (V,)
             if guessed is None:
@@ -59,8 +79,18 @@ def guess_ahead(
 def verify(
     p: Tensor, q: Sequence[Tensor], guesses: Sequence[int], pick: Pick
 ) -> list[int]:
-    """The guesses up to the first that is refused, and one token of the
-    target's, in its place or behind the last: p (k + 1, V), q k of (V,)."""
+    """Keep guesses up to the first that is refused, and add one token.
+
+    A guess is kept with probability min(1, p / q). The token that is added
+    stands in the place of the refused guess and is drawn from `residual`; if
+    no guess is refused it follows them all and is drawn from the last p.
+
+    Args:
+        p: the target's probabilities before each guess and after the last,
+            (k + 1, V).
+        q: the draft's, from which each guess was drawn: k tensors (V,).
+        guesses: k tokens.
+    """
     for n, guess in enumerate(guesses):
         share = (p[n, guess] / q[n][guess]).clamp(max=1)
         if not pick(torch.stack([1 - share, share])):
@@ -69,8 +99,17 @@ def verify(
 
 
 def residual(p: Tensor, q: Tensor) -> Tensor:
-    """What a token comes from after a guess from q was refused: the part of p
-    above q, as probabilities; p if there is none. All (V,)."""
+    """What the token in the place of a refused guess is drawn from.
+
+    It is the part of p that lies above q, divided by its sum: what the
+    guesses give too rarely. Where p lies nowhere above q, so that nothing
+    can be refused but by a rounding error, it is p itself.
+
+    Shapes: p, q (V,), of one floating-point type → (V,).
+
+    Raises:
+        TypeError, ValueError: types or shapes that differ.
+    """
     expect("float", p=(p, "V"), q=(q, "V"))
     above = (p - q).clamp(min=0)
     total = above.sum()
@@ -78,7 +117,7 @@ def residual(p: Tensor, q: Tensor) -> Tensor:
 
 
 def picker(rng: np.random.Generator) -> Pick:
-    """A pick that draws, with one number of `rng` each time."""
+    """Make a pick that draws, with one number of `rng` for each choice."""
 
     def pick(p: Tensor) -> int:
         return int(draw(p[None], torch.tensor([rng.random()]).to(p.device)))
@@ -87,43 +126,82 @@ def picker(rng: np.random.Generator) -> Pick:
 
 
 class Reader:
-    """A model that reads text after text. What a text shares with the one
-    before stays in the cache; what stood behind it is taken back. Called with
-    a text it is a `Draft`; its `read` is a `Target`."""
+    """A model that reads one text after another, most of them alike.
+
+    The beginning that a text shares with the one before stays in the cache;
+    only what follows is read. Called with a text a reader is a `Draft`, and
+    its method `read` is a `Target`. A text longer than the model's context is
+    read through a window, as in `attnbook.generate`.
+
+    Args:
+        model: in evaluation mode.
+        sampling: applied to the model's logits.
+    """
 
     def __init__(self, model: GPT, sampling: Sampling = DRAWN) -> None:
-        self.model, self.sampling = model, sampling
-        self.cache = model.new_cache(1)
-        self.text: list[int] = []  # what is in the cache
-        self.n_read = 0  # tokens
+        self.model = model
+        self.sampling = sampling
+        self.cache = model.new_cache(1, min(ROOM, model.config.context))
+        #: The tokens whose keys and values are in the cache.
+        self.text: list[int] = []
+        #: How many tokens the model has read so far.
+        self.n_read = 0
 
     def __call__(self, text: list[int]) -> Tensor:
-        return self.read(text, 1)[0]  # (V,)
+        """The probabilities (V,) of the token that follows a text."""
+        return self.read(text, 1)[0]
 
     @torch.inference_mode()
     def read(self, text: list[int], n: int) -> Tensor:
-        """The sampling's probabilities of what follows the last n beginnings
-        of a text, (n, V), float64, on the CPU; temperature 0 gives one all."""
+        """The probabilities of what follows the last n beginnings of a text.
+
+        Returns:
+            (n, V), float64, on the CPU. At temperature 0 each row has a 1 at
+            the likeliest token.
+
+        Raises:
+            ValueError: a token outside the vocabulary, or logits that are
+                NaN.
+        """
+        context = self.model.config.context
+        lengths = range(len(text) - n + 1, len(text) + 1)
+        parts = []
+        # Beginnings whose windows start at one place are read in one pass.
+        for start, group in groupby(
+            lengths, key=lambda length: window_start(length, context)
+        ):
+            ends = list(group)
+            parts.append(self._logits(text[start : ends[-1]], len(ends)))
+        logits = torch.cat(parts)  # (n, V)
+        if logits.isnan().any():
+            raise ValueError(
+                f"the model's logits are NaN after a text of {len(text)} "
+                "tokens; expected numbers; got nan"
+            )
+        texts = [text[:length] for length in lengths]
+        bent = self.sampling.bend(logits, texts)  # (n, V)
+        if self.sampling.temperature == 0:
+            best = bent.argmax(-1, keepdim=True)  # (n, 1)
+            return torch.zeros_like(bent).scatter(-1, best, 1.0)
+        return bent.softmax(-1)
+
+    def _logits(self, text: list[int], n: int) -> Tensor:
+        """The logits after the last n beginnings, (n, V), float64."""
         known = 0
+        # The last n tokens are read in any case: their logits are wanted.
         for old, new in zip(self.text, text[: len(text) - n]):
             if old != new:
                 break
             known += 1
         self.cache.trim(known)
         if len(text) > self.cache.capacity:
-            self.cache.grow(2 * len(text))
+            self.cache.grow(min(2 * len(text), self.model.config.context))
         device = self.model.token_embedding.weight.device
         unread = torch.tensor([text[known:]], device=device)  # (1, T)
-        logits = self.model(unread, cache=self.cache)[0, -n:].cpu().double()
-        self.text, self.n_read = list(text), self.n_read + len(text) - known
-        if logits.isnan().any():
-            raise bad_value(ValueError, "a logit", float("nan"), "numbers")
-        texts = [text[: len(text) - behind] for behind in reversed(range(n))]
-        bent = self.sampling.bend(logits, texts)  # (n, V)
-        if self.sampling.temperature == 0:
-            best = bent.argmax(-1, keepdim=True)  # (n, 1)
-            return torch.zeros_like(bent).scatter(-1, best, 1.0)
-        return bent.softmax(-1)
+        logits = self.model(unread, cache=self.cache)  # (1, T, V)
+        self.text = list(text)
+        self.n_read += len(text) - known
+        return logits[0, -n:].cpu().double()
 
 
 def write(
@@ -137,13 +215,26 @@ def write(
     stop: Sequence[int] = (),
     seed: int = 0,
 ) -> list[list[int]]:
-    """Continue a prompt by n tokens, or up to one of `stop`: what each call
-    gave. An empty prompt, or a size out of range, is a ValueError."""
-    whole("the prompt's length", len(prompt), at_least=1)
+    """Continue a prompt with guesses, and return what each call gave.
+
+    Args:
+        n: tokens to write; fewer if one of `stop` is written, which ends the
+            text.
+        draft: guesses what follows.
+        k: guesses for each call of the model, at most.
+        sampling: of the model, whose distribution the text has.
+        seed: of all that is drawn, 0 or more.
+
+    Raises:
+        TypeError, ValueError: what `attnbook.generate.check_prompt` refuses,
+            or a size out of its range.
+    """
+    check_prompt("the prompt", prompt, model, 1, stop)
     whole("n", n, at_least=1)
     whole("k", k, at_least=0)
     pick = picker(np.random.default_rng(whole("seed", seed, at_least=0)))
-    target, calls = Reader(model, sampling).read, []
+    target = Reader(model, sampling).read
+    calls: list[list[int]] = []
     for new in guess_ahead(target, draft, [*prompt], n, k, pick):
         ends = [place for place, token in enumerate(new, 1) if token in stop]
         calls.append(new[: min(ends, default=len(new))])
@@ -153,7 +244,12 @@ def write(
 
 
 def look_up(text: Sequence[int], n: int) -> int | None:
-    """The token behind the latest earlier place of the last n tokens."""
+    """The token that followed the last n tokens when they last occurred
+    earlier in the text; None if they have not.
+
+    >>> look_up([1, 2, 3, 9, 1, 2], 2)
+    3
+    """
     last = list(text[-n:])
     for start in range(len(text) - n - 1, -1, -1):
         if list(text[start : start + n]) == last:
@@ -162,7 +258,17 @@ def look_up(text: Sequence[int], n: int) -> int | None:
 
 
 def look_up_draft(vocab_size: int, sizes: Sequence[int] = (3, 2, 1)) -> Draft:
-    """Sure of what came last time behind the same tokens, longest first."""
+    """A draft without a model: it looks for the text's last tokens earlier in
+    the text, and is sure that what followed then follows now.
+
+    This is prompt look-up decoding, `prompt_lookup_num_tokens` in
+    transformers.
+
+    Args:
+        vocab_size: V, the length of the probabilities.
+        sizes: how many last tokens are looked for, in this order; the first
+            number with an earlier occurrence counts.
+    """
     certain = torch.eye(vocab_size, dtype=torch.float64)
 
     def draft(text: list[int]) -> Tensor | None:
@@ -173,12 +279,19 @@ def look_up_draft(vocab_size: int, sizes: Sequence[int] = (3, 2, 1)) -> Draft:
 
 
 def likeliest(draft: Draft, k: int) -> Callable[[Request], list[int]]:
-    """For a `Server`: up to k guesses, each time the draft's likeliest."""
+    """A `guess` for `attnbook.server.Server`: the draft's likeliest tokens.
+
+    It gives at most k tokens, and never more than can be of use: a request
+    that may get r more tokens needs r − 1 guesses, because each step writes
+    one token of its own. So no draft is asked about a text that cannot be.
+    """
 
     def guess(request: Request) -> list[int]:
-        guesses = list[int]()
-        while len(guesses) < k:
-            if (q := draft(request.tokens + guesses)) is None:  # (V,)
+        most = min(k, request.end - len(request.tokens) - 1)
+        guesses: list[int] = []
+        while len(guesses) < most:
+            q = draft(request.tokens + guesses)  # (V,)
+            if q is None:
                 break
             guesses.append(int(q.argmax()))
         return guesses
@@ -186,10 +299,21 @@ def likeliest(draft: Draft, k: int) -> Callable[[Request], list[int]]:
     return guess
 
 
-def as_alone(request: Request, guesses: list[int], logits: Tensor) -> list:
-    """For a `Server`: draw each token as the request would alone, while the
-    guesses are what is drawn; logits (1 + guesses, V)."""
-    new = list[int]()
+def as_alone(
+    request: Request, guesses: list[int], logits: Tensor
+) -> list[int]:
+    """An `accept` for `attnbook.server.Server` that changes no text at all.
+
+    Each token is drawn as the request would draw it alone, with its own next
+    random number; if it is the token that was guessed, the next one is drawn
+    too. So the text is the same with guesses and without, and not only its
+    distribution.
+
+    Args:
+        logits: after the request's last token and after each guess,
+            (1 + guesses, V).
+    """
+    new: list[int] = []
     for n in range(len(logits)):
         so_far = replace(request, tokens=request.tokens + new)
         new += sample(so_far, [], logits[n:])
@@ -199,31 +323,50 @@ def as_alone(request: Request, guesses: list[int], logits: Tensor) -> list:
 
 
 def every_path(program: Callable[[Pick], Any]) -> Iterator[tuple[Any, float]]:
-    """What a program returns on each way that its picks can go, with the
-    probability of that way. It is run again for each, from its beginning."""
-    ways: list[list[int]] = [[]]
-    while ways:
-        way, chances = ways.pop(), list[float]()
-        yield program(partial(_follow, ways, way, chances)), prod(chances)
+    """Run a program once for each way in which its picks can turn out.
 
+    Yields what the program returns on each way, and the probability of that
+    way; the probabilities sum to 1. Choices of probability 0 are left out.
 
-def _follow(ways, way, chances, p):
-    """A pick that goes a way; at its end the first turn, the others later."""
-    if len(chances) == len(way):
-        first, *others = p.nonzero()[:, 0].tolist()
-        ways.extend([*way, other] for other in others)
-        way.append(first)
-    choice = way[len(chances)]
-    chances.append(p[choice].item())
-    return choice
+    Args:
+        program: a function of a `Pick`. It is run from its beginning each
+            time, and must do the same when its picks turn out the same.
+    """
+    waiting: list[list[int]] = [[]]  # ways of which only a beginning is fixed
+    while waiting:
+        way = waiting.pop()
+        chances: list[float] = []
+
+        def pick(
+            p: Tensor, way: list[int] = way, chances: list[float] = chances
+        ) -> int:
+            """Follow `way`. After its end take the first choice that is
+            possible, and leave the others for later runs."""
+            if len(chances) == len(way):
+                first, *others = p.nonzero()[:, 0].tolist()
+                waiting.extend([*way, other] for other in others)
+                way.append(first)
+            choice = way[len(chances)]
+            chances.append(p[choice].item())
+            return choice
+
+        yield program(pick), prod(chances)
 
 
 def expected_calls(kept: Sequence[float], k: int) -> float:
-    """The calls that writing a text takes on average, its tokens being given:
-    where one is tested, it was guessed with probability `kept`, min(1, q / p).
-    Nothing is assumed of how the places hang together."""
+    """How many calls the writing of a given text takes on average.
+
+    Args:
+        kept: for each token of the text the probability min(1, q / p) with
+            which it was guessed, given that it is written. Nothing is
+            assumed about how the places depend on one another.
+        k: guesses for each call.
+    """
     whole("k", k, at_least=0)
-    calls, after = 0.0, [1.0] + [0.0] * k  # by guesses kept since the call
+    calls = 0.0
+    # after[j]: the probability that j guesses have been kept since the last
+    # call; at 0 a new call is due.
+    after = [1.0] + [0.0] * k
     for share in kept:
         calls += after[0]
         tested = after[:-1]

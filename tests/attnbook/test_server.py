@@ -18,7 +18,7 @@ import attnbook.pages
 import attnbook.server
 from attnbook.generate import Sampling, complete
 from attnbook.gpt import GPT, GPTConfig
-from attnbook.pages import Pages, page_names
+from attnbook.pages import page_names
 from attnbook.server import Server, sample
 
 SMALL = GPTConfig(
@@ -217,32 +217,6 @@ def test_the_same_tokens_behind_another_beginning_are_not_found():
     other = served(server, [9, 9, 3, 4, 5])
     assert other.n_found == 0
     assert other.written == alone("rotary", (9, 9, 3, 4, 5), 3)
-    assert page_names([1, 2, 3, 4], 2)[:1] == page_names([1, 2, 7], 2)
-    # Tokens of one digit and of two do not run into one another.
-    assert page_names([1, 12], 2) != page_names([11, 2], 2)
-
-
-def test_the_oldest_page_is_taken_first_and_an_end_before_its_beginning():
-    pages = Pages(4, 1, small())
-    old, new = [], []
-    assert pages.reserve(old, 0, 2) and pages.reserve(new, 0, 1)
-    (a, b), (c,) = old, new
-    pages.remember(old, [5, 6])
-    pages.remember(new, [8])
-    pages.cut(old, 0)
-    pages.cut(new, 0)
-    assert list(pages.free) == [3, b, a, c]  # what has no name, then by age
-    table = []
-    assert pages.reserve(table, 0, 2)
-    assert table == [3, b]
-    assert pages.find([5, 6]) == [a]
-    assert pages.find([8]) == [c]
-    # What is found is no longer free, and nothing is taken if it is short.
-    shared = pages.share([c])
-    assert not pages.reserve(shared, 1, 3) and shared == [c]
-    assert list(pages.free) == [a]
-    pages.cut(table, 0)  # without names: before what can be found
-    assert list(pages.free) == [3, b, a]
 
 
 def test_a_shared_page_is_copied_before_it_is_written():
@@ -266,17 +240,14 @@ def test_a_shared_page_is_copied_before_it_is_written():
         server.fork(first, seed=0)
 
 
-def test_a_page_that_can_be_found_is_forgotten_before_it_changes():
-    """A text that is taken back, and goes on differently on its page."""
-    pages = Pages(2, 2, small())
-    table = []
-    assert pages.reserve(table, 0, 4)
-    pages.remember(table, [1, 2, 3, 4])
-    pages.remember(table, [5, 6, 7, 8])  # a page has one name
-    assert not pages.find([5, 6])
-    pages.cut(table, 3)
-    assert pages.reserve(table, 3, 4)
-    assert len(pages.find([1, 2, 3, 4])) == 1
+def test_who_waits_for_pages_has_not_lost_any():
+    server = server_of(n_pages=3, page_size=4)
+    first, second = server.submit([1] * 8, 4), server.submit([2] * 8, 4)
+    for _ in range(3):
+        server.step()
+        assert (second.state, second.n_preempted) == ("waiting", 0)
+    server.run()
+    assert (first.n_preempted, second.n_preempted) == (0, 0)
 
 
 def test_the_first_comes_first_and_the_last_loses_its_pages():
@@ -298,14 +269,14 @@ def test_the_first_comes_first_and_the_last_loses_its_pages():
 @pytest.mark.parametrize(
     "prompt, n, options, message",
     [
-        ([], 1, {}, "the prompt's length.*at least 1; got 0"),
-        ([1, 12], 1, {}, "the prompt.*below 12; got 12"),
-        ([-1], 1, {}, "the prompt.*at least 0.*got -1"),
+        ([], 1, {}, "the prompt has no tokens.*got an empty list"),
+        ([1, 12], 1, {}, "token 1 of the prompt.*below 12; got 12"),
+        ([-1], 1, {}, "token 0 of the prompt.*at least 0.*got -1"),
         ([1.5], 1, {}, "the prompt.*whole number.*got 1.5"),
         ([1], 0, {}, "max_new_tokens.*at least 1; got 0"),
-        ([1] * 30, 4, {}, "the text's length.*at most 32; got 33"),
-        ([1] * 26, 4, {}, "tokens to be kept.*at most 28; got 29"),
-        ([1], 1, {"stop": [12]}, "stop.*below 12; got 12"),
+        ([1] * 30, 4, {}, "length would be 33.*at most 32, the model's cont"),
+        ([1] * 26, 4, {}, "room for 29.*at most 28, which is what 7 pages of"),
+        ([1], 1, {"stop": [12]}, "token 0 of stop.*below 12; got 12"),
         ([1], 1, {"seed": -1}, "seed.*at least 0.*got -1"),
     ],
 )
@@ -383,6 +354,39 @@ def test_what_is_accepted_begins_with_the_guesses(new):
     server.run()
     assert request.state == "failed"
     assert "the first few of [" in str(request.error)
+
+
+@pytest.mark.parametrize(
+    "guesses", [ValueError("no luck"), [7, 12], [-1], ["7"], None]
+)
+def test_a_guess_that_fails_is_no_guess(guesses):
+    """One that raises, tokens that there are not, and what is no list."""
+
+    def guess(request):
+        if request.tokens[0] == 9:
+            if isinstance(guesses, Exception):
+                raise guesses
+            return guesses
+        return [7, 8]
+
+    server = server_of(n_pages=40, guess=guess)
+    asked = [server.submit(prompt, 6) for prompt in ([9, 2], [3, 1, 4])]
+    server.run()
+    for request, prompt in zip(asked, [(9, 2), (3, 1, 4)]):
+        assert request.state == "done", request.error
+        assert request.written == alone("rotary", prompt, 6)
+    assert isinstance(asked[0].guess_error, (ValueError, TypeError))
+    assert asked[1].guess_error is None and asked[0].error is None
+
+
+def test_a_text_that_may_leave_the_context_is_refused_for_all_positions():
+    """`complete` goes on behind the context with a window; a server's pages
+    hold whole texts."""
+    for positions in KINDS:
+        server = server_of(small(positions), n_pages=90)
+        with pytest.raises(ValueError, match="at most 32, the model's"):
+            server.submit([1] * 16, 18)
+        assert len(served(server, [1] * 16, 17).tokens) == 33
 
 
 @pytest.fixture

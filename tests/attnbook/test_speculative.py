@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from models import random_model
 
+import attnbook.speculative
 from attnbook.generate import Sampling, complete
 from attnbook.gpt import POSITIONS, GPTConfig
 from attnbook.server import Server
@@ -166,6 +167,13 @@ def test_the_residual_refuses(p, q, error):
         residual(p, q)
 
 
+@pytest.mark.parametrize("p", [[0.5, 0.5], [1.0], [0.2, 0.0, 0.8]])
+def test_where_nothing_is_refused_the_residual_is_the_target(p):
+    p = torch.tensor(p, dtype=torch.float64)
+    assert torch.equal(residual(p, p.clone()), p)
+    assert torch.equal(residual(p, p + 0.1), p)  # a rounding error, say
+
+
 # ---- calls
 
 
@@ -275,10 +283,25 @@ def DRAFTS_OF_SEVEN(text):
     return torch.full((7,), 1 / 7, dtype=torch.float64)
 
 
-def test_the_cache_grows_where_positions_have_no_end():
-    model = small(positions="alibi", context=8)
-    rounds = write(model, [1], 30, look_up_draft(7), 4, sampling=Sampling())
-    assert sum(rounds, []) == complete(model, [[1]], 30)[0]
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_a_text_longer_than_the_context_is_the_same(positions):
+    """The guesses of one call may be read through two windows."""
+    model = small(positions=positions, context=8)
+    drafts = look_up_draft(7), Reader(model, Sampling())
+    for draft in drafts:
+        rounds = write(model, [1], 30, draft, 4, sampling=Sampling())
+        assert sum(rounds, []) == complete(model, [[1]], 30)[0]
+    assert max(map(len, rounds)) == 5  # the model guesses for itself
+
+
+def test_the_cache_grows_with_the_text(monkeypatch):
+    monkeypatch.setattr(attnbook.speculative, "ROOM", 2)
+    model = small(context=64)
+    reader = Reader(model, Sampling())
+    assert reader.cache.capacity == 2
+    rounds = write(model, [1], 50, reader, 3, sampling=Sampling())
+    assert sum(rounds, []) == complete(model, [[1]], 50)[0]
+    assert 50 <= reader.cache.capacity <= 64
 
 
 def test_a_seed_gives_the_same_and_another_others():
@@ -290,10 +313,11 @@ def test_a_seed_gives_the_same_and_another_others():
 @pytest.mark.parametrize(
     "prompt, n, k, options, named",
     [
-        ([], 3, 2, {}, "prompt's length"),
-        ([7], 3, 2, {}, "a token is"),
-        ([-1], 3, 2, {}, "a token is"),
-        ([1.0], 3, 2, {}, "tokens is"),
+        ([], 3, 2, {}, "the prompt has no tokens"),
+        ([7], 3, 2, {}, "token 0 of the prompt is"),
+        ([-1], 3, 2, {}, "token 0 of the prompt is"),
+        ([1.0], 3, 2, {}, "token 0 of the prompt is"),
+        ([1], 3, 2, {"stop": [7]}, "token 0 of stop is"),
         ([1], 0, 2, {}, "n is"),
         ([1], 3, -1, {}, "k is"),
         ([1], 3, 2, {"seed": -1}, "seed"),
@@ -308,7 +332,9 @@ def test_nan_is_refused():
     model = copy.deepcopy(small())
     with torch.no_grad():
         model.norm.bias[0] = math.nan
-    with pytest.raises(ValueError, match="logit .*; expected .*; got nan"):
+    with pytest.raises(
+        ValueError, match="logits are NaN.*; expected .*; got nan"
+    ):
         Reader(model)([1])
 
 
@@ -399,6 +425,46 @@ def test_the_server_takes_fewer_steps_with_good_guesses():
         steps.append(n)
     # The prompt gives one token; then four a step, and what is left.
     assert steps == [4, 12, 12]
+
+
+@pytest.mark.parametrize("positions", ["learned", "rotary"])
+@pytest.mark.parametrize("k", [1, 2, 4])
+def test_guesses_near_the_end_of_a_context_stop_nobody(positions, k):
+    """A draft is not asked about more than a text can become."""
+    model = small(positions=positions, context=16)
+    prompts = [[1, 2, 3, 4, 5, 6, 1, 2, 3, 4], [5, 6]]
+    asked_about = []
+    reader = Reader(model, Sampling())
+
+    def draft(text):
+        asked_about.append(len(text))
+        return reader(text)
+
+    server = Server(
+        model,
+        n_pages=20,
+        page_size=4,
+        guess=likeliest(draft, k),
+        accept=as_alone,
+    )
+    asked = [server.submit(p, n) for p, n in zip(prompts, (7, 12))]
+    server.run()
+    for request, prompt, n in zip(asked, prompts, (7, 12)):
+        assert request.state == "done" and request.guess_error is None
+        assert request.written == complete(model, [prompt], n)[0]
+    assert max(asked_about) <= 15
+
+
+def test_a_draft_whose_context_is_shorter_than_the_models_goes_on_guessing():
+    model, prompt = small(), [3, 1, 4]
+    draft = Reader(small(1, positions="learned", context=5), Sampling())
+    server = Server(
+        model, n_pages=9, guess=likeliest(draft, 3), accept=as_alone
+    )
+    request = server.submit(prompt, 20)
+    server.run()
+    assert request.written == complete(model, [prompt], 20)[0]
+    assert request.guess_error is None
 
 
 # ---- ways

@@ -31,8 +31,9 @@ GUARDED_BY = {
     "norms": ("test_layers",),
     "feed_forward": ("test_layers",),
     "cache": ("test_cache", "test_window"),
-    "pages": ("test_server",),
+    "pages": ("test_pages", "test_server"),
     "command": ("run/test_command",),
+    "options": ("run/test_command",),
     "places": ("run/test_command",),
 }
 #: A task of the catalogue that names `room.function` as its home guards it.
