@@ -1,5 +1,7 @@
 """Texts to train on: one that is fetched, and one that the book brings."""
 
+from __future__ import annotations
+
 import contextlib
 import hashlib
 import http.client
@@ -11,7 +13,7 @@ from pathlib import Path
 
 from attnbook import files
 
-#: Where Tiny Shakespeare lies, and what it must be.
+#: Where Tiny Shakespeare is fetched from, and how long and what it must be.
 SHAKESPEARE = (
     "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/"
     "tinyshakespeare/input.txt"
@@ -21,15 +23,19 @@ SHAKESPEARE_SHA256 = (
     "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
 )
 
-#: Set (to anything) it keeps the book off the network.
+#: An environment variable: if it is set, to anything, the book does not use
+#: the network.
 OFFLINE = "ATTNBOOK_OFFLINE"
 
 
 def tiny_shakespeare(*, seconds: float = 30) -> str:
-    """Tiny Shakespeare, or the book's own text where it cannot be had.
+    """Get Tiny Shakespeare, or the book's own stories where it cannot be had.
 
-    It is used only if its checksum is right and it arrives in so many
-    seconds; kept in the user's cache folder. A line says which text it is.
+    It is fetched once and kept in the user's cache folder. A text with
+    another checksum is not used. Which of the two texts it is gets printed.
+
+    Args:
+        seconds: how long the fetching may take.
 
     Source: Karpathy (2015), github.com/karpathy/char-rnn.
     """
@@ -42,7 +48,7 @@ def tiny_shakespeare(*, seconds: float = 30) -> str:
             except (OSError, http.client.HTTPException):
                 continue  # not there
             if hashlib.sha256(data).hexdigest() != SHAKESPEARE_SHA256:
-                continue
+                continue  # spoilt, or another text
             print("text: Tiny Shakespeare")
             with contextlib.suppress(OSError):  # then it is fetched again
                 kept.parent.mkdir(parents=True, exist_ok=True)
@@ -54,9 +60,15 @@ def tiny_shakespeare(*, seconds: float = 30) -> str:
     return "\n".join(book_text()) + "\n"
 
 
-def _fetched(seconds):
-    """What the host sends, no more of it than there should be."""
-    data, end = b"", time.monotonic() + seconds
+def _fetched(seconds: float) -> bytes:
+    """What the host sends, but no more than there should be, and a byte.
+
+    Raises:
+        OSError, http.client.HTTPException: the host, or the network.
+        TimeoutError: it takes longer than so many seconds.
+    """
+    data = b""
+    end = time.monotonic() + seconds
     with urllib.request.urlopen(SHAKESPEARE, timeout=5) as answer:
         while part := answer.read1(SHAKESPEARE_BYTES + 1 - len(data)):
             data += part

@@ -1,8 +1,11 @@
 """The book's own language: short stories of one town.
 
-A grammar is a generator: it yields a distribution, {word: probability}, and
-is sent the word that was chosen. So the same grammar draws stories and knows
-the probability of each of their words. Three facts reach far:
+Its truth is known: for every beginning of a story, the exact probability of
+each next word. A grammar is a Python generator. It yields a distribution,
+{word: probability}, and is sent the word that was chosen. So one and the same
+grammar draws stories and computes the probability of each of their words.
+
+Three things in a story hang on a word that stands far before them:
 
 - *returning*: "mira went to the library . … mira is going back to the";
 - *bank*: "the boat left the river bank at dawn and", or "the city bank";
@@ -12,7 +15,14 @@ the probability of each of their words. Three facts reach far:
 import itertools
 import math
 import random
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Generator,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from dataclasses import dataclass
 from functools import cache
 
@@ -23,7 +33,7 @@ from attnbook.config import check_fields, option
 from attnbook.files import shown
 from attnbook.gpt import GPTConfig
 from attnbook.training import Recipe, evaluating
-from attnbook.values import bad_value, one_of, whole
+from attnbook.values import one_of, whole
 from attnbook.vocabulary import Vocabulary
 
 PAD, START, END = "<pad>", "<s>", "</s>"
@@ -67,31 +77,48 @@ Grammar = Generator[Distribution, str, None]
 
 @cache
 def vocabulary() -> Vocabulary:
-    """The language's words, numbered."""
+    """The words of the language, numbered in the order of `WORDS`."""
     return Vocabulary(WORDS)
 
 
 @dataclass(frozen=True)
 class Question:
-    """The beginning of a story, to go on with one word."""
+    """The beginning of a story, and the word that must follow."""
 
-    kind: str  # one of KINDS
+    #: What it asks about, one of `KINDS`.
+    kind: str
+    #: The beginning, word by word.
     prompt: list[str]
+    #: The word that follows.
     answer: str
-    candidates: tuple[str, ...]  # the answer is one of them
-    antecedent: int  # where the one word stands on which the answer hangs
+    #: The words among which one chooses, the answer being one of them.
+    candidates: tuple[str, ...]
+    #: The place in the prompt of the word on which the answer hangs.
+    antecedent: int
 
 
 @dataclass(frozen=True)
 class Town:
-    """Stories: people go somewhere, some go back there; asides in between."""
+    """A language of stories: people go somewhere, and some of them go back
+    there later, with other sentences (asides) in between.
 
-    people: tuple[int, int] = option(  # at least and at most
-        (2, 4), "how many go somewhere", at_least=2, at_most=8
+    Raises:
+        TypeError, ValueError: a field of another type or out of its range.
+    """
+
+    people: tuple[int, int] = option(
+        (2, 4),
+        "people who go somewhere, least and most",
+        at_least=2,
+        at_most=8,
     )
-    returns: tuple[int, int] = option((2, 3), "who go back", at_least=1)
-    asides: int = option(2, "other sentences, at most", at_least=0)
-    aside: float = option(0.2, "how probable one is", at_least=0, below=1)
+    returns: tuple[int, int] = option(
+        (2, 3), "times that one goes back, least and most", at_least=1
+    )
+    asides: int = option(2, "most other sentences in a story", at_least=0)
+    aside: float = option(
+        0.2, "probability that a sentence is an aside", at_least=0, below=1
+    )
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -99,9 +126,11 @@ class Town:
         whole("most returns", self.returns[1], at_least=self.returns[0])
 
     def grammar(self) -> Grammar:
-        """The language itself: yields distributions, is sent words."""
+        """The language itself: it yields the distribution of the next word,
+        and is sent the word that was chosen."""
         went: dict[str, str] = {}  # person → place
-        returned = asides = 0
+        returned = 0
+        asides = 0
         yield _uniform((START,))
         while True:
             opening = self._opening(went, returned)
@@ -127,8 +156,13 @@ class Town:
             if (yield _ENDINGS[word]) != ".":
                 yield _STOP
 
-    def _opening(self, went, returned):
-        """How a sentence begins that is no aside."""
+    def _opening(self, went: dict[str, str], returned: int) -> Distribution:
+        """The first word of a sentence that is no aside.
+
+        Args:
+            went: who went where so far.
+            returned: how many have gone back.
+        """
         new = _uniform(tuple(p for p in PEOPLE if p not in went))
         if len(went) < self.people[0]:
             return new
@@ -141,15 +175,16 @@ class Town:
             return _mixed((0.5, known), (0.5, _END))
         return _END
 
-    def _read(self, words):
-        """log p of each word, and the distribution of the next one."""
-        grammar, logs = self.grammar(), []
+    def _read(self, words: Sequence[str]) -> tuple[list[float], Distribution]:
+        """log p of each word, and the distribution of the word after them."""
+        grammar = self.grammar()
+        logs: list[float] = []
         following = next(grammar)
         for n, word in enumerate(words):
             if word not in following:
-                possible = f"one of {shown(list(following))}"
-                raise bad_value(
-                    ValueError, f"word {n} (from 0)", word, possible
+                raise ValueError(
+                    f"no story has word {n} (counted from 0) like this; "
+                    f"expected one of {shown(list(following))}; got {word!r}"
                 )
             logs.append(math.log(following[word]))
             following = _send(grammar, word)
@@ -158,27 +193,39 @@ class Town:
     def next_words(self, prefix: Sequence[str]) -> Distribution:
         """The exact distribution of the next word; empty after the end.
 
-        A ValueError names the first word that no story has there.
+        Raises:
+            ValueError: no story begins like this. The message names the first
+                word that is not possible.
         """
         return dict(self._read(prefix)[1])
 
     def log_probabilities(self, story: Sequence[str]) -> list[float]:
-        """log p of each word of a story given the words before it, in nats."""
+        """log p of each word of a story given the words before it, in nats.
+
+        Raises:
+            ValueError: a word that is not possible in its place.
+        """
         return self._read(story)[0]
 
     def entropy(self, stories: Iterable[Sequence[str]]) -> float:
-        """The smallest cross-entropy: the mean −log p of all but `<s>`."""
+        """The smallest cross-entropy that any model can have on stories.
+
+        It is the mean of −log p over all words but `<s>`, in nats a word.
+        """
         logs = [log for s in stories for log in self.log_probabilities(s)[1:]]
         return -math.fsum(logs) / len(logs)
 
     def stories(self, n: int, *, seed: int) -> list[list[str]]:
-        """n stories, the same for a seed on every machine."""
+        """Draw n stories. A seed gives the same ones on every machine."""
         rng = random.Random(seed)
         return [self._story(rng) for _ in range(n)]
 
-    def _story(self, rng, without=frozenset()):
-        """A story, drawn word by word from the words that may be used."""
-        grammar, story = self.grammar(), []
+    def _story(
+        self, rng: random.Random, without: Collection[str] = ()
+    ) -> list[str]:
+        """A story drawn word by word, in which some words do not occur."""
+        grammar = self.grammar()
+        story: list[str] = []
         following = next(grammar)
         while following:
             word = _choose(following, rng, without)
@@ -189,49 +236,70 @@ class Town:
     def batches(
         self, size: int, generator: torch.Generator
     ) -> tuple[Tensor, Tensor]:
-        """Fresh stories: tokens and targets, each (B, T), see `encode`."""
+        """Draw new stories for training: tokens and targets, each (B, T), as
+        `encode` makes them. It is one of `attnbook.batches.Batches`."""
         seed = int(torch.randint(2**62, (), generator=generator))
         return encode(self.stories(size, seed=seed))
 
     @property
     def longest(self) -> int:
-        """The tokens of the longest story without its last word."""
-        # The words of a walk, of a return, and of the longest aside.
+        """How many tokens the longest story has without its last word, which
+        is only predicted: what a model's context must be."""
+        # 7 words for each walk, 9 for a return, 12 for the longest aside.
         return 1 + 7 * self.people[1] + 9 * self.returns[1] + 12 * self.asides
 
     def questions(self, kind: str, n: int, *, seed: int) -> list[Question]:
-        """n questions of a kind, at most one from a story.
+        """Draw n questions of a kind, at most one from each story.
 
-        In stories for those about returning nobody goes where somebody in
-        them usually goes: all candidates are equally probable until one looks
-        back. Who left a bank in those about banks might have left either. In
-        half of those about agreement the nearest noun is of the other number.
+        Questions cannot be answered by what usually follows. In a story about
+        returning, nobody goes where somebody in it usually goes, so without
+        looking back all candidates are equally probable. Whoever left a bank
+        might have left the other one. In half of the questions on agreement
+        the nearest noun has the other number.
+
+        Args:
+            kind: one of `KINDS`.
+            seed: of what is drawn.
+
+        Raises:
+            ValueError: an unknown kind, or too many people for questions on
+                returning: twice as many places are needed.
         """
         ask = _ASK[one_of("kind", kind, KINDS)]
-        rng, most, without = random.Random(seed), self.people[1], set[str]()
-        if kind == "returning":  # as many places are left for them
+        rng = random.Random(seed)
+        most = self.people[1]
+        without: set[str] = set()
+        if kind == "returning":
+            # Each takes away a place, and another must be left to go to.
             whole("most people", most, at_most=len(PLACES) // 2)
         found: list[Question] = []
         while len(found) < n:
             if kind == "returning":
-                here = rng.sample(PEOPLE, most)
-                without = {USUAL_PLACE[p] for p in here} | {*PEOPLE} - {*here}
+                chosen = rng.sample(PEOPLE, most)
+                without = {USUAL_PLACE[person] for person in chosen}
+                without |= {*PEOPLE} - {*chosen}
             story = self._story(rng, without)
-            for here, *rest in ask(story, rng):
-                asked = Question(kind, story[:here], story[here], *rest)
+            for place, candidates, antecedent in ask(story, rng):
+                answer = story[place]
+                asked = Question(
+                    kind, story[:place], answer, candidates, antecedent
+                )
                 found.append(asked)
         return found
 
 
-def _send(grammar, word):
-    """The next distribution; empty where the story ends."""
+def _send(grammar: Grammar, word: str) -> Distribution:
+    """The distribution after a word; empty where the story has ended."""
     try:
         return grammar.send(word)
     except StopIteration:
         return {}
 
 
-def _choose(following, rng, without):
+def _choose(
+    following: Distribution, rng: random.Random, without: Collection[str]
+) -> str:
+    """Draw a word, but none of some that must not occur."""
     if len(following) == 1:  # most words; no number is drawn for them
         return next(iter(following))
     if without:
@@ -244,26 +312,28 @@ def _choose(following, rng, without):
     return word  # the sum was a rounding error short
 
 
-def _mixed(*parts):
-    """One of several distributions of different words, by weight."""
+def _mixed(*parts: tuple[float, Distribution]) -> Distribution:
+    """A weighted sum of distributions that have no word in common."""
     return {word: w * p for w, part in parts for word, p in part.items()}
 
 
 @cache
-def _uniform(words):
+def _uniform(words: tuple[str, ...]) -> Distribution:
+    """Each of some words with the same probability."""
     return {word: 1 / len(words) for word in words}
 
 
 @cache
-def _usually(usual, words):
-    """The usual word more often than the others, if it is one of them."""
+def _usually(usual: str, words: tuple[str, ...]) -> Distribution:
+    """The usual word with probability `USUALLY`, if it is one of the words;
+    all others with the same probability."""
     if usual not in words or len(words) == 1:
         return _uniform(words)
     other = (1 - USUALLY) / (len(words) - 1)
     return {word: USUALLY if word == usual else other for word in words}
 
 
-def _words(text):
+def _words(text: str) -> Grammar:
     """Words that must come, one after the other."""
     for word in text.split():
         yield _uniform((word,))
@@ -283,8 +353,8 @@ _SUBJECTS = {
 }
 
 
-def _aside():
-    """A sentence about a bank, or about what stands where."""
+def _aside() -> Grammar:
+    """A sentence about a bank, or about what is near what."""
     subject = yield _SUBJECTS
     left = _LEAVES.get(subject, 0.0) / _SUBJECTS[subject]
     after = {"left": left} if left else {}
@@ -309,19 +379,25 @@ def _aside():
 
 
 @cache
-def _others(noun):
-    """Every noun but one, singular and plural alike often."""
+def _others(noun: str) -> tuple[str, ...]:
+    """Every noun but one, in the singular and in the plural."""
     return tuple(n + s for n in NOUNS if n != noun for s in ("", "s"))
 
 
 @cache
-def _sized(nouns):
-    """A noun, or half of the time its size first."""
+def _sized(nouns: tuple[str, ...]) -> Distribution:
+    """A noun, or in half of the cases the word for its size, which comes
+    first."""
     return _mixed((0.5, _uniform(nouns)), (0.5, _uniform(SIZES)))
 
 
-def _returning(story, rng):
-    """The first return: where did that person go?"""
+#: Where the answer stands in a story, the candidates, and where the word
+#: stands on which the answer hangs.
+Found = tuple[int, tuple[str, ...], int]
+
+
+def _returning(story: list[str], rng: random.Random) -> Iterator[Found]:
+    """Ask at the first return: where did that person go before?"""
     here = story.index("back") + 3  # back to the …
     person = story[here - 6]
     walks = [n for n, word in enumerate(story[:here]) if word in WALKED]
@@ -329,8 +405,8 @@ def _returning(story, rng):
     yield here, tuple(story[n] for n in places.values()), places[person]
 
 
-def _bank(story, rng):
-    """How one goes on from a bank; one who might have left either."""
+def _bank(story: list[str], rng: random.Random) -> Iterator[Found]:
+    """Ask how somebody goes on from a bank who might have left either."""
     for n, word in enumerate(story):
         if word == "bank" and len(LEAVERS[story[n - 4]]) > 1:
             other = {"river": "city", "city": "river"}[story[n - 1]]
@@ -338,26 +414,36 @@ def _bank(story, rng):
             return
 
 
-def _agreement(story, rng):
-    """Is or are, after the noun and its neighbour."""
+def _agreement(story: list[str], rng: random.Random) -> Iterator[Found]:
+    """Ask for is or are, after a noun and its neighbour."""
     for n, word in enumerate(story):
         if word in NEAR:
             yield n + 3 + (story[n + 2] in SIZES), ("is", "are"), n - 1
             return
 
 
-# Each finds at most one: where the answer stands, the candidates, and where
-# the word stands on which it hangs.
-_ASK = {"returning": _returning, "bank": _bank, "agreement": _agreement}
+#: What finds the question of a kind in a story; each finds one at most.
+_ASK: dict[str, Callable[[list[str], random.Random], Iterator[Found]]] = {
+    "returning": _returning,
+    "bank": _bank,
+    "agreement": _agreement,
+}
 KINDS = tuple(_ASK)
 
 
 def encode(stories: Sequence[Sequence[str]]) -> tuple[Tensor, Tensor]:
-    """Tokens and, one place later, their targets; padded on the right.
+    """Turn stories into tokens and targets, padded on the right.
 
-    Shapes: B stories → tokens and targets (B, T), int64, T one less than the
-    longest story; padded with `<pad>` and −100, which no loss counts. No
-    stories, one of less than two words, or an unknown one is a ValueError.
+    Targets are the tokens one place later.
+
+    Returns:
+        Tokens and targets, each (B, T), int64, where T is one less than the
+        words of the longest story. Padding is `<pad>` in the tokens and −100
+        in the targets, which no loss counts.
+
+    Raises:
+        ValueError: no stories, one of fewer than two words, or an unknown
+            word.
     """
     least = min((len(story) for story in stories), default=0)
     whole("length of a story", least, at_least=2)
@@ -369,8 +455,9 @@ def encode(stories: Sequence[Sequence[str]]) -> tuple[Tensor, Tensor]:
 
 
 def bigram(stories: Iterable[Sequence[str]]) -> Tensor:
-    """log p of each next word given the previous one, as counted: (V, V)."""
-    # With a hundredth more, no pair is impossible.
+    """A model that looks one word back: log p of each next word given the
+    one before it, as counted in some stories, (V, V), float64."""
+    # A hundredth is added to each count, so that no pair is impossible.
     counts = torch.full((len(WORDS), len(WORDS)), 0.01, dtype=torch.float64)
     for story in stories:
         for pair in itertools.pairwise(vocabulary().encode(" ".join(story))):
@@ -379,7 +466,8 @@ def bigram(stories: Iterable[Sequence[str]]) -> Tensor:
 
 
 def accuracy(model: nn.Module, questions: Sequence[Question]) -> float:
-    """How often the answer has the highest logit of all candidates."""
+    """In what share of questions a model gives the answer a higher logit
+    than all other candidates."""
     words, device = vocabulary(), next(model.parameters()).device
     tokens, _ = encode([[*q.prompt, q.answer] for q in questions])
     with evaluating(model):
@@ -418,7 +506,7 @@ def grammar_draft(town: Town) -> Callable[[list[int]], Tensor | None]:
     return draft
 
 
-#: The book's language model, and how it is trained.
+#: The sizes of the book's language model, and how it is trained.
 TOWN_CONFIG = GPTConfig(
     vocab_size=len(WORDS),
     context=Town().longest,

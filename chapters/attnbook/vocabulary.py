@@ -1,51 +1,90 @@
 """A vocabulary: the tokens that a model knows, and the number of each."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 
-from attnbook.values import bad_value, whole
+from attnbook.files import shown
+from attnbook.values import whole
 
 
 class Vocabulary:
-    """The tokens that a model knows, each with its number: its place.
+    """The tokens that a model knows. A token's number is its place.
 
-    Made from a list of words, between which a text has spaces, or of single
-    characters, which stand side by side; `list(vocabulary)` is it again. No
-    token, one twice, or a word with a space in it is a ValueError.
+    The tokens are either single characters, which stand side by side in a
+    text, or words, which have spaces between them. `list(vocabulary)` gives
+    the tokens back.
+
+    >>> words = Vocabulary(["the", "boat", "left"])
+    >>> words.encode("the boat")
+    [0, 1]
+    >>> words.decode([1, 2])
+    'boat left'
+
+    Raises:
+        ValueError: no tokens, an empty one, one that occurs twice, or a word
+            with a space in it.
     """
 
     def __init__(self, tokens: Sequence[str]) -> None:
         self._tokens = list(tokens)
         self._space = " " if any(len(t) > 1 for t in self._tokens) else ""
-        whole("number of tokens", len(self._tokens), at_least=1)
         self._numbers: dict[str, int] = {}
+        if not self._tokens:
+            raise ValueError(
+                "a vocabulary needs tokens; expected at least one; got none"
+            )
         for token in self._tokens:
             spaced = self._space and token.split() != [token]
             if spaced or not token or token in self._numbers:
-                words = "characters, or words without spaces, each once"
-                raise bad_value(ValueError, "a token", token, words)
+                raise ValueError(
+                    "a token of a vocabulary is not allowed; expected single "
+                    "characters, or words without spaces, each of them once; "
+                    f"got {token!r}"
+                )
             self._numbers[token] = len(self._numbers)
 
     @classmethod
-    def of_characters(cls, text: str) -> "Vocabulary":
-        """The different characters of a text, in order of their codes."""
+    def of_characters(cls, text: str) -> Vocabulary:
+        """The different characters of a text, in the order of their codes.
+
+        Raises:
+            ValueError: a text without characters.
+        """
         return cls(sorted(set(text)))
 
     def encode(self, text: str) -> list[int]:
-        """The numbers of a text's tokens; a ValueError if it has none."""
+        """The numbers of a text's tokens.
+
+        Raises:
+            ValueError: a text without tokens, or with an unknown one.
+        """
         tokens = text.split() if self._space else text
-        whole("length of the text", len(tokens), at_least=1)
+        if not tokens:
+            raise ValueError(
+                f"the text has no tokens; expected at least one; got {text!r}"
+            )
         return [self.number(token) for token in tokens]
 
     def number(self, token: str) -> int:
-        """The number of one token; a ValueError for an unknown one."""
+        """The number of one token.
+
+        Raises:
+            ValueError: an unknown token.
+        """
         if token not in self._numbers:
-            raise bad_value(
-                ValueError, "a token", token, f"one of {len(self)}"
+            raise ValueError(
+                f"{token!r} is no token of the vocabulary; expected one of "
+                f"its {len(self)}: {shown(self._tokens)}"
             )
         return self._numbers[token]
 
     def decode(self, numbers: Sequence[int]) -> str:
-        """The text of a list of numbers; a ValueError for one of no token."""
+        """The text of some tokens, given by their numbers.
+
+        Raises:
+            ValueError: a number that no token has.
+        """
         for n in numbers:
             whole("a token's number", n, at_least=0, below=len(self))
         return self._space.join(self._tokens[n] for n in numbers)

@@ -42,11 +42,11 @@ AB, OLD = Vocabulary(["a", "b"]), Vocabulary(["the", "boat"])
 @pytest.mark.parametrize(
     "fn, arguments, names",
     [
-        (Vocabulary, ([],), "number of tokens"),
+        (Vocabulary, ([],), "needs tokens"),
         (Vocabulary, (["a", ""],), "''"),
         (Vocabulary, (["a", "b", "a"],), "'a'"),
         (Vocabulary, (["the boat"],), "'the boat'"),
-        (OLD.encode, (" \n",), "length of the text"),
+        (OLD.encode, (" \n",), "the text has no tokens"),
         (AB.encode, ("abxa",), "'x'"),
         (AB.decode, ([0, 2],), "got 2"),
         (AB.decode, ([-1],), "got -1"),
