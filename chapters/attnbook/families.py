@@ -253,14 +253,19 @@ def config_of(config: dict) -> GPTConfig | EncoderConfig:
     if ours.positions != "rotary":
         return ours
     window = config.get("sliding_window", family.window)
-    if window and config.get("use_sliding_window", name != "qwen2"):
-        # A window as long as the context hides nothing.
-        if whole("sliding_window", window, at_least=1) < ours.context:
-            raise ValueError(
-                "a token of this model sees only the last tokens, and our "
-                "class has no such window; expected a sliding_window of at "
-                f"least the context, {ours.context}; got {window}"
-            )
+    # Of transformers' classes Qwen2 alone asks `use_sliding_window`: Mistral
+    # slides whatever that field says.
+    slides = name != "qwen2" or config.get("use_sliding_window", False)
+    if window is not None:
+        whole("sliding_window", window, at_least=0)
+    if window is not None and slides and window <= ours.context:
+        # Rotary positions have no last one, so a text may be longer than the
+        # context, and a window of that length would hide its beginning.
+        raise ValueError(
+            "a sliding_window hides earlier tokens, which our class does not; "
+            f"expected null, or more than the context's {ours.context} "
+            f"tokens; got {window!r}"
+        )
     attention_bias = config.get("attention_bias", False)
     if attention_bias != config.get("mlp_bias", False):
         raise ValueError(
@@ -347,11 +352,8 @@ def _rotation(config, ours):
         allowed |= scaling | {"rope_type": "llama3", "type": "llama3"}
     for name, got in rope.items():
         if got is not None and got != allowed.get(name):
-            wanted = "no such field"
-            if name in allowed:
-                wanted = repr(allowed[name])
             raise ValueError(
                 f"{name} asks for a rotation that our class does not have; "
-                f"expected {wanted}; got {got!r}"
+                f"expected {allowed.get(name, 'no such field')}; got {got!r}"
             )
     return found

@@ -55,6 +55,15 @@ REFUSED = [
     ("llama", {"rope_scaling": LLAMA3 | {"beta_fast": 9}}, "beta_fast"),
     ("mistral", {"max_position_embeddings": 5000}, "sliding_window"),
     ("qwen2", {"use_sliding_window": True, "sliding_window": 9}, "sliding_w"),
+    # Transformers' Mistral slides whatever the second field says.
+    (
+        "mistral",
+        {"use_sliding_window": False, "sliding_window": 9},
+        "sliding_window.*context's 64.*got 9",
+    ),
+    ("mistral", {"sliding_window": 64}, "sliding_window.*got 64"),
+    ("mistral", {"sliding_window": 0}, "sliding_window.*got 0"),
+    ("qwen2", {"use_sliding_window": True, "sliding_window": 64}, "got 64"),
     ("qwen2", {"layer_types": ["sliding_attention"] * 2}, "layer_types"),
     ("llama", {"rope_scaling": {"partial_rotary_factor": 0.5}}, "partial_rot"),
     ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
@@ -106,6 +115,25 @@ def test_what_a_file_does_not_say_is_their_default(name):
     full = theirs.their_config(name).to_dict()
     assert config_of(SMALL[name]) == config_of(full)
     assert full.keys() > SMALL[name].keys()
+
+
+def test_a_window_that_hides_nothing_is_read_over():
+    """Longer than the context, or of a Qwen2 that does not use it."""
+    for name, changes in (
+        ("mistral", {"sliding_window": 65}),
+        ("mistral", {"sliding_window": None}),
+        ("qwen2", {"use_sliding_window": False, "sliding_window": 9}),
+        ("qwen2", {"sliding_window": 9}),
+    ):
+        assert config_of(SMALL[name] | changes) == config_of(SMALL[name])
+
+
+def test_llamas_scaling_stretches_the_files_context_unless_it_names_another():
+    """As transformers reads it."""
+    without = {k: v for k, v in LLAMA3.items() if not k.startswith("original")}
+    for scaling, length in ((LLAMA3, 30), (without, 64)):
+        found = config_of(SMALL["llama"] | {"rope_scaling": scaling})
+        assert found.rotary_scaling == (3.0, 1.0, 4.0, length)
 
 
 @pytest.mark.parametrize("rope", [LLAMA3, DEFAULT])
