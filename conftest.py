@@ -6,10 +6,21 @@ folders below it, and the notebooks lie in `chapters/`.
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from comparison import Output
 
 _counts = {"run": 0, "compared": 0, "not compared": 0}
+
+
+def pytest_configure(config):
+    """Keep the bars of a training off the error stream of notebooks, which
+    would be an output that the stored notebook has not. The kernels inherit
+    the variable, whoever starts pytest."""
+    options = "nbval", "nbval_lax"
+    if any(config.getoption(option, False) for option in options):
+        os.environ["ATTNBOOK_QUIET"] = "1"
 
 
 def pytest_collection_modifyitems(items):
