@@ -118,11 +118,13 @@ def killed_run(path, place="", at=0, resume=False):
     finish(small_run(), path, resume=resume, batches=batches)
 
 
-def shared_run(folder, dropout=0.0, stop_after=0, resume=False):
+def shared_run(folder, dropout=0.0, stop_after=0, resume=False, pieces=1):
     """One of several processes of a run."""
     path = Path(folder) / "run.safetensors"
     with joined(torch.device("cpu")):
-        run = small_run(small(dropout=dropout, dtype=torch.float64))
+        recipe = dataclasses.replace(RECIPE, accumulation=pieces)
+        model = small(dropout=dropout, dtype=torch.float64)
+        run = small_run(model, recipe)
 
         def report(run):
             if len(run.losses) == stop_after:

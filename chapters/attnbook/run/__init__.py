@@ -1,1 +1,1 @@
-"""What makes a long training survive: checkpoints and the command."""
+"""A long training that survives: its checkpoints, and the commands."""

@@ -1,25 +1,33 @@
-"""The command `python -m attnbook`: train on a text, from a shell."""
+"""The command `python -m attnbook TEXT`: train on a text, from a shell."""
+
+from __future__ import annotations
 
 import argparse
 import hashlib
 import os
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
 from attnbook.batches import windows
+from attnbook.files import shown
 from attnbook.generate import Sampling, complete
 from attnbook.gpt import GPT, GPTConfig
-from attnbook.pretrained import save_model
+from attnbook.pretrained import load_model, save_model
 from attnbook.run.checkpoints import Run
 from attnbook.run.loop import go_on
+from attnbook.run.options import (
+    PROGRAM,
+    TEXT_CONFIG,
+    chosen,
+    training_parser,
+)
 from attnbook.run.places import check_place, reserved
 from attnbook.run.processes import joined, processes_here, usable_device
 from attnbook.text import tiny_shakespeare
@@ -27,91 +35,28 @@ from attnbook.training import Recipe, evaluating, mean_loss
 from attnbook.values import whole
 from attnbook.vocabulary import Vocabulary
 
-PROGRAM = "python -m attnbook"
-
-#: What a text is trained with; benchmarks/shakespeare.py measures it.
-TEXT_CONFIG = GPTConfig(
-    context=128,
-    d_model=64,
-    n_heads=4,
-    n_layers=4,
-    bias=False,
-    positions="rotary",
-    activation="swiglu",
-    norm="rms",
-    initial_std=0.08,
-)
-TEXT_RECIPE = Recipe(steps=2000, batch_size=12, peak=8e-3, final=0.0)
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> Any:
-        self.exit(2, f"{self.prog}: {message}\n")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog=PROGRAM,
-        description="Train a small GPT on the characters of a text. The "
-        "warm-up takes a twentieth of the steps, if no number is given.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    add = parser.add_argument
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("text", type=Path, nargs="?", help="of UTF-8")
-    source.add_argument(
-        "--shakespeare", action="store_true", help="Tiny Shakespeare instead"
-    )
-    out = Path("model.safetensors")
-    add("--out", type=Path, default=out, help="the finished model")
-    add("--resume", action="store_true", help="go on from the checkpoint")
-    add("--overwrite", action="store_true", help="replace files that exist")
-    add("--every", type=int, default=250, help="steps from report to report")
-    add("--sample", type=int, default=64, help="characters in a report")
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    add("--device", default=device, help="cpu, cuda or cuda:N")
-    for title, given in (("model", TEXT_CONFIG), ("recipe", TEXT_RECIPE)):
-        group = parser.add_argument_group(title)
-        for one in fields(given):
-            if one.name != "vocab_size":  # the text's
-                name, value = one.name, getattr(given, one.name)
-                group.add_argument(
-                    "--" + name.replace("_", "-"),
-                    default=None if name == "warmup" else value,
-                    help=one.metadata["help"],
-                    **_kind(value),
-                )
-    return parser
-
-
-def _kind(value: Any) -> dict[str, Any]:
-    """How an option like this value is read."""
-    if isinstance(value, bool):
-        return {"action": argparse.BooleanOptionalAction}
-    if isinstance(value, tuple):
-        return {"type": float, "nargs": len(value), "metavar": "FLOAT"}
-    kind = int if value is None else type(value)
-    return {"type": kind, "metavar": kind.__name__.upper()}
-
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command; its exit code: 0, or 2 for what the user must mend."""
-    with suppress(AttributeError):  # a notebook's stream shows all
-        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore
-    options = _parser().parse_args(arguments)
+    """Run the command, and return its exit code.
+
+    That is 0, or 2 for what the user can mend, which is said in one line, or
+    130 if it was stopped by Ctrl-C.
+    """
+    print_anything()
+    options = training_parser().parse_args(arguments)
     name = options.out.stem + ".checkpoint.safetensors"
-    checkpoint, code = options.out.parent / name, 2
+    checkpoint = options.out.parent / name
+    code = 2
     try:
         _train_as_asked(options, checkpoint)
         return 0
-    except UnicodeDecodeError as error:
-        why = f"{options.text} is no text; expected UTF-8; got {error}"
     except (ValueError, TypeError, OSError, MemoryError) as error:
         why = str(error)
     except torch.OutOfMemoryError as error:  # a card's
         why = str(error).splitlines()[0]
     except KeyboardInterrupt:
-        why, code = "stopped; no checkpoint was written yet", 130
+        code = 130
+        why = "stopped; no checkpoint was written yet"
         if checkpoint.exists():
             why = f"stopped; --resume goes on from {checkpoint}"
     if processes_here()[0] == 0:
@@ -119,51 +64,239 @@ def main(arguments: list[str] | None = None) -> int:
     return code
 
 
+def print_anything() -> None:
+    """Let characters that the terminal's encoding lacks be printed as escapes
+    instead of ending the program."""
+    with suppress(AttributeError):  # a notebook's stream shows all
+        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore
+
+
 def _train_as_asked(options: argparse.Namespace, checkpoint: Path) -> None:
-    """What the command does, once in each process."""
+    """Do what the command says, once in each process."""
     if options.warmup is None:
         options.warmup = options.steps // 20
-    given = vars(options)
-    recipe = Recipe(**{f.name: given[f.name] for f in fields(Recipe)})
+    recipe = chosen(options, Recipe)
     whole("every", options.every, at_least=1)
     whole("sample", options.sample, at_least=0)
-    path, may = options.text, options.overwrite
-    check_place(options.out, path, replace=may)
-    check_place(checkpoint, path, replace=may or options.resume)
+    text = read_text(options.text)
+    _check_places(options, checkpoint)
     device = usable_device(options.device)
-    text = path.read_text("utf-8") if path else tiny_shakespeare()
-    vocabulary = Vocabulary.of_characters(text)
-    options.vocab_size = len(vocabulary)
-    config = GPTConfig(**{f.name: given[f.name] for f in fields(GPTConfig)})
+    model, vocabulary, origin = _model_for(text, options, recipe, device)
     numbers = torch.tensor(vocabulary.encode(text))  # (N,)
-    kept = len(numbers) - len(numbers) // 10  # the last tenth is held out
-    batches = windows(numbers[:kept], config.context)
-    _check_memory(config, recipe, device)
+    n_kept = len(numbers) - len(numbers) // 10  # the last tenth is held out
+    context = model.config.context
+    _check_length(options.text, len(numbers), n_kept, context)
+    batches = windows(numbers[:n_kept], context)
+    data = f"a text with sha256 {hashlib.sha256(text.encode()).hexdigest()}"
+    run = Run(model, recipe, vocabulary, data + origin)
     first = processes_here()[0] == 0
     with ExitStack() as stack:
         for path in (options.out, checkpoint) if first else ():
             stack.enter_context(reserved(path))
         stack.enter_context(joined(device))
-        with torch.random.fork_rng([]):
-            torch.default_generator.manual_seed(recipe.seed)
-            model = GPT(config).to(device)
-        checksum = hashlib.sha256(text.encode()).hexdigest()
-        run = Run(model, recipe, vocabulary, f"a text with sha256 {checksum}")
-        report = _reporter(vocabulary, numbers[kept:], options.sample)
-        how = {"resume": options.resume, "every": options.every}
-        go_on(run, batches, checkpoint, **how, report=report)
+        if options.resume and options.out.exists() and not options.overwrite:
+            _check_finished(run, checkpoint, options.out)
+            print(
+                f"the run has made all its {recipe.steps} steps, and "
+                f"{options.out} is its model: nothing is left to do"
+            )
+            return
+        report = _reporter(vocabulary, numbers[n_kept:], options.sample)
+        go_on(
+            run,
+            batches,
+            checkpoint,
+            resume=options.resume,
+            every=options.every,
+            report=report,
+        )
         if first:
             about = {"recipe": asdict(recipe), "data": run.about["data"]}
             save_model(options.out, model, vocabulary, about=about)
             print(f"wrote {options.out}")
 
 
+def read_text(path: Path | None) -> str:
+    """Read the text to train on, or Tiny Shakespeare if no path is given.
+
+    A byte order mark, with which some editors begin a file, is left out.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: a folder, a file that is empty or not of UTF-8.
+    """
+    if path is None:
+        return tiny_shakespeare()
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; expected a file of plain text")
+    if not path.exists():
+        raise FileNotFoundError(
+            f"there is no file {path}; expected one of plain text in UTF-8"
+        )
+    try:
+        text = path.read_text("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{path} is no text; expected UTF-8; got {error}"
+        ) from None
+    if not text:
+        raise ValueError(f"{path} is empty; expected a text to train on")
+    return text
+
+
+def _check_places(options: argparse.Namespace, checkpoint: Path) -> None:
+    """Raise unless the model and the checkpoint may be written."""
+    # A finished model beside --resume is looked at when the run is known.
+    check_place(
+        options.out,
+        options.text,
+        replace=options.overwrite or options.resume,
+        instead="--overwrite replaces it, --out chooses another name",
+    )
+    check_place(
+        checkpoint,
+        options.text,
+        replace=options.overwrite or options.resume,
+        instead="--resume goes on from it, --overwrite begins anew in its "
+        "place, --out chooses another name",
+    )
+
+
+def _check_length(
+    path: Path | None, n: int, n_kept: int, context: int
+) -> None:
+    """Raise for a text that is too short; say so if none can be held out."""
+    name = path or "the text"
+    if n_kept <= context:
+        raise ValueError(
+            f"{name} is too short: of its {n} characters the last "
+            f"{n - n_kept} are held out to measure the loss; expected more "
+            f"than {context} in the rest, which is the model's context "
+            f"(--context); got {n_kept}"
+        )
+    if n - n_kept <= context and processes_here()[0] == 0:
+        print(
+            f"the held-out tenth of {name} has {n - n_kept} characters, not "
+            f"more than the context's {context}: its loss is not measured"
+        )
+
+
+def _model_for(
+    text: str,
+    options: argparse.Namespace,
+    recipe: Recipe,
+    device: torch.device,
+) -> tuple[GPT, Vocabulary, str]:
+    """The model that is trained, its vocabulary, and where it comes from (in
+    words, for the checkpoint)."""
+    if options.start_from is not None:
+        return _started_from(text, options, recipe, device)
+    vocabulary = Vocabulary.of_characters(text)
+    options.vocab_size = len(vocabulary)
+    config = chosen(options, GPTConfig)
+    check_head_width(config)
+    _check_memory(config, recipe, device)
+    with torch.random.fork_rng([]):
+        torch.default_generator.manual_seed(recipe.seed)
+        model = GPT(config).to(device)
+    return model, vocabulary, ""
+
+
+def _started_from(
+    text: str,
+    options: argparse.Namespace,
+    recipe: Recipe,
+    device: torch.device,
+) -> tuple[GPT, Vocabulary, str]:
+    """A finished model to train on, if it knows the text's characters."""
+    path = options.start_from
+    model, vocabulary = load_with_vocabulary(path)
+    unknown = sorted(set(text) - set(vocabulary))
+    if unknown:
+        raise ValueError(
+            f"{path} does not know all characters of the text; expected those "
+            f"that it was trained on; got {shown(''.join(unknown))} besides"
+        )
+    for field in fields(GPTConfig):
+        if field.name == "vocab_size":
+            continue
+        asked = getattr(options, field.name)
+        its_own = getattr(model.config, field.name)
+        if asked not in (getattr(TEXT_CONFIG, field.name), its_own):
+            name = field.name.replace("_", "-")
+            raise ValueError(
+                f"a model keeps its sizes when it is trained on; expected no "
+                f"--{name}, or {its_own} as in {path}; got {asked}"
+            )
+    _check_memory(model.config, recipe, device)
+    weights = hashlib.sha256(path.read_bytes()).hexdigest()
+    return model.to(device), vocabulary, f", from a model of sha256 {weights}"
+
+
+def load_with_vocabulary(path: Path) -> tuple[GPT, Vocabulary]:
+    """Load a model that was trained on texts, with its vocabulary.
+
+    Raises:
+        FileNotFoundError, ValueError: what `load_model` refuses, or a file
+            without a vocabulary.
+    """
+    model, vocabulary, _ = load_model(path)
+    if vocabulary is None:
+        raise ValueError(
+            f"{path} has no vocabulary; expected a model that `{PROGRAM}` has "
+            "trained on a text"
+        )
+    return model, vocabulary
+
+
+def check_head_width(config: GPTConfig) -> None:
+    """Raise, in the options' words, for heads that positions cannot turn."""
+    width = config.d_model // config.n_heads
+    if config.positions == "rotary" and width % 2:
+        raise ValueError(
+            f"--d-model {config.d_model} shared by --n-heads {config.n_heads} "
+            f"gives heads of width {width}; expected an even width, since "
+            "rotary positions turn pairs of numbers (--positions)"
+        )
+
+
+def _check_finished(run: Run, checkpoint: Path, out: Path) -> None:
+    """Raise unless a checkpoint is a run's last, and its model is written."""
+    with _randoms_kept(run):
+        run.resume(checkpoint)
+    state = run.model.state_dict()
+    if len(run.losses) == run.recipe.steps:
+        found = load_model(out).model.state_dict()
+        if state.keys() == found.keys() and all(
+            torch.equal(state[name].cpu(), found[name]) for name in state
+        ):
+            return
+    raise FileExistsError(
+        f"{out} exists and is not the model of this run, which has made "
+        f"{len(run.losses)} of its {run.recipe.steps} steps; expected a name "
+        "that is free: --overwrite lets the run replace it when it is done"
+    )
+
+
+@contextmanager
+def _randoms_kept(run: Run) -> Iterator[None]:
+    """Leave the caller's random numbers as they were."""
+    cards = [run.device] if run.device.type == "cuda" else []
+    with torch.random.fork_rng(cards):
+        yield
+
+
 def _reporter(
     vocabulary: Vocabulary, rest: Tensor, length: int
 ) -> Callable[[Run], None]:
-    """Says how a run stands: its losses, and what the model writes."""
-    start = "\n" if "\n" in vocabulary else vocabulary[0]
-    prompt, how = vocabulary.encode(start), Sampling(temperature=0.8)
+    """Make a function that says how a run stands.
+
+    Args:
+        rest: the held-out tokens, (N,).
+        length: characters that the model writes for it; 0 for none.
+    """
+    prompt = vocabulary.encode(first_prompt(vocabulary))
+    sampling = Sampling(temperature=0.8)
 
     def report(run: Run) -> None:
         if processes_here()[0] > 0:
@@ -172,22 +305,35 @@ def _reporter(
         context = run.model.config.context
         if len(rest) > context:
             generator = torch.Generator().manual_seed(1)
-            others = windows(rest, context)(256, generator)
-            line += f", held out {mean_loss(run.model, *others):.4f}"
+            tokens, targets = windows(rest, context)(256, generator)
+            line += f", held out {mean_loss(run.model, tokens, targets):.4f}"
         tqdm.write(line)
         if length:
             with evaluating(run.model):
-                [new] = complete(run.model, [prompt], length, sampling=how)
+                [new] = complete(
+                    run.model, [prompt], length, sampling=sampling
+                )
             tqdm.write("  " + repr(vocabulary.decode(new)))
 
     return report
 
 
-def _check_memory(config: GPTConfig, recipe: Recipe, device: torch.device):
+def first_prompt(vocabulary: Vocabulary) -> str:
+    """What a model of characters goes on from when nothing is given: the
+    beginning of a line, if it knows lines."""
+    return "\n" if "\n" in vocabulary else vocabulary[0]
+
+
+def _check_memory(
+    config: GPTConfig, recipe: Recipe, device: torch.device
+) -> None:
     """Raise if a run surely needs more memory than there is.
 
     A parameter takes four numbers of four bytes: itself, its gradient, and
     two averages. A token takes its logits and ten vectors in each block.
+
+    Raises:
+        MemoryError: with both numbers of bytes.
     """
     there = float("inf")  # as far as Windows tells
     if device.type == "cuda":
@@ -195,10 +341,12 @@ def _check_memory(config: GPTConfig, recipe: Recipe, device: torch.device):
     elif hasattr(os, "sysconf"):
         there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     a_token = config.vocab_size + 10 * config.n_layers * config.d_model
-    tokens = recipe.batch_size * config.context // processes_here()[1]
-    needed = 4 * (4 * config.parameter_count() + tokens * a_token)
+    tokens = recipe.batch_size * config.context
+    at_once = tokens // (recipe.accumulation * processes_here()[1])
+    needed = 4 * (4 * config.parameter_count() + at_once * a_token)
     if needed > there:
         raise MemoryError(
             f"the run does not fit into memory; expected at most {there:.3g} "
-            f"bytes; got sizes and a batch_size that take {needed:.3g}"
+            f"bytes; got sizes and a batch_size that take {needed:.3g}. A "
+            "smaller --batch-size, or more pieces (--accumulation), need less"
         )

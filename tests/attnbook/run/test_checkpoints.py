@@ -22,6 +22,7 @@ from killed import (
 
 from attnbook import files
 from attnbook.pretrained import load_model
+from attnbook.run.checkpoints import checksum
 from attnbook.training import train
 
 pytestmark = pytest.mark.slow
@@ -127,6 +128,9 @@ STATE = torch.get_rng_state()
         (lambda t, a: t["random.cpu"].zero_(), "random"),
         (lambda t, a: a["config"].update(n_heads=4), "config"),
         (lambda t, a: a["recipe"].update(peak=0.5), "recipe.*peak"),
+        (lambda t, a: a["recipe"].pop("peak"), "recipe.*peak.*nothing"),
+        (lambda t, a: a["recipe"].update(more=1), "recipe.*more"),
+        (lambda t, a: a["recipe"].update(steps=4), "longer.*--start-from"),
         (lambda t, a: a["vocabulary"].__setitem__(3, "new"), "vocabulary"),
         (lambda t, a: a.update(data="letters"), "data"),
         (lambda t, a: a.update(processes=2), "processes"),
@@ -139,6 +143,7 @@ def test_a_checkpoint_is_judged_whole_before_anything_changes(
     path = tmp_path / "run.safetensors"
     tensors, about = files.read(unbroken)
     change(tensors, about)
+    about["sha256"] = checksum(tensors)  # it is not the checksum that tells
     files.write(path, tensors, about)
     run = small_run()
 
@@ -153,14 +158,61 @@ def test_a_checkpoint_is_judged_whole_before_anything_changes(
     assert same(everything(), before) and not run.losses
 
 
+@pytest.mark.parametrize("name", ["weights", "averages", "losses", "random"])
+def test_one_flipped_bit_is_noticed(name, tmp_path, unbroken):
+    """The file is whole and of this run, but a number is another."""
+    path = tmp_path / "run.safetensors"
+    tensors, about = files.read(unbroken)
+    tensor = {
+        "weights": tensors["model.token_embedding.weight"],
+        "averages": tensors[AVERAGE],
+        "losses": tensors["losses"],
+        "random": tensors["random.batches"],
+    }[name]
+    tensor.view(torch.uint8).flatten()[-1] ^= 1
+    files.write(path, tensors, about)
+    run = small_run()
+    before = {name: t.clone() for name, t in run.tensors.items()}
+    with pytest.raises(ValueError, match="run.safetensors is damaged"):
+        run.resume(path)
+    assert same(run.tensors, before) and not run.losses
+
+
+def test_a_checksum_hangs_on_names_shapes_and_types():
+    x = torch.arange(4.0)
+    same_bits = [
+        {"a": x},
+        {"b": x},
+        {"a": x.reshape(2, 2)},
+        {"a": x.view(torch.int32)},
+        {"a": x[:2], "b": x[2:]},
+    ]
+    assert len({checksum(tensors) for tensors in same_bits}) == 5
+    assert checksum({"a": x, "b": x}) == checksum({"b": x, "a": x})
+
+
+def test_a_model_in_evaluation_mode_is_trained_with_its_dropout(tmp_path):
+    losses = []
+    for training in (True, False):
+        run = small_run(small(dropout=0.5).train(training))
+        path = tmp_path / f"{training}.safetensors"
+        losses.append(finish(run, path).losses)
+    assert losses[0] == losses[1]
+    run = small_run(small(dropout=0.0))
+    assert finish(run, tmp_path / "without.safetensors").losses != losses[0]
+
+
 # Several processes
 
 
-def test_two_processes_give_the_curve_of_one(tmp_path):
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_two_processes_give_the_curve_of_one(tmp_path, pieces):
+    """Also where each computes its rows in two pieces."""
     for n in (1, 2):
-        (tmp_path / str(n)).mkdir()
-        codes = in_processes(killed.shared_run, tmp_path / str(n), n=n)
-        assert codes == [0] * n
+        folder = tmp_path / str(n)
+        folder.mkdir()
+        how = 0.0, 0, False, pieces if n > 1 else 1
+        assert in_processes(killed.shared_run, folder, *how, n=n) == [0] * n
     one, two = (
         files.read(tmp_path / f"{n}/run.safetensors")[0] for n in (1, 2)
     )
@@ -193,4 +245,7 @@ def test_two_processes_are_resumed_to_the_bit(tmp_path):
 def test_processes_that_do_not_divide_the_batch_are_refused(tmp_path):
     assert in_processes(killed.shared_run, tmp_path, n=3) == [0] * 3
     assert "multiple of 3" in (tmp_path / "error").read_text()
+    how = 0.0, 0, False, 4  # four pieces of one sequence
+    assert in_processes(killed.shared_run, tmp_path, *how, n=2) == [0] * 2
+    assert "multiple of 8" in (tmp_path / "error").read_text()
     assert not (tmp_path / "run.safetensors").exists()

@@ -4,6 +4,7 @@ import dataclasses
 import io
 import os
 import re
+import shutil
 import signal
 import sys
 from multiprocessing import forkserver
@@ -14,12 +15,15 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from attnbook.gpt import GPTConfig
-from attnbook.pretrained import load_model
+from attnbook.feed_forward import FEED_FORWARDS
+from attnbook.files import read as files_of_run
+from attnbook.gpt import POSITIONS, GPTConfig
+from attnbook.norms import NORMS
+from attnbook.pretrained import load_model, save_model
 from attnbook.run import command as program
 from attnbook.run import places
 from attnbook.run.places import reserved
-from attnbook.training import Recipe
+from attnbook.training import PRECISIONS, Recipe
 
 TINY = (
     "--steps 4 --every 2 --batch-size 2 --d-model 8 --n-heads 2 "
@@ -99,18 +103,19 @@ MUCH = "99999999999999999999999"
     [
         ([], "required"),
         (["text.txt", "--shakespeare"], "not allowed with"),
-        (["none.txt"], "No such file.*none.txt"),
-        (["."], "directory"),
-        (["empty.txt"], "at least 1; got 0"),
-        (["short.txt"], "above 16; got 9"),
+        (["none.txt"], "there is no file none.txt"),
+        (["none.txt", "--out", "bytes.bin"], "there is no file none.txt"),
+        (["."], r"\. is a folder; expected a file of plain text"),
+        (["empty.txt"], "empty.txt is empty"),
+        (["short.txt"], "short.txt is too short.*10 char.*--context.*got 9"),
         (["bytes.bin"], "bytes.bin is no text"),
         (["text.txt", "--device", "abacus"], "device.*abacus"),
         (["text.txt", "--device", "meta"], "device.*meta"),
         (["text.txt", "--out", "none/model"], "no folder none"),
-        (["text.txt", "--out", ""], "exists"),
-        (["text.txt", "--out", "bytes.bin"], "bytes.bin exists"),
-        (["text.txt", "--out", "b"], "b.checkpoint.safetensors exists"),
-        (["text.txt", "--out", "text.txt", "--overwrite"], "the text"),
+        (["text.txt", "--out", ""], "is a folder.*--out"),
+        (["text.txt", "--out", "bytes.bin"], "bytes.bin exists.*--overwrite"),
+        (["text.txt", "--out", "b"], "b.checkpoint.* exists.*--resume goes"),
+        (["text.txt", "--out", "text.txt", "--overwrite"], "the text itself"),
         (["text.txt", "--out", "link", "--overwrite"], "the text"),
         (["text.txt", "--out", "c", "--overwrite"], "the text"),
         (["text.txt", "--resume"], "no file model.checkpoint.safetensors"),
@@ -118,6 +123,10 @@ MUCH = "99999999999999999999999"
         (["text.txt", "--every", "0"], "every"),
         (["text.txt", "--sample", "-1"], "sample"),
         (["text.txt", "--n-heads", "3"], "n_heads"),
+        (["text.txt", "--n-heads", "8"], "heads of width 1; expected an even"),
+        (["text.txt", "--peak", "1e9"], "step 1 is not finite.*peak of 1e.09"),
+        (["text.txt", "--start-from", "none"], "no file none"),
+        (["long.txt", "--context", "400000"], "memory"),
         (["text.txt", "--rotary-base", "nan"], "rotary_base"),
         (["text.txt", "--steps", "many"], "--steps"),
         (["text.txt", "--colour", "red"], "--colour"),
@@ -127,9 +136,14 @@ MUCH = "99999999999999999999999"
         (["text.txt", "--n-layers", "1000000000"], "memory"),
     ],
 )
-def test_a_wrong_command_is_one_line(arguments, names, here, capsys):
+def test_a_wrong_command_is_one_line(
+    arguments, names, here, capsys, monkeypatch
+):
     (here / "empty.txt").touch()
     (here / "short.txt").write_text("ten chars.")
+    if "long.txt" in arguments:
+        (here / "long.txt").write_text("a long text\n" * 40_000)
+        monkeypatch.setattr(os, "sysconf", lambda name: 10_000)  # 100 MB
     (here / "bytes.bin").write_bytes(b"\xff\xfe\xff")
     (here / "b.checkpoint.safetensors").touch()
     for link in ("link", "c.checkpoint.safetensors"):
@@ -179,6 +193,164 @@ def test_an_interruption_is_one_line(here, capsys, monkeypatch):
     assert "no checkpoint" in capsys.readouterr().err
     assert command("text.txt", "--out", "a.safetensors") == 130
     assert "a.checkpoint.safetensors" in capsys.readouterr().err
+
+
+# A run that is resumed, and a model that is trained on
+
+
+def test_a_finished_run_has_nothing_left_to_do(here, capsys):
+    assert command("text.txt") == 0
+    capsys.readouterr()
+    before = files(here)
+    assert command("text.txt", "--resume") == 0
+    said = capsys.readouterr()
+    assert "all its 4 steps" in said.out and "nothing is left" in said.out
+    assert said.err == "" and files(here) == before
+    assert command("text.txt", "--resume", "--overwrite") == 0
+    assert files(here) == before
+
+
+def test_a_resumed_run_overwrites_no_finished_model(here, capsys):
+    """Neither one that is not its own, nor before its last step."""
+    assert command("text.txt", "--seed", "1", "--out", "other") == 0
+    other = (here / "other").read_bytes()
+    assert command("text.txt") == 0
+    (here / "model.safetensors").write_bytes(other)
+    before = files(here)
+    assert command("text.txt", "--resume") == 2
+    said = capsys.readouterr().err
+    assert "is not the model of this run, which has made 4 of its 4" in said
+    assert "--overwrite" in said and files(here) == before
+    assert command("text.txt", "--resume", "--overwrite") == 0
+    assert (here / "model.safetensors").read_bytes() != other
+
+
+def test_a_run_that_was_stopped_may_not_replace_a_model(
+    here, capsys, monkeypatch
+):
+    go_on = program.go_on
+
+    def stopped(run, batches, checkpoint, *, report, **options):
+        def then(run):
+            raise KeyboardInterrupt
+
+        go_on(run, batches, checkpoint, report=then, **options)
+
+    monkeypatch.setattr(program, "go_on", stopped)
+    assert command("text.txt") == 130
+    monkeypatch.setattr(program, "go_on", go_on)
+    (here / "model.safetensors").write_bytes(
+        (here / "model.checkpoint.safetensors").read_bytes()
+    )
+    assert command("text.txt", "--resume") == 2
+    assert "has made 2 of its 4 steps" in capsys.readouterr().err
+    (here / "model.safetensors").unlink()
+    assert command("text.txt", "--resume") == 0
+
+
+def test_a_run_cannot_be_made_longer_but_its_model_can_be_trained_on(
+    here, capsys
+):
+    assert command("text.txt") == 0
+    assert command("text.txt", "--resume", "--steps", "8") == 2
+    said = capsys.readouterr().err
+    assert "cannot be made longer" in said and "--start-from" in said
+    start = "--start-from", "model.safetensors"
+    assert command("text.txt", *start, "--out", "b.safetensors") == 0
+    first, second = (
+        files_of_run(f"{name}.checkpoint.safetensors")[0]["losses"]
+        for name in ("model", "b")
+    )
+    assert second[0] < first[0] - 0.05
+    assert load_model("b.safetensors").model.config.d_model == 8
+    # It is resumed with the same model to start from, and not without.
+    again = "text.txt", "--resume", "--out", "b.safetensors"
+    assert command(*again, *start) == 0
+    assert command(*again) == 2
+    assert "of another run" in capsys.readouterr().err
+
+
+def test_a_model_is_trained_on_only_as_it_is(here, capsys):
+    assert command("text.txt") == 0
+    (here / "other.txt").write_text("the boat left the Quay! " * 30)
+    start = "--start-from", "model.safetensors", "--out", "b.safetensors"
+    assert command("other.txt", *start) == 2
+    assert "got '!Quy' besides" in capsys.readouterr().err
+    # Its sizes need not be said, but must be right where they are.
+    plain = [word for word in TINY if word not in ("--d-model", "8")]
+    assert program.main([*plain, "text.txt", *start]) == 0
+    wider = "--overwrite", "--d-model", "32"
+    assert program.main([*plain, "text.txt", *start, *wider]) == 2
+    assert "no --d-model, or 8 as in model" in capsys.readouterr().err
+    bare = here / "bare.safetensors"
+    save_model(bare, load_model("model.safetensors").model)
+    assert command("text.txt", "--start-from", "bare.safetensors") == 2
+
+
+def test_a_byte_order_mark_is_no_character(here):
+    text = (here / "text.txt").read_text()
+    (here / "marked.txt").write_text(text, "utf-8-sig")
+    for name in ("text", "marked"):
+        assert command(f"{name}.txt", "--out", f"{name}.safetensors") == 0
+    one, two = (here / f"{n}.safetensors" for n in ("text", "marked"))
+    assert one.read_bytes() == two.read_bytes()
+
+
+def test_it_says_when_too_little_can_be_held_out(here, capsys):
+    (here / "text.txt").write_text("the boat left. " * 10)
+    assert command("text.txt") == 0
+    said = capsys.readouterr().out
+    assert "the held-out tenth of text.txt has 15 characters, not" in said
+    assert "held out 0" not in said and "step 4: loss" in said
+
+
+def test_a_model_with_dropout_writes_its_samples_without(here, capsys):
+    assert command("text.txt", "--dropout", "0.5") == 0
+    said = capsys.readouterr().out
+    assert re.search(r"step 4: .*\n  '.{64}'\n", said)
+
+
+def test_what_a_killed_run_left_half_written_is_removed(here):
+    for end in ("safetensors", "checkpoint.safetensors"):
+        (here / f".model.{end}.new-x1y2").write_bytes(b"half")
+    others = [here / ".new-abc", here / ".other.safetensors.new-x1y2"]
+    for other in others:
+        other.write_bytes(b"somebody else's")
+    assert command("text.txt") == 0
+    assert sorted(here.glob(".*")) == sorted(others)
+
+
+def test_a_folder_that_is_gone_is_one_line(here, capsys, monkeypatch):
+    (here / "gone").mkdir()
+    go_on = program.go_on
+
+    def removed(*arguments, **options):
+        shutil.rmtree(here / "gone")
+        go_on(*arguments, **options)
+
+    monkeypatch.setattr(program, "go_on", removed)
+    assert command("text.txt", "--out", "gone/m.safetensors") == 2
+    said = capsys.readouterr().err
+    assert "gone/m.checkpoint.safetensors cannot be written" in said
+    assert said.count("\n") == 1
+
+
+def test_the_help_names_what_can_be_chosen(here, capsys):
+    assert command("--help") == 0
+    said = " ".join(capsys.readouterr().out.split())
+    for kinds in (POSITIONS, NORMS, FEED_FORWARDS, PRECISIONS):
+        assert ", ".join(kinds) in said
+    assert "(default: None)" not in said
+    assert "steps before the peak (default: a twentieth of the steps)" in said
+
+
+def test_pieces_and_half_precision_can_be_asked_for(here):
+    more = "--accumulation", "2", "--precision", "bfloat16"
+    assert command("text.txt", *more) == 0
+    about = load_model("model.safetensors").about
+    assert about["recipe"]["accumulation"] == 2
+    weights = load_model("model.safetensors").model.parameters()
+    assert {p.dtype for p in weights} == {torch.float32}
 
 
 # Where it writes

@@ -11,13 +11,15 @@ import time
 import pytest
 from notebooks import ROOT
 
+from attnbook import files
+
 pytestmark = pytest.mark.slow
 SECTION = re.search(
     r"## Train it on your own text.*?(?=\n## )",
     (ROOT / "README.md").read_text(encoding="utf-8"),
     re.DOTALL,
 )[0]
-SETUP, TRAIN, RESUME, SHARED, MACHINES = re.findall(
+SETUP, TRAIN, RESUME, SAMPLE, LONGER, SHARED, MACHINES = re.findall(
     r"```sh\n(.*?)```", SECTION, re.DOTALL
 )
 [WRITE] = re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)
@@ -35,17 +37,19 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("clone")
     for name in ("chapters", ".venv"):
         (folder / name).symlink_to(ROOT / name)
+    (made,) = re.findall(r"mkdir -p (\S+)", SETUP)
     text = "\n".join(f"the {n} sheep jumped over the fence" for n in range(99))
-    (folder / "my.txt").write_text(text)
-    return folder
+    (folder / made).mkdir()
+    (folder / made / "my.txt").write_text(text)
+    return folder / made
 
 
 def start(lines, folder):
     """The lines in a shell, after the set-up's, as a new user would."""
-    lines = re.sub("(-m attnbook .*)", r"\1" + TINY, lines)
+    lines = re.sub("(-m attnbook (?!sample).*)", r"\1" + TINY, lines)
     return subprocess.Popen(
         ["bash", "-ec", SETUP + lines],
-        cwd=folder,
+        cwd=folder.parent,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -84,7 +88,26 @@ def test_the_model_writes(folder):
     if not (folder / "model.safetensors").exists():
         finished(start(TRAIN, folder))
     said = finished(start(f"python - <<'END'\n{WRITE}\nEND\n", folder))
-    assert len(said) == 101
+    assert len(said) == 1001
+    # The command writes the same, after what was begun.
+    assert finished(start(SAMPLE, folder)) == "the " + said
+
+
+def test_a_finished_model_is_trained_on(folder):
+    if not (folder / "model.safetensors").exists():
+        finished(start(TRAIN, folder))
+    said = finished(start(LONGER, folder))
+    assert "wrote longer.safetensors" in said
+    first, second = (
+        files.read(folder / f"{name}.checkpoint.safetensors")[0]["losses"]
+        for name in ("model", "longer")
+    )
+    assert second[0] < first[0]
+
+
+def test_git_ignores_the_folder_that_is_made():
+    (made,) = re.findall(r"mkdir -p (\S+)", SETUP)
+    assert f"/{made}/" in (ROOT / ".gitignore").read_text().splitlines()
 
 
 def test_two_processes_share_a_batch(folder):

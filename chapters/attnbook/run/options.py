@@ -1,0 +1,125 @@
+"""What can be typed after `python -m attnbook`: the options, explained."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from attnbook.gpt import GPTConfig
+from attnbook.training import Recipe
+
+PROGRAM = "python -m attnbook"
+
+#: What a text is trained with; benchmarks/shakespeare.py measures it.
+TEXT_CONFIG = GPTConfig(
+    context=128,
+    d_model=64,
+    n_heads=4,
+    n_layers=4,
+    bias=False,
+    positions="rotary",
+    activation="swiglu",
+    norm="rms",
+    initial_std=0.08,
+)
+TEXT_RECIPE = Recipe(steps=2000, batch_size=12, peak=8e-3, final=0.0)
+
+#: What an option is if it is not given, where that is no fixed value.
+DEFAULTS = {
+    "warmup": "a twentieth of the steps",
+    "n_kv_heads": "as many as heads",
+    "d_ff": "4 times d_model; for swiglu, with its three matrices, 8/3 times",
+}
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """A parser whose errors are one line, without the usage in front."""
+
+    def error(self, message: str) -> Any:
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
+class _Help(argparse.ArgumentDefaultsHelpFormatter):
+    """Says what an option is if it is not given, unless its help does."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        if action.default in (None, False):
+            return action.help
+        return super()._get_help_string(action)
+
+
+def training_parser() -> argparse.ArgumentParser:
+    """The parser of the command that trains on a text."""
+    parser = OneLineParser(
+        prog=PROGRAM,
+        description="Train a small GPT on the characters of a text. "
+        f"`{PROGRAM} sample MODEL` lets a trained model write.",
+        formatter_class=_Help,
+    )
+    add = parser.add_argument
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument(
+        "text", type=Path, nargs="?", help="a file of plain text in UTF-8"
+    )
+    source.add_argument(
+        "--shakespeare", action="store_true", help="Tiny Shakespeare instead"
+    )
+    out = Path("model.safetensors")
+    add("--out", type=Path, default=out, help="the finished model")
+    add("--resume", action="store_true", help="go on from the checkpoint")
+    add("--overwrite", action="store_true", help="replace files that exist")
+    add(
+        "--start-from",
+        type=Path,
+        metavar="MODEL",
+        help="a finished model: begin with its weights and its sizes instead "
+        "of random weights",
+    )
+    add("--every", type=int, default=250, help="steps from report to report")
+    add("--sample", type=int, default=64, help="characters in a report")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    add("--device", default=device, help="cpu, cuda or cuda:N")
+    for title, given in (("model", TEXT_CONFIG), ("recipe", TEXT_RECIPE)):
+        group = parser.add_argument_group(title)
+        for field in fields(given):
+            if field.name == "vocab_size":  # the text's
+                continue
+            default = getattr(given, field.name)
+            group.add_argument(
+                "--" + field.name.replace("_", "-"),
+                default=None if field.name == "warmup" else default,
+                help=_explained(field.name, field.metadata),
+                **_kind(default),
+            )
+    return parser
+
+
+def _explained(name: str, metadata: Any) -> str:
+    """The help of an option: what it is, its choices, what it is by itself."""
+    text = metadata["help"]
+    choices = metadata["rules"].get("choices")
+    if choices:
+        text += f": {', '.join(choices)}"
+    if name in DEFAULTS:
+        text += f" (default: {DEFAULTS[name]})"
+    return text
+
+
+def _kind(value: Any) -> dict[str, Any]:
+    """How argparse reads an option whose values are like this one."""
+    if isinstance(value, bool):
+        return {"action": argparse.BooleanOptionalAction}
+    if isinstance(value, tuple):
+        return {"type": float, "nargs": len(value), "metavar": "FLOAT"}
+    kind = int if value is None else type(value)
+    return {"type": kind, "metavar": kind.__name__.upper()}
+
+
+def chosen(options: argparse.Namespace, kind: Any) -> Any:
+    """The options that make up a `GPTConfig` or a `Recipe`, as one."""
+    given = vars(options)
+    return kind(**{field.name: given[field.name] for field in fields(kind)})

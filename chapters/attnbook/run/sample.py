@@ -1,0 +1,99 @@
+"""The command `python -m attnbook sample MODEL`: let a trained model write."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from attnbook.generate import Sampling, generate
+from attnbook.run.command import (
+    first_prompt,
+    load_with_vocabulary,
+    print_anything,
+)
+from attnbook.run.options import PROGRAM, OneLineParser
+from attnbook.run.processes import usable_device
+from attnbook.values import whole
+
+
+def _parser() -> OneLineParser:
+    parser = OneLineParser(
+        prog=f"{PROGRAM} sample",
+        description="Let a trained model go on from a beginning. What was "
+        "begun is printed first, and the text as it is written.",
+    )
+    add = parser.add_argument
+    add("model", type=Path, help="a file that the training has written")
+    add(
+        "--prompt",
+        default="",
+        help="how the text begins (default: a new line)",
+    )
+    add(
+        "--length",
+        type=int,
+        default=500,
+        help="tokens to write (default: 500)",
+    )
+    add("--seed", type=int, default=0, help="of what is drawn (default: 0)")
+    add(
+        "--temperature",
+        type=float,
+        default=0.8,
+        help="below 1: more of what is likely; 0: the likeliest always "
+        "(default: 0.8)",
+    )
+    add("--top-k", type=int, help="keep so many of the likeliest tokens")
+    add("--top-p", type=float, help="keep the likeliest that reach this share")
+    add("--min-p", type=float, help="least share of the likeliest's chance")
+    add("--device", default="cpu", help="cpu, cuda or cuda:N (default: cpu)")
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command, and return its exit code: 0, or 2 for what the user
+    can mend, which is said in one line."""
+    print_anything()
+    options = _parser().parse_args(arguments)
+    try:
+        device = usable_device(options.device)
+        model, vocabulary = load_with_vocabulary(options.model)
+        model = model.to(device).eval()
+        begun = vocabulary.encode(options.prompt or first_prompt(vocabulary))
+        whole("--length", options.length, at_least=1)
+        context = model.config.context
+        if len(begun) > context:
+            print(
+                f"the beginning has {len(begun)} tokens, and the model was "
+                f"trained on texts of {context}: it reads the last ones only",
+                file=sys.stderr,
+            )
+        stream = generate(
+            model,
+            [begun],
+            options.length,
+            sampling=Sampling(
+                temperature=options.temperature,
+                top_k=options.top_k,
+                top_p=options.top_p,
+                min_p=options.min_p,
+            ),
+            seed=options.seed,
+        )
+        print(options.prompt, end="", flush=True)
+        before = begun[-1]
+        for (token,) in stream:
+            assert token is not None  # there is no stop token
+            # With the token before it, since words have spaces between them.
+            both = vocabulary.decode([before, token])
+            new = both.removeprefix(vocabulary[before])
+            print(new, end="", flush=True)
+            before = token
+        print()
+        return 0
+    except KeyboardInterrupt:
+        print()
+        return 130
+    except (ValueError, TypeError, OSError) as error:
+        print(f"{PROGRAM} sample: {error}", file=sys.stderr)
+        return 2
