@@ -12,6 +12,7 @@ import sys
 #: The first word of a command, and the module whose `main` runs the rest of
 #: the line. A module is imported only when its command is wanted.
 COMMANDS = {
+    "chat": "attnbook.chat",
     "grade": "attnbook.teach.check.grade",
     "sample": "attnbook.run.sample",
 }

@@ -352,8 +352,11 @@ def _rotation(config, ours):
         allowed |= scaling | {"rope_type": "llama3", "type": "llama3"}
     for name, got in rope.items():
         if got is not None and got != allowed.get(name):
+            wanted = "no such field"
+            if name in allowed:
+                wanted = repr(allowed[name])
             raise ValueError(
                 f"{name} asks for a rotation that our class does not have; "
-                f"expected {allowed.get(name, 'no such field')}; got {got!r}"
+                f"expected {wanted}; got {got!r}"
             )
     return found

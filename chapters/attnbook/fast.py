@@ -1,9 +1,10 @@
-"""Matrices laid out for decoding: the one place for speed that needs a trick.
+"""Matrices laid out so that a CPU writes tokens faster.
 
 To write a token, a model reads each of its matrices once and computes little
-with it. oneDNN, the library of CPU kernels that torch comes with, reads one
-that is cut into blocks for the processor about twice as fast as one in rows,
-as `nn.Linear` keeps it. The numbers are the same up to rounding.
+with it, so the time is that of reading. oneDNN, the library of CPU kernels
+that torch comes with, reads a matrix that is cut into blocks for the
+processor about twice as fast as one in rows, which is how `nn.Linear` keeps
+it. The results are the same up to rounding.
 """
 
 import copy
@@ -16,12 +17,16 @@ from torch import Tensor, nn
 
 from attnbook.gpt import GPT
 
-#: What makes a layer of a matrix and a bias.
+#: Makes a layer of a matrix (outputs, inputs) and a bias (outputs,), or None.
 Kind = Callable[[Tensor, Tensor | None], nn.Module]
 
 
 def _kernels():
-    """Torch's own for this, which are private: two, or none if gone."""
+    """Torch's two functions for this: one cuts a matrix, one multiplies.
+
+    They are private, so a version of torch may be without them; then the
+    result is None.
+    """
     ops = torch.ops.mkldnn
     try:
         kernels = ops._reorder_linear_weight, ops._linear_pointwise
@@ -33,40 +38,55 @@ def _kernels():
 class PackedLinear(nn.Module):
     """An `nn.Linear` whose matrix oneDNN has cut into blocks; for inference.
 
-    Where torch has no kernels for it, the matrix stays in rows.
+    Where this torch has no such kernels, the matrix stays in rows, and the
+    layer computes what `nn.Linear` does. The matrix is no parameter: it
+    cannot be trained, saved or moved.
 
-    Shapes: x (..., in_features) → (..., out_features).
+    Shapes: weight (out_features, in_features), bias (out_features,);
+    x (..., in_features) → (..., out_features).
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
         self.out_features, self.in_features = weight.shape
         self.bias = bias
-        # Not a parameter: blocks cannot be saved, moved or trained.
-        kernels = self._kernels = _kernels()
-        self.weight = kernels[0](weight, None) if kernels else weight.clone()
+        self._kernels = _kernels()
+        if self._kernels is None:
+            self.weight = weight.clone()
+        else:
+            cut, _ = self._kernels
+            self.weight = cut(weight, None)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x Wᵀ + b."""
+        """x Wᵀ + b: (..., in_features) → (..., out_features)."""
         if self._kernels is None:
             return F.linear(x, self.weight, self.bias)
-        return self._kernels[1](x, self.weight, self.bias, "none", [], "")
+        _, multiply = self._kernels
+        return multiply(x, self.weight, self.bias, "none", [], "")
 
 
 def pack(model: GPT, kind: Kind = PackedLinear) -> GPT:
-    """The same model for inference on a CPU, its matrices laid out anew.
+    """A copy of the model for inference on a CPU, its matrices laid out anew.
 
-    The original is left as it is; embeddings and norms are shared with it. A
-    ValueError if it is not on the CPU, not in float32, or packed already.
+    `kind` makes each new layer. The model itself stays as it is; the copy
+    shares its embeddings and norms, which take no second time in memory. A
+    tied head is packed, too, as a matrix of its own.
+
+    Raises:
+        ValueError: the model is packed already, is not on the CPU, or is not
+            in float32.
     """
     weight = model.token_embedding.weight
-    plain = any(isinstance(m, nn.Linear) for m in model.modules())
-    kept = weight.device.type == "cpu" and weight.dtype == torch.float32
-    if not (plain and kept):
+    if not any(isinstance(m, nn.Linear) for m in model.modules()):
         raise ValueError(
-            "this model cannot be packed; expected a plain one on cpu in "
-            f"torch.float32; got {'one' if plain else 'one packed already,'} "
-            f"on {weight.device} in {weight.dtype}"
+            "this model cannot be packed, because it is packed already; "
+            "expected a GPT with nn.Linear layers; got one without any"
+        )
+    if weight.device.type != "cpu" or weight.dtype != torch.float32:
+        raise ValueError(
+            "this model cannot be packed, because oneDNN's kernels are for "
+            "float32 on a CPU; expected model.to('cpu', torch.float32); got "
+            f"one on {weight.device} in {weight.dtype}"
         )
     packed: Any = replace_linear(model, kind)
     if packed.head is None:
@@ -76,12 +96,14 @@ def pack(model: GPT, kind: Kind = PackedLinear) -> GPT:
 
 @torch.no_grad()
 def replace_linear(module: nn.Module, kind: Kind) -> nn.Module:
-    """A copy with each `nn.Linear` made anew as `kind`.
+    """A copy of a module in which each `nn.Linear` is made anew by `kind`.
 
-    The rest is shared, by parameters that `requires_grad_` sets apart.
+    Everything else shares its memory with the original. Its parameters are
+    new objects all the same, so that `requires_grad_` on one of the two
+    leaves the other alone.
     """
     memo = {id(p): nn.Parameter(p, False) for p in module.parameters()}
-    # In a list, so that a single layer too is somebody's child.
+    # In a list, so that a module which is itself a Linear has a parent, too.
     new = nn.ModuleList([copy.deepcopy(module, memo)])
     for parent in list(new.modules()):
         for name, child in parent.named_children():

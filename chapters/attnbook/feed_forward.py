@@ -1,4 +1,4 @@
-"""Feed-forward layers: each token by itself, wide, bent and narrow again."""
+"""Feed-forward layers: each token alone, made wide, bent, and narrow again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from attnbook.shapes import check_tokens
 from attnbook.values import check_sizes, number, one_of
 
-#: What stands between the two matrices of a feed-forward layer, by name.
+#: The functions that can stand between the two matrices, by name.
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
@@ -21,9 +21,20 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class FeedForward(nn.Module):
-    """Two matrices and an activation between them, for each token alone.
+    """Two matrices with an activation between them, for each token alone.
 
-    d_ff, the width inside, is 4 · d_model if not given.
+    Args:
+        d_model: the width of a token.
+        d_ff: the width inside; 4 · d_model if not given.
+        activation: a name in `ACTIVATIONS`.
+        bias: whether both matrices have a bias.
+        dropout: the chance with which a number of the result is set to zero
+            while the layer trains.
+
+    Raises:
+        TypeError: a size or a chance of another type.
+        ValueError: a size below 1, a chance outside [0, 1), or an unknown
+            activation.
 
     Source: Vaswani et al. (2017), arXiv:1706.03762, section 3.3.
     """
@@ -46,16 +57,31 @@ class FeedForward(nn.Module):
         self.down = nn.Linear(d_ff, d_model, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., d_model) → (..., d_ff) → (..., d_model)."""
+        """down(activation(up(x))): (..., d_model) → (..., d_model).
+
+        Raises:
+            TypeError: x is no tensor, or not of the weights' type.
+            ValueError: x has another width, or is empty.
+        """
         check_tokens(self.up.weight, "... d_model", x)
-        inner = ACTIVATIONS[self.activation](self.up(x))
+        inner = ACTIVATIONS[self.activation](self.up(x))  # (..., d_ff)
         return F.dropout(self.down(inner), self.dropout, self.training)
 
 
 class SwiGLU(nn.Module):
     """A feed-forward layer with a gate: down(silu(gate(x)) * up(x)).
 
-    d_ff is ⅔ · 4 · d_model if not given: three matrices hold as much as two.
+    Args:
+        d_model: the width of a token.
+        d_ff: the width inside; ⅔ · 4 · d_model if not given, so that three
+            matrices hold as many numbers as the two of `FeedForward`.
+        bias: whether all three matrices have a bias.
+        dropout: the chance with which a number of the result is set to zero
+            while the layer trains.
+
+    Raises:
+        TypeError: a size or a chance of another type.
+        ValueError: a size below 1, or a chance outside [0, 1).
 
     Source: Shazeer (2020), arXiv:2002.05202, equation 6.
     """
@@ -77,13 +103,20 @@ class SwiGLU(nn.Module):
         self.down = nn.Linear(d_ff, d_model, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., d_model) → (..., d_ff) → (..., d_model)."""
+        """down(silu(gate(x)) * up(x)): (..., d_model) → (..., d_model).
+
+        Raises:
+            TypeError: x is no tensor, or not of the weights' type.
+            ValueError: x has another width, or is empty.
+        """
         check_tokens(self.up.weight, "... d_model", x)
         inner = F.silu(self.gate(x)) * self.up(x)  # (..., d_ff)
         return F.dropout(self.down(inner), self.dropout, self.training)
 
 
-#: The feed-forward layers, by the name of what bends them.
-FEED_FORWARDS = {
+#: What makes a feed-forward layer, by the name that a block is given: an
+#: activation between two matrices, or the gated layer.
+FEED_FORWARDS: dict[str, Callable[..., nn.Module]] = {
     name: partial(FeedForward, activation=name) for name in ACTIVATIONS
-} | {"swiglu": SwiGLU}
+}
+FEED_FORWARDS["swiglu"] = SwiGLU

@@ -1,4 +1,10 @@
-"""Files, written whole or not at all; nothing that is read is ever run."""
+"""Files that are written whole or not at all, and read without being run.
+
+A file of weights is a safetensors file: its head says in JSON where each
+tensor is, and nothing in it is a program. What is read comes from elsewhere,
+so every size is checked before it costs memory, and whatever is wrong becomes
+one error that names the file.
+"""
 
 import glob
 import json
@@ -15,39 +21,54 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-#: The longest description of a model that is read, in bytes.
+#: The longest description of a model, in bytes, that is read at all.
 MOST_JSON = 2**25
 
-#: What a file that is not what it should be makes Python and torch raise.
+#: What Python and torch raise on a file that is not what it should be.
 _WRONG = (SafetensorError, OSError, RuntimeError, ValueError, TypeError)
+#: The name of a file with a part of the tensors: no folder, nothing hidden.
 _SHARD = r"[\w-][\w.-]{,200}\.safetensors"
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 200
 
 
 def shown(value: object) -> str:
-    """A value in one short line without control characters."""
+    """A value as one line of at most 200 characters or so.
+
+    Control characters are escaped. It is for messages that quote a file.
+    """
     return _SHORT.repr(value)
 
 
 def locate(path: str | Path) -> Path:
-    """The path, "~" being the user's folder; a FileNotFoundError for none."""
+    """The path of a file or folder, with "~" as the user's folder.
+
+    Nothing need be there.
+
+    Raises:
+        FileNotFoundError: this cannot be a path: it is empty, too long, or
+            names a user who does not exist.
+    """
     with suppress(OSError, RuntimeError, ValueError):  # too long; no user
         found = Path(path).expanduser()
         found.exists()
         if str(path):
             return found
     raise FileNotFoundError(
-        f"this is no path; expected a file's or a folder's; got {shown(path)}"
+        f"this is no path; expected that of a file or a folder; got "
+        f"{shown(path)}"
     )
 
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[BinaryIO]:
-    """A file to write into, which replaces `path` when all is written.
+    """A file to write into, which takes the place of `path` at the end.
 
-    Until then it lies beside it, under a name of its own. If anything goes
-    wrong it is removed, and `path` is what it was; an OSError names it.
+    Until everything is written it lies beside `path` under another name. If
+    anything goes wrong it is removed, and what was at `path` is still there.
+
+    Raises:
+        OSError: the file cannot be written; the message names `path`.
     """
     temporary = ""
     try:
@@ -65,8 +86,8 @@ def replacing(path: str | Path) -> Iterator[BinaryIO]:
         if not isinstance(error, OSError):
             raise
         raise OSError(
-            f"{path} cannot be written; expected room and leave to write in "
-            f"its folder; got {error.strerror or error}"
+            f"{path} cannot be written; expected a folder that has room and "
+            f"may be written to; got: {error.strerror or error}"
         ) from error
 
 
@@ -89,7 +110,15 @@ def remove_leftovers(path: str | Path) -> None:
 def write(
     path: str | Path, tensors: Mapping[str, Tensor], about: dict
 ) -> None:
-    """Write tensors and what `about` says of them; see `replacing`."""
+    """Write tensors, and what is to be known `about` them, into one file.
+
+    `about` must be such that JSON can say it. The file is complete or is not
+    there; `read` reads it.
+
+    Raises:
+        OSError: the file cannot be written.
+        TypeError: something in `about` that JSON cannot say.
+    """
     owned = {
         name: tensor.detach().to("cpu", copy=True).contiguous()
         for name, tensor in tensors.items()
@@ -101,7 +130,14 @@ def write(
 
 @contextmanager
 def reading(path: Path, expected: str) -> Iterator[None]:
-    """Whatever goes wrong inside is one error about this file."""
+    """Turn whatever goes wrong inside the block into one error on this file.
+
+    `expected` says what the file should hold.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: anything else went wrong; its message is quoted.
+    """
     if not path.is_file():
         raise FileNotFoundError(
             f"there is no file {path}; expected {expected}; got none"
@@ -116,6 +152,7 @@ def reading(path: Path, expected: str) -> Iterator[None]:
 
 
 def _parsed(text):
+    """The JSON object that a text is."""
     found = json.loads(text)
     if not isinstance(found, dict):
         raise TypeError(f"a {type(found).__name__}")
@@ -123,17 +160,31 @@ def _parsed(text):
 
 
 def read(path: str | Path) -> tuple[dict[str, Tensor], dict]:
-    """The tensors of a file of `write`, and what it says about them."""
+    """The tensors of a file of `write`, and what it says about them.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file is cut off, damaged, or of something else.
+    """
     path = locate(path)
     tensors, metadata = read_tensors(path)
     with reading(path, "a description under 'attnbook'"):
         about = _parsed(metadata.get("attnbook", "null"))
-    # Copies: the originals are the file itself, mapped.
+    # Copied, because what was read is the file itself, mapped into memory.
     return {name: t.clone() for name, t in tensors.items()}, about
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors of a file, mapped, and its metadata."""
+    """The tensors of a safetensors file, and its metadata.
+
+    The tensors are the file itself, mapped into memory: they cost nothing
+    until they are used, and must not outlive the file.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file is damaged or of something else; of one that is
+            cut off, the message names the first tensor that is not whole.
+    """
     with reading(path, "a whole safetensors file"):
         # A head says how long it is, in eight bytes, and then where each
         # tensor begins and ends, counted from its own end on.
@@ -142,7 +193,8 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             head = _parsed(opened.read(min(length, MOST_JSON)))
         head.pop("__metadata__", None)
         size = path.stat().st_size
-        ends = {n: 8 + length + t["data_offsets"][1] for n, t in head.items()}
+        start = 8 + length
+        ends = {n: start + t["data_offsets"][1] for n, t in head.items()}
         cut = [name for name in ends if ends[name] > size]
         if cut:
             first = min(cut, key=lambda name: ends[name])
@@ -157,7 +209,12 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 def read_json(path: Path) -> dict:
-    """The JSON object in a file of at most `MOST_JSON` bytes."""
+    """The JSON object in a file of at most `MOST_JSON` bytes.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file is longer, or does not hold a JSON object.
+    """
     with reading(path, "a JSON object"):
         if path.stat().st_size > MOST_JSON:
             raise ValueError(f"more than {MOST_JSON} bytes")
@@ -165,9 +222,18 @@ def read_json(path: Path) -> dict:
 
 
 def read_weights(folder: Path) -> tuple[Path, dict[str, Tensor]]:
-    """The file that a folder's weights lie in, for messages, and the tensors.
+    """The tensors of a published model, which lie in this folder.
 
-    An index must name what its files hold. A pickle is left unread.
+    They are in `model.safetensors`, or in several files that an index names.
+    A pickle is never read, because reading one can run any program.
+
+    Returns:
+        The file that lists the tensors (for messages), and the tensors.
+
+    Raises:
+        FileNotFoundError: the folder has no weights, or a file is missing.
+        ValueError: a file is damaged; the index and the files differ; there
+            is only a pickle.
     """
     whole = folder / "model.safetensors"
     index = folder / "model.safetensors.index.json"
@@ -191,7 +257,10 @@ def read_weights(folder: Path) -> tuple[Path, dict[str, Tensor]]:
 
 
 def _sharded(index):
-    """Each tensor from the file that the index names, which lies beside."""
+    """The tensors of an index, each from the file that it names for it.
+
+    The files must lie beside the index, and hold just what it says.
+    """
     about = read_json(index)
     with reading(index, "a weight_map of .safetensors files beside it"):
         entries = about["weight_map"]

@@ -1,4 +1,8 @@
-"""A small GPT: embeddings, blocks, a final norm, and a head tied to them."""
+"""A small GPT: embeddings, blocks, a final norm, and a head.
+
+The head, which makes logits of vectors, is the token embedding once more
+(weight tying) unless the configuration says otherwise.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +23,21 @@ from attnbook.layers import TransformerBlock
 from attnbook.norms import NORMS, make_norm
 from attnbook.positions import alibi_bias, sinusoidal, token_positions
 from attnbook.shapes import expect
-from attnbook.values import number, whole
+from attnbook.values import number
 
-#: How a model may be told about positions.
+#: The ways in which a model can be told about positions.
 POSITIONS = ("learned", "sinusoidal", "rotary", "alibi", "none")
 
 
 @dataclass(frozen=True)
 class GPTConfig:
-    """The sizes of a model. The defaults are those of GPT-2 small."""
+    """The sizes and settings of a model; the defaults are GPT-2 small's.
+
+    Raises:
+        TypeError: a value of the wrong type.
+        ValueError: a value outside its range, or heads that do not divide the
+            width or each other.
+    """
 
     vocab_size: int = option(50_257, "tokens that there are", at_least=1)
     context: int = option(1024, "longest sequence, in tokens", at_least=1)
@@ -54,24 +64,38 @@ class GPTConfig:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        heads = self.n_heads
-        check_heads(self.d_model, heads, self.n_kv_heads or heads)
+        n_kv_heads = self.n_kv_heads or self.n_heads
+        check_heads(self.d_model, self.n_heads, n_kv_heads)
         _, low, high, _ = self.rotary_scaling
         number("rotary_scaling's high", high, above=low)
 
     def parameter_count(self) -> int:
-        """How many numbers a `GPT` of these sizes learns, by formula."""
-        d, b = self.d_model, int(self.bias)
-        shared = d * (self.n_kv_heads or self.n_heads) // self.n_heads
-        qkv = (d + 2 * shared) * (d + max(b, self.qkv_bias))
-        attention = qkv + d * (d + b)
-        gated = self.activation == "swiglu"
-        d_ff = self.d_ff or (round(8 * d / 3) if gated else 4 * d)
-        feed_forward = (2 if gated else 1) * d_ff * (d + b) + d * (d_ff + b)
-        norm = d if self.norm == "rms" else d + d * b
-        table = self.context * d if self.positions == "learned" else 0
+        """How many numbers a `GPT` of these sizes learns, by formula.
+
+        No model is built for it.
+
+        >>> GPTConfig().parameter_count()  # GPT-2 small
+        124439808
+        """
+        d = self.d_model
+        bias = int(self.bias)  # a bias is one more input, which is always 1
+        n_kv_heads = self.n_kv_heads or self.n_heads
+        d_keys = d * n_kv_heads // self.n_heads  # of all heads of keys
+        qkv = (d + 2 * d_keys) * (d + max(bias, int(self.qkv_bias)))
+        attention = qkv + d * (d + bias)
+        if self.activation == "swiglu":
+            d_ff = self.d_ff or round(8 * d / 3)
+            widening = 2 * d_ff * (d + bias)  # the gate has a matrix, too
+        else:
+            d_ff = self.d_ff or 4 * d
+            widening = d_ff * (d + bias)
+        feed_forward = widening + d * (d_ff + bias)
+        norm = d if self.norm == "rms" else d + d * bias
         blocks = self.n_layers * (attention + feed_forward + 2 * norm)
-        vocabulary = self.vocab_size * d * (1 if self.tied else 2)
+        table = self.context * d if self.positions == "learned" else 0
+        vocabulary = self.vocab_size * d
+        if not self.tied:
+            vocabulary *= 2  # the head has a matrix of its own
         return vocabulary + table + blocks + norm
 
 
@@ -82,6 +106,8 @@ RunBlock = Callable[[int, Any, Tensor], Tensor]
 
 class GPT(nn.Module):
     """A language model: tokens (B, T) → logits (B, T, vocab_size).
+
+    Its weights are small random numbers until it is trained or loaded.
 
     Source: Radford et al. (2019), "Language Models are Unsupervised
     Multitask Learners": GPT-2.
@@ -122,9 +148,10 @@ class GPT(nn.Module):
         self._initialise()
 
     def _initialise(self) -> None:
-        """Small weights, so that the first guess is nearly uniform."""
+        """Draw small weights, so that the first guess is nearly uniform."""
         std = self.config.initial_std
-        # Of the 2 · n_layers terms that the residual stream adds up.
+        # The residual stream adds up the results of 2 · n_layers layers, and
+        # shall not grow with their number.
         added = std / math.sqrt(2 * self.config.n_layers)
         for name, parameter in self.named_parameters():
             if name.endswith(("out.weight", "down.weight")):
@@ -135,8 +162,17 @@ class GPT(nn.Module):
                 nn.init.zeros_(parameter)
 
     def new_cache(self, batch: int, capacity: int | None = None) -> KVCache:
-        """An empty cache, for `context` tokens a row if not told."""
-        config, weight = self.config, self.token_embedding.weight
+        """An empty cache for keys and values of this model.
+
+        It has `batch` rows with room for `capacity` tokens each, which is
+        the model's context if not given. Its type and device are the
+        weights'.
+
+        Raises:
+            TypeError, ValueError: a number that is not whole, or below 1.
+        """
+        config = self.config
+        weight = self.token_embedding.weight
         return KVCache(
             batch,
             config.context if capacity is None else capacity,
@@ -156,28 +192,38 @@ class GPT(nn.Module):
         cache: KVCache | None = None,
         last: bool = False,
     ) -> Tensor:
-        """Logits of the token after each: (B, T, vocab_size).
+        """For each token the logits of the one after it: (B, T, vocab_size).
 
         Args:
-            real: False at padding, (B, T); positions count real tokens, and
-                what comes out at padding means nothing.
+            tokens: the tokens' numbers, integers (B, T).
+            real: False (or 0) at padding, (B, T). Positions then count real
+                tokens only, and what comes out at padding means nothing.
             segments: numbers (B, T) that tell packed texts apart: where the
                 number changes, another text begins. A token attends only to
                 its own text, whose positions begin at 0, so each text gets
                 what it gets alone. Padding is given a number of its own.
-            cache: keys and values of earlier tokens, and then of these.
-            last: after each row's last real token only: (B, 1, vocab_size).
+            cache: the keys and values of earlier tokens; those of the new
+                ones are added to it.
+            last: give logits after each row's last real token only:
+                (B, 1, vocab_size).
 
         Raises:
-            TypeError: tokens that are not integers; a cache of another type.
-            ValueError: a token outside the vocabulary, too long a sequence,
-                a cache that does not match or is full; it is as it was.
+            TypeError: tokens that are not integers, or a cache whose numbers
+                are of another type than the model's.
+            ValueError: a token outside the vocabulary; more tokens than the
+                model's context; a cache that does not match the model or is
+                full. The cache then is as it was before.
         """
         expect("integer", tokens=(tokens, "B T"))
         if real is not None:
             expect(real=(real, "B T"), B=len(tokens), T=tokens.shape[1])
+        vocab_size = self.config.vocab_size
         for token in torch.stack(tokens.aminmax()).tolist():
-            whole("a token", token, at_least=0, below=self.config.vocab_size)
+            if not 0 <= token < vocab_size:
+                raise ValueError(
+                    "a token is not in the model's vocabulary; expected "
+                    f"numbers from 0 to {vocab_size - 1}; got {token}"
+                )
         places = None
         if segments is not None:
             expect(
@@ -202,14 +248,21 @@ class GPT(nn.Module):
         return logits
 
     def _plan(self, tokens, real, places, segments=None):
-        """Who stands where, and who may look at whom, for the blocks."""
-        config, mask, causal = self.config, None, True
+        """What each block is told of the tokens: a dictionary of options.
+
+        `positions` are where the tokens are, (T,) or (B, T). `mask`, boolean
+        or added, broadcasts to (B, H, T, S); it is None where `causal`, which
+        forbids later keys, is all that is needed.
+        """
+        config = self.config
+        mask = None
+        causal = True
         if places is not None:
             positions = places.positions.to(tokens.device)
             keys = torch.arange(places.n_keys, device=tokens.device)  # (S,)
             if places.slots is not None:
-                # A slot is a position: whoever stands later is not seen,
-                # and neither is a slot that another row alone has filled.
+                # A slot's number is its position: this hides later tokens,
+                # and slots that are filled in longer rows only.
                 mask = keys <= positions[:, None, :, None]  # (B, 1, T, S)
                 causal = False
         elif segments is not None:
@@ -217,16 +270,17 @@ class GPT(nn.Module):
             keys = positions
             mask = (text[:, :, None] == text[:, None, :])[:, None]
         elif real is not None:
-            keys = positions = token_positions(real)  # (B, T)
+            positions = token_positions(real)  # (B, T)
+            keys = positions
             mask = real.bool()[:, None, None, :]  # (B, 1, 1, S)
         else:
             T = tokens.shape[1]
-            keys = positions = torch.arange(T, device=tokens.device)  # (T,)
+            positions = torch.arange(T, device=tokens.device)  # (T,)
+            keys = positions
         if config.positions == "learned":
-            length = int(positions.max()) + 1
-            whole("the sequence's length", length, at_most=config.context)
+            self._check_length(int(positions.max()) + 1)
         if config.positions == "alibi":
-            # One mask for all blocks: the bias, and −∞ where none may look.
+            # One mask for all blocks: the bias, and −∞ at hidden keys.
             bias = alibi_bias(config.n_heads, positions, keys)
             if mask is not None:
                 bias = bias.masked_fill(~mask, -math.inf)
@@ -234,7 +288,17 @@ class GPT(nn.Module):
                 bias = bias.masked_fill(bias > 0, -math.inf)
             mask = bias.to(self.token_embedding.weight.dtype)
             causal = False
-        return dict(positions=positions, mask=mask, causal=causal)
+        return {"positions": positions, "mask": mask, "causal": causal}
+
+    def _check_length(self, length):
+        """Refuse a text for whose last token there is no position."""
+        context = self.config.context
+        if length > context:
+            raise ValueError(
+                "the text's length is more than the model's context, because "
+                "there is a learned vector for each position in it; expected "
+                f"at most {context} tokens; got {length}"
+            )
 
     def run_blocks(
         self,
@@ -269,7 +333,13 @@ class GPT(nn.Module):
         return x
 
     def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
-        """The residual stream's start, (B, T, d_model); positions (..., T)."""
+        """What the residual stream begins with: (B, T, d_model).
+
+        That is each token's embedding, and, where the model learned or
+        computes vectors for positions, the vector of its position.
+
+        Shapes: tokens (B, T), positions (T,) or (B, T), all integers.
+        """
         x = self.token_embedding(tokens.long())
         if self.position_embedding is not None:
             x = x + self.position_embedding(positions)
@@ -280,13 +350,24 @@ class GPT(nn.Module):
         return F.dropout(x, self.config.dropout, self.training)
 
     def unembed(self, x: Tensor) -> Tensor:
-        """Logits: how well the stream matches each token's row of the head."""
-        x, tied = self.norm(x), self.token_embedding.weight
-        return F.linear(x, tied) if self.head is None else self.head(x)
+        """The logits of what the residual stream has become.
+
+        Each is the product of a normalised vector with one token's row of
+        the head, or of the embedding where the two are tied.
+
+        Shapes: x (..., d_model) → (..., vocab_size).
+        """
+        x = self.norm(x)
+        if self.head is None:
+            return F.linear(x, self.token_embedding.weight)
+        return self.head(x)
 
 
 def last_real(x: Tensor, real: Tensor | None) -> Tensor:
-    """The vector of each row's last real token: (B, T, d) → (B, 1, d)."""
+    """The vector of each row's last real token: (B, T, d) → (B, 1, d).
+
+    `real` (B, T) is False or 0 at padding; if it is None, all are real.
+    """
     if real is None:
         return x[:, -1:]
     # The last column where the count of real tokens has reached its end.

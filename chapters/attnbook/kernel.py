@@ -1,8 +1,9 @@
 """Tiled attention as a kernel in Triton, for graphics cards; optional.
 
-One program computes one tile of queries and walks over the tiles of keys, as
-`merging.tiled_attention` does. Without a card Triton's interpreter runs it.
-"tf32x3" is for NVIDIA's cards; others would need "ieee" in its place.
+One run of the kernel computes one tile of queries and walks over the tiles of
+keys, as `merging.tiled_attention` does. Where there is no card, Triton's
+interpreter runs it on the processor, slowly. Products are computed in
+"tf32x3", which NVIDIA's cards have; others would need "ieee" in its place.
 """
 
 import math
@@ -14,9 +15,11 @@ import torch
 from torch import Tensor
 
 from attnbook.merging import Finished, ready
+from attnbook.values import whole
 
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # read by the import
+#: Why the kernel cannot run here, in words; "" if it can.
 MISSING = ""
 try:
     import triton
@@ -25,7 +28,10 @@ try:
     if type(tl.max) is triton.JITFunction and not torch.cuda.is_available():
         raise ImportError("imported for a card; set TRITON_INTERPRET=1 first")
 except ImportError as error:
-    MISSING = f"the kernel needs Triton and cannot use it here ({error})"
+    MISSING = (
+        "the kernel needs Triton and cannot use it here; expected it to be "
+        f"imported (pip install triton, on Linux); got: {error}"
+    )
     tl = SimpleNamespace(constexpr=int)
 
 
@@ -33,8 +39,10 @@ def tile_of_queries(
     q, k, v, out, lse, T, S, d_k, d_v, causal: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    first, n = tl.program_id(0) * ROWS, tl.program_id(1)
-    i, w = first + tl.arange(0, ROWS), tl.arange(0, WIDTH)
+    first = tl.program_id(0) * ROWS
+    n = tl.program_id(1)  # the head, counted over all texts
+    i = first + tl.arange(0, ROWS)
+    w = tl.arange(0, WIDTH)
     real = (i < T)[:, None]
     at = (n * T + i)[:, None] * d_k + w  # addresses of the queries
     rows = tl.load(q + at, mask=real & (w < d_k), other=0.0)
@@ -54,7 +62,8 @@ def tile_of_queries(
         scores = tl.where(seen, scores, -float("inf"))
         higher = tl.maximum(peak, tl.max(scores, 1))
         top = tl.where(higher == -float("inf"), 0.0, higher)
-        keep, exp = tl.exp(peak - top), tl.exp(scores - top[:, None])
+        keep = tl.exp(peak - top)
+        exp = tl.exp(scores - top[:, None])
         total = total * keep + tl.sum(exp, 1)
         products = tl.dot(exp, values, input_precision="tf32x3")
         context = context * keep[:, None] + products
@@ -67,7 +76,7 @@ def tile_of_queries(
 
 @cache
 def _compiled():
-    """One kernel for all calls: it remembers what it has compiled."""
+    """The kernel, made once: so it remembers the sizes it was compiled for."""
     return triton.jit(tile_of_queries)
 
 
@@ -76,13 +85,30 @@ def kernel_attention(
 ) -> Finished:
     """`merging.tiled_attention` by the kernel, in float32, without gradients.
 
-    Shapes as there; `tile` a power of 2 from 16 on. RuntimeError: no Triton.
+    It takes no mask but the causal one. `tile` is the number of queries, and
+    of keys, in a tile: a power of 2 from 16 on.
+
+    Shapes: q (..., T, d_k), k (..., S, d_k), v (..., S, d_v) → context
+    (..., T, d_v) and lse (..., T, 1).
+
+    Raises:
+        RuntimeError: Triton is not there, or not for this machine.
+        TypeError, ValueError: inputs that do not fit, as in
+            `merging.attend_to_part`, or another size of a tile.
     """
     if MISSING:
         raise RuntimeError(MISSING)
-    q, k, v = (x.float().contiguous() for x in ready(q, k, v)[:3])
-    (*batch, T, d_k), (S, d_v) = q.shape, v.shape[-2:]
-    out, lse = q.new_empty(*batch, T, d_v), q.new_empty(*batch, T, 1)
+    if whole("tile", tile, at_least=16).bit_count() != 1:
+        raise ValueError(
+            f"tile must be a power of 2, as Triton wants it; expected 16, 32, "
+            f"64 and so on; got {tile}"
+        )
+    q, k, v, _ = ready(q, k, v)
+    q, k, v = (x.float().contiguous() for x in (q, k, v))
+    *batch, T, d_k = q.shape
+    S, d_v = v.shape[-2:]
+    out = q.new_empty(*batch, T, d_v)
+    lse = q.new_empty(*batch, T, 1)
     width = max(16, triton.next_power_of_2(max(d_k, d_v)))
     run = _compiled()[triton.cdiv(T, tile), math.prod(batch)]
     run(q, k, v, out, lse, T, S, d_k, d_v, causal, tile, tile, width)

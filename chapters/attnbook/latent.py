@@ -1,8 +1,7 @@
-"""Fewer keys: attention whose cache holds less than a key for each head.
+"""Multi-head latent attention (MLA), whose cache holds one vector a token.
 
-`pool_heads` makes few heads of keys and values out of a trained model's many.
-`LatentAttention` has all of them made from one short vector a token.
-`read_window` sees the last keys and the first, all that a rolling cache holds.
+From this vector, the latent, the keys and values of all heads are made when
+they are needed, or never: `LatentAttention.absorbed` does without them.
 
 Axis names: H heads, T queries, S keys; widths d_k of a head, d_c of a latent,
 d_r of what is rotated.
@@ -12,7 +11,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -29,27 +28,39 @@ from attnbook.gpt import GPT
 from attnbook.masks import merge_causal
 from attnbook.positions import rotary_angles, rotate
 from attnbook.shapes import check_tokens
-from attnbook.values import bad_value, check_sizes
+from attnbook.values import check_sizes
 
-#: Of a latent attention: queries (..., H, T, d_k) and their rotated part
-#: (..., H, T, d_r); then what is kept, r (..., 1, S, d_r), c (..., 1, S, d_c).
-Parts = tuple[Tensor, Tensor, Tensor, Tensor]
-#: Positions without end that need no bias: those that a ring may have.
-ENDLESS = ("rotary", "sinusoidal", "none")
+
+class Parts(NamedTuple):
+    """What latent attention is computed from: queries, and what is kept."""
+
+    q: Tensor  # (..., H, T, d_k)
+    q_rotated: Tensor  # (..., H, T, d_r)
+    r: Tensor  # (..., 1, S, d_r), kept: rotated, and shared by all heads
+    c: Tensor  # (..., 1, S, d_c), kept: the latents
 
 
 class LatentAttention(nn.Module):
-    """Heads whose keys and values come from one short vector a token.
+    """Attention whose keys and values all come from one short vector a token.
 
-    A token keeps its latent c, and a rotated part r that all heads share. In
-    head h its key is [c U_h, r], and its value c V_h. Queries have two parts
-    as well, of which the second is rotated. There are no biases.
+    Of each token a latent c is kept, and a rotated part r that all heads
+    share. In head h the token's key is [c U_h, r] and its value is c V_h.
+    Queries have two parts as well, of which the second is rotated. There are
+    no biases.
 
     Args:
-        d_latent, d_rotary: how many numbers c and r have.
-        rotary: options of `rotary_angles`.
+        d_model: the width of a token; each head has d_k = d_model / n_heads.
+        n_heads: the number of heads.
+        d_latent: how many numbers c has, d_c.
+        d_rotary: how many numbers r has, d_r; an even number.
+        rotary: `base` and `scaling`, options of `rotary_angles`.
 
     Shapes: x (..., T, d_model) → (..., T, d_model).
+
+    Raises:
+        TypeError, ValueError: sizes that are no whole numbers from 1 on, or
+            heads that do not divide the width.
+
     Source: DeepSeek-AI (2024), arXiv:2405.04434, section 2.1.
     """
 
@@ -65,8 +76,10 @@ class LatentAttention(nn.Module):
         super().__init__()
         check_heads(d_model, n_heads)
         check_sizes(d_latent=d_latent, d_rotary=d_rotary)
-        self.n_heads, self.d_k = n_heads, d_model // n_heads
-        self.d_latent, self.d_rotary = d_latent, d_rotary
+        self.n_heads = n_heads
+        self.d_k = d_model // n_heads
+        self.d_latent = d_latent
+        self.d_rotary = d_rotary
         self.rotary = partial(rotary_angles, width=d_rotary, **rotary)
         d_query = n_heads * (self.d_k + d_rotary)
         self.query = nn.Linear(d_model, d_query, bias=False)
@@ -80,23 +93,36 @@ class LatentAttention(nn.Module):
         positions: Tensor | None = None,
         cache: LayerCache | None = None,
     ) -> Parts:
-        """Queries of x (..., T, d_model), and all that is kept, as `Parts`."""
+        """The queries of x (..., T, d_model), and all that is kept so far.
+
+        With a cache, what is new is written into it, and what is kept of all
+        earlier tokens comes back with it. Arguments and errors are those of
+        `forward`.
+        """
         check_tokens(self.query.weight, "... T d_model", x)
         if positions is None and cache is not None:
             positions = cache.places.positions
         elif positions is None:
             positions = torch.arange(x.shape[-2], device=x.device)
         angles = self.rotary(positions=positions[..., None, :])
-        q = split_heads(self.query(x), self.n_heads)
-        q, turned = q.split((self.d_k, self.d_rotary), -1)
+        queries = split_heads(self.query(x), self.n_heads)
+        q, q_rotated = queries.split((self.d_k, self.d_rotary), -1)
         kept = self.compress(x).unsqueeze(-3)  # (..., 1, T, d_r + d_c)
         r, c = kept.split((self.d_rotary, self.d_latent), -1)
-        turned, r = rotate(turned, angles), rotate(r, angles)
-        return q, turned, *((r, c) if cache is None else cache.extend(r, c))
+        q_rotated = rotate(q_rotated, angles)
+        r = rotate(r, angles)
+        if cache is not None:
+            r, c = cache.extend(r, c)
+        return Parts(q, q_rotated, r, c)
 
     def absorbing_pays(self, T: int, S: int) -> bool:
-        """Whether `absorbed` takes fewer products than `expanded`."""
-        d_c, d_k = self.d_latent, self.d_k
+        """Whether `absorbed` takes fewer multiplications than `expanded`.
+
+        T is the number of queries, S that of the keys. It does for few
+        queries and many keys, as in decoding.
+        """
+        d_c = self.d_latent
+        d_k = self.d_k
         return T * d_c * d_k + T * S * d_c < S * d_c * d_k + T * S * d_k
 
     def forward(
@@ -108,9 +134,18 @@ class LatentAttention(nn.Module):
         positions: Tensor | None = None,
         cache: LayerCache | None = None,
     ) -> Tensor:
-        """As `MultiHeadAttention`; its cache holds r as keys, c as values."""
+        """The context of each token: (..., T, d_model).
+
+        Arguments are those of `MultiHeadAttention.forward`. The cache holds r
+        as the keys and c as the values of a single head.
+
+        Raises:
+            TypeError: x is no tensor, or not of the weights' type.
+            ValueError: x has another width or is empty, d_rotary is odd, or
+                the cache does not match.
+        """
         parts = self.project(x, positions, cache)
-        T, S = x.shape[-2], parts[-1].shape[-2]
+        T, S = x.shape[-2], parts.c.shape[-2]
         if causal:
             mask = merge_causal(mask, T, S, device=x.device)
         if self.absorbing_pays(T, S):
@@ -118,41 +153,60 @@ class LatentAttention(nn.Module):
         return self.expanded(parts, mask)
 
     def expanded(self, parts: Parts, mask: Tensor | None = None) -> Tensor:
-        """Attention over keys and values that are made for every head."""
-        q, turned, r, c = parts
+        """Attention over keys and values that are made for every head.
+
+        `mask`, boolean or added, broadcasts to (..., H, T, S); the result is
+        (..., T, d_model).
+        """
+        q, q_rotated, r, c = parts
         made = self.expand(c.squeeze(-3)).chunk(2, -1)  # (..., S, H·d_k) each
         k, v = (split_heads(a, self.n_heads) for a in made)
         shared = r.expand(*k.shape[:-1], -1)  # (..., H, S, d_r)
-        q, k = torch.cat([q, turned], -1), torch.cat([k, shared], -1)
-        return self.out(merge_heads(attend(q, k, v, mask=mask)))
+        queries = torch.cat([q, q_rotated], -1)
+        keys = torch.cat([k, shared], -1)
+        return self.out(merge_heads(attend(queries, keys, v, mask=mask)))
 
     def absorbed(self, parts: Parts, mask: Tensor | None = None) -> Tensor:
-        """The same with no key or value made: the queries ask the latents.
+        """The same result, without a key or a value ever being made.
 
-        q · (c U) is (q Uᵀ) · c, and Σ w (c V) is (Σ w c) V.
+        The score q · (c U) is (q Uᵀ) · c, and the context Σ w (c V) is
+        (Σ w c) V, so U and V can be multiplied with the queries and with the
+        averages instead of with every latent. Shapes are as in `expanded`.
         """
-        q, turned, r, c = parts
-        heads = 2, self.n_heads, self.d_k
+        q, q_rotated, r, c = parts
+        heads = (2, self.n_heads, self.d_k)
         U, V = self.expand.weight.unflatten(0, heads)  # (H, d_k, d_c) each
         scale = 1 / math.sqrt(self.d_k + self.d_rotary)
-        scores = (turned * scale) @ r.mT  # (..., H, T, S), of these alone
+        # What the rotated parts add to the scores goes in as a mask.
+        scores = (q_rotated * scale) @ r.mT  # (..., H, T, S)
         if mask is not None and mask.dtype == torch.bool:
             scores = scores.masked_fill(~mask, -torch.inf)
         elif mask is not None:
             scores = scores + mask.to(scores.dtype)
         weights = weigh(q @ U, c, mask=scores, scale=scale)  # (..., H, T, S)
-        context = weights @ c @ V.mT  # (..., H, T, d_c), then d_k
+        averages = weights @ c  # (..., H, T, d_c)
+        context = averages @ V.mT  # (..., H, T, d_k)
         return self.out(merge_heads(context))
 
 
 def use_latent(model: GPT, *, d_latent: int, d_rotary: int) -> GPT:
-    """Give a GPT new weights, and latent attention in all its blocks.
+    """Give a GPT latent attention in all its blocks, and new weights.
 
-    Its cache is a `KVCache` of one head, d_k = d_rotary and d_v = d_latent.
+    The model is changed, and returned; it has to be trained from the start.
+    The cache that it needs is a `KVCache` with a single head, of which d_k is
+    d_rotary and d_v is d_latent.
+
+    Raises:
+        TypeError, ValueError: sizes that are no whole numbers from 1 on, or
+            a model whose positions are not rotary.
     """
     config = model.config
     if config.positions != "rotary":
-        raise bad_value(ValueError, "positions", config.positions, "rotary")
+        raise ValueError(
+            "latent attention rotates a part of its keys, so the model's "
+            f"positions must be rotary; expected 'rotary'; got "
+            f"{config.positions!r}"
+        )
     for block in model.blocks:
         block.attention = LatentAttention(
             config.d_model,

@@ -1,4 +1,4 @@
-"""Layers: the blocks that hold weights, on the functions of `attention`.
+"""Layers: the blocks that hold weights, built on the functions of `attention`.
 
 `bias=True`, torch's and GPT-2's choice, is the default everywhere.
 """
@@ -30,7 +30,7 @@ from attnbook.masks import check_mask, merge_causal
 from attnbook.norms import make_norm
 from attnbook.positions import UNSCALED, rotary_angles, rotate
 from attnbook.shapes import check_tokens, expect
-from attnbook.values import bad_value, check_sizes, number, one_of
+from attnbook.values import check_sizes, number, one_of
 
 
 class Stages(NamedTuple):
@@ -39,16 +39,25 @@ class Stages(NamedTuple):
     q: Tensor  # (..., T, d_k)
     k: Tensor  # (..., S, d_k)
     v: Tensor  # (..., S, d_v)
-    scores: Tensor  # (..., T, S), as the next two
-    masked: Tensor
-    weights: Tensor
+    scores: Tensor  # (..., T, S), scaled
+    masked: Tensor  # (..., T, S), the scores with −∞ where mask is False
+    weights: Tensor  # (..., T, S)
     context: Tensor  # (..., T, d_v)
 
 
 class SelfAttention(nn.Module):
     """One head of self-attention, whose tensors can be seen on the way.
 
-    Shapes: x (..., T, d_in) → context (..., T, d_v); d_v is d_k if not given.
+    Args:
+        d_in: the width of a token.
+        d_k: the width of its query and its key.
+        d_v: the width of its value; d_k if not given.
+        bias: whether the three projections have a bias.
+
+    Shapes: x (..., T, d_in) → context (..., T, d_v).
+
+    Raises:
+        TypeError, ValueError: a size that is no whole number from 1 on.
     """
 
     def __init__(
@@ -62,25 +71,43 @@ class SelfAttention(nn.Module):
         self.value = nn.Linear(d_in, d_v, bias=bias)
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """x (..., T, d_in) → q, k (..., T, d_k) and v (..., T, d_v)."""
+        """x (..., T, d_in) → q, k (..., T, d_k) and v (..., T, d_v).
+
+        Raises:
+            TypeError: x is no tensor, or not of the weights' type.
+            ValueError: x has another width, or is empty.
+        """
         expect(x=(x, "... T d_in"))
         check_tokens(self.query.weight, "... T d_in", x)
         return self.query(x), self.key(x), self.value(x)
 
     def stages(self, x: Tensor, mask: Tensor | None = None) -> Stages:
-        """Every tensor on the way; `mask` is boolean, True = may attend."""
+        """Every tensor on the way from x (..., T, d_in) to the context.
+
+        `mask` is boolean, True = may attend, and broadcasts to (..., T, S);
+        here S is T.
+
+        Raises:
+            TypeError: x is no tensor of the weights' type, or the mask is
+                not boolean.
+            ValueError: shapes that do not fit, numbers that are not finite.
+        """
         if mask is not None:
             expect("bool", mask=(mask, "..."))
         q, k, v = self.project(x)
         check_inputs(q, k, v, mask)
-        masked = scores = (q / math.sqrt(q.shape[-1])) @ k.mT
+        scores = (q / math.sqrt(q.shape[-1])) @ k.mT
+        masked = scores
         if mask is not None:
             masked = scores.masked_fill(~mask, -math.inf)
         weights = softmax(masked)
         return Stages(q, k, v, scores, masked, weights, weights @ v)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """The context, one vector of width d_v a token: (..., T, d_v)."""
+        """The context, one vector of width d_v a token: (..., T, d_v).
+
+        Arguments and errors are those of `stages`.
+        """
         return self.stages(x, mask).context
 
 
@@ -94,17 +121,28 @@ class WithWeights(NamedTuple):
 class MultiHeadAttention(nn.Module):
     """Several heads side by side, and the matrix W_O that mixes them.
 
-    With a `memory`, which gives keys and values, it is cross-attention.
+    It is self-attention unless it is called with a `memory`, from which the
+    keys and values then come: cross-attention.
 
     Args:
-        d_model: width of all tokens, shared out among the n_heads heads.
-        dropout: of the weights, and then of the result, in training.
-        rotary: whether to rotate queries and keys, as `rotary_angles` says.
+        d_model: the width of all tokens; each head has d_model / n_heads.
+        n_heads: the number of heads of queries.
+        bias: whether all projections have a bias.
+        dropout: the chance with which a weight, and then a number of the
+            result, is set to zero in training.
+        rotary: whether to rotate queries and keys by their positions.
+        rotary_base, rotary_scaling: how fast, see `rotary_angles`.
+        n_kv_heads: the number of heads of keys and values, each shared by a
+            group of queries' heads (grouped-query attention, GQA; with one
+            of them multi-query attention, MQA); n_heads if not given.
         qkv_bias: biases for queries, keys and values, whatever `bias` says.
-        n_kv_heads: heads of keys and values, each for a group of queries'
-            heads; n_heads if not given.
 
     Shapes: x (..., T, d_model), memory (..., S, d_model) → as x.
+
+    Raises:
+        TypeError, ValueError: sizes that are no whole numbers from 1 on, or
+            heads that do not divide them; a dropout outside [0, 1).
+
     Source: Vaswani et al. (2017), arXiv:1706.03762, section 3.2.2; Ainslie
     et al. (2023), arXiv:2305.13245, for the shared keys and values.
     """
@@ -125,10 +163,13 @@ class MultiHeadAttention(nn.Module):
         super().__init__()
         n_kv_heads = n_heads if n_kv_heads is None else n_kv_heads
         check_heads(d_model, n_heads, n_kv_heads)
-        self.n_heads, self.n_kv_heads = n_heads, n_kv_heads
+        self.n_heads = n_heads
+        self.n_kv_heads = n_kv_heads
         self.dropout = number("dropout", dropout, at_least=0, below=1)
-        self.rotary, scaling = rotary, rotary_scaling
-        self.angles = partial(rotary_angles, base=rotary_base, scaling=scaling)
+        self.rotary = rotary
+        self.angles = partial(
+            rotary_angles, base=rotary_base, scaling=rotary_scaling
+        )
         d_keys = n_kv_heads * (d_model // n_heads)  # H_kv·d_k
         self.query = nn.Linear(d_model, d_model, bias=bias or qkv_bias)
         self.key_value = nn.Linear(d_model, 2 * d_keys, bias=bias or qkv_bias)
@@ -141,16 +182,19 @@ class MultiHeadAttention(nn.Module):
         positions: Tensor | None = None,
         cache: LayerCache | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """q (..., H, T, d_k); k, v (..., H_kv, S, d_k), also of the cache."""
+        """Queries of x, and the keys and values that they may look at.
+
+        With a cache, the new keys and values are written into it, and those
+        of all earlier tokens come back with them.
+
+        Shapes: x (..., T, d_model) → q (..., H, T, d_k), k and v
+        (..., H_kv, S, d_k). Arguments and errors are those of `forward`.
+        """
         check_tokens(self.query.weight, "... T d_model", x)
         if memory is None:
             memory = x
-        elif self.rotary or cache is not None:
-            words = "none, where keys are rotary or in a cache"
-            raise bad_value(ValueError, "a memory", "one", words)
         else:
-            shape = memory, "... S d_model"
-            expect("float", x=(x, "... T d_model"), memory=shape)
+            self._check_memory(x, memory, cache)
         q = split_heads(self.query(x), self.n_heads)
         keys_values = self.key_value(memory).chunk(2, -1)
         k, v = (split_heads(a, self.n_kv_heads) for a in keys_values)
@@ -161,8 +205,31 @@ class MultiHeadAttention(nn.Module):
                 positions = torch.arange(x.shape[-2], device=x.device)
             at = positions[..., None, :]  # the same for every head
             angles = self.angles(at, q.shape[-1])
-            q, k = rotate(q, angles), rotate(k, angles)
-        return (q, k, v) if cache is None else (q, *cache.extend(k, v))
+            q = rotate(q, angles)
+            k = rotate(k, angles)
+        if cache is not None:
+            k, v = cache.extend(k, v)
+        return q, k, v
+
+    def _check_memory(self, x, memory, cache):
+        """Refuse a memory that does not fit, or where none can be."""
+        if self.rotary:
+            raise ValueError(
+                "a layer with rotary positions cannot look at a memory, "
+                "because it rotates keys by the positions of x; expected "
+                "memory=None; got a memory"
+            )
+        if cache is not None:
+            raise ValueError(
+                "a layer with a cache cannot look at a memory, because the "
+                "cache holds the keys of earlier tokens of x; expected "
+                "memory=None; got a memory"
+            )
+        expect(
+            "float",
+            x=(x, "... T d_model"),
+            memory=(memory, "... S d_model"),
+        )
 
     def forward(
         self,
@@ -176,9 +243,22 @@ class MultiHeadAttention(nn.Module):
     ) -> Tensor:
         """The fast path, by a fused kernel: (..., T, d_model).
 
-        `mask`, boolean or added, broadcasts to (..., H, T, S); `causal`
-        forbids later keys too; `positions` (..., T) are for rotary, from 0
-        or the cache's end if not given; `cache` has earlier keys and values.
+        Args:
+            memory: where keys and values come from, (..., S, d_model); x if
+                not given. Rotary and cached keys can only come from x.
+            mask: boolean, True = may attend, or added to the scores;
+                broadcasts to (..., H, T, S).
+            causal: forbid later keys too; the queries are the last T of the
+                S positions.
+            positions: the positions of the tokens, integers (..., T), for
+                rotary layers. If not given, they follow those in the cache,
+                or count from 0.
+            cache: the layer's part of a cache, with earlier keys and values.
+
+        Raises:
+            TypeError: x, memory or mask is no tensor of a fitting type.
+            ValueError: shapes that do not fit; a memory where keys are
+                rotary or cached.
         """
         q, k, v = self.project(x, memory, positions, cache)
         _check_scores(mask, q, k)
@@ -194,16 +274,22 @@ class MultiHeadAttention(nn.Module):
         *,
         mask: Tensor | None = None,
         causal: bool = False,
-        **others: Any,
+        positions: Tensor | None = None,
+        cache: LayerCache | None = None,
     ) -> WithWeights:
-        """The plain path, as `forward`; the weights are before dropout."""
-        q, k, v = self.project(x, memory, **others)
+        """The plain path, which has the weights and returns them, too.
+
+        Arguments, errors and `out` are those of `forward`. The weights are
+        those before dropout.
+        """
+        q, k, v = self.project(x, memory, positions, cache)
         _check_scores(mask, q, k)
         group = self.n_heads // self.n_kv_heads  # heads that share keys
         k, v = (a.repeat_interleave(group, -3) for a in (k, v))
         if causal:
-            size = q.shape[-2], k.shape[-2]
-            mask = merge_causal(mask, *size, device=q.device)
+            mask = merge_causal(
+                mask, q.shape[-2], k.shape[-2], device=q.device
+            )
         weights = weigh(q, k, mask=mask)  # (..., H, T, S)
         kept = F.dropout(weights, self.dropout, self.training)
         out = self.out(merge_heads(kept @ v))  # (..., T, d_model)
@@ -214,8 +300,12 @@ class MultiHeadAttention(nn.Module):
 def attention_weights(
     model: nn.Module, *args: object, **kwargs: object
 ) -> list[Tensor]:
-    """The weights of every `MultiHeadAttention` in a model, (..., H, T, S)
-    each, in the order in which they run when it is called like this."""
+    """The weights of every `MultiHeadAttention` in a model: (..., H, T, S).
+
+    The model is called with the given arguments, without gradients; the list
+    has one tensor for each time that such a layer runs, in that order. Each
+    layer is computed twice, once by the plain path for its weights.
+    """
     found = []
 
     def keep(layer, args, kwargs):
@@ -237,11 +327,24 @@ class TransformerBlock(nn.Module):
     Post-norm: norm(x + attention(x)), then norm(x + feed_forward(x)).
 
     Args:
-        norm_first: pre-norm (GPT-2) or post-norm (the first transformer).
-        activation, norm: names in `FEED_FORWARDS` and `NORMS`.
-        attention: more options of it, `rotary`, `n_kv_heads`, `qkv_bias`.
+        d_model: the width of the residual stream.
+        n_heads: the number of heads.
+        d_ff: the width inside the feed-forward layer, which has a default.
+        norm_first: pre-norm, as in GPT-2, or post-norm, as in the first
+            transformer.
+        activation: the feed-forward layer, a name in `FEED_FORWARDS`.
+        norm: the kind of norm, a name in `NORMS`.
+        norm_eps: what is added under the norms' root.
+        bias: whether all layers have biases.
+        dropout: of the attention's weights, and of both layers' results.
+        attention: more options of `MultiHeadAttention`: `rotary`,
+            `rotary_base`, `rotary_scaling`, `n_kv_heads`, `qkv_bias`.
 
     Shapes: x (..., T, d_model) → as x.
+
+    Raises:
+        TypeError, ValueError: sizes that do not fit, or unknown names.
+
     Source: Vaswani et al. (2017), arXiv:1706.03762, figure 1; Xiong et al.
     (2020), arXiv:2002.04745, figure 1, for the two places of the norm.
     """
@@ -261,18 +364,24 @@ class TransformerBlock(nn.Module):
         **attention: Any,
     ) -> None:
         super().__init__()
+        one_of("activation", activation, FEED_FORWARDS)
         new_norm = partial(make_norm, norm, d_model, eps=norm_eps, bias=bias)
-        new_ff = FEED_FORWARDS[one_of("activation", activation, FEED_FORWARDS)]
         self.norm_first = norm_first
         self.attention = MultiHeadAttention(
             d_model, n_heads, bias=bias, dropout=dropout, **attention
         )
         self.attention_norm = new_norm()
-        self.feed_forward = new_ff(d_model, d_ff, bias=bias, dropout=dropout)
+        self.feed_forward = FEED_FORWARDS[activation](
+            d_model, d_ff, bias=bias, dropout=dropout
+        )
         self.feed_forward_norm = new_norm()
 
     def forward(self, x: Tensor, **attention: Any) -> Tensor:
-        """The stream after the block; options are the attention's."""
+        """The residual stream after the block: (..., T, d_model).
+
+        The keyword arguments are those of `MultiHeadAttention.forward`, and
+        so are the errors.
+        """
         x = self.add(x, self.attention, self.attention_norm, **attention)
         return self.add(x, self.feed_forward, self.feed_forward_norm)
 
@@ -281,16 +390,21 @@ class TransformerBlock(nn.Module):
         x: Tensor,
         layer: Callable[..., Tensor],
         norm: nn.Module,
-        **options: object,
+        **options: Any,
     ) -> Tensor:
-        """The stream with what a layer adds to it, the norm in its place."""
+        """The stream x with what a layer adds to it, the norm in its place.
+
+        `layer` is called with the (normalised) stream and the options. It
+        need not be a module: the server passes functions that do a layer's
+        work in another way.
+        """
         if self.norm_first:
             return x + layer(norm(x), **options)
         return norm(x + layer(x, **options))
 
 
 def _check_scores(mask, q, k):
-    """Refuse a mask that does not fit the heads."""
+    """Refuse a mask that does not fit the scores, heads included."""
     if mask is not None:
         batch = expect(q=(q, "... H T d_k"), k=(k, "... H_kv S d_k"))
         check_mask(mask, (*batch, *q.shape[-3:-1], k.shape[-2]))

@@ -1,7 +1,9 @@
-"""Masks: who may attend to whom, in one convention, and the way to others.
+"""Masks: which query may attend to which key.
 
-The book's convention is torch SDPA's: a boolean tensor, True = may attend,
-that broadcasts to the scores (..., T, S): T queries, S keys.
+The book has one convention, that of torch's `scaled_dot_product_attention`:
+a boolean tensor in which True means "may attend", and which broadcasts to
+the scores (..., T, S) of T queries and S keys. `convert` translates between
+it and the three other conventions in use.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from torch import Tensor
 from attnbook.shapes import expect
 from attnbook.values import one_of, whole
 
-#: The four conventions in use, by the name `convert` takes.
+#: The four conventions in use, by the name that `convert` takes.
 CONVENTIONS = {
     "sdpa": "boolean, True = may attend",
     "multihead": "boolean, True = may not attend",
@@ -28,8 +30,13 @@ CONVENTIONS = {
 def causal_mask(n_queries: int, n_keys: int | None = None) -> Tensor:
     """True where a key is not later than the query: shape (T, S).
 
-    The queries are the *last* `n_queries` of the `n_keys` positions, so that
-    the last query sees every key (torch's `is_causal` takes the first ones).
+    The queries are the *last* `n_queries` of the `n_keys` positions, so the
+    last query sees every key. (Torch's `is_causal` takes them for the first
+    ones instead.) If `n_keys` is not given, there are as many as queries.
+
+    Raises:
+        TypeError, ValueError: numbers that are not whole, no query, or fewer
+            keys than queries.
     """
     query, key = _positions(n_queries, n_keys)
     return key <= query
@@ -38,17 +45,28 @@ def causal_mask(n_queries: int, n_keys: int | None = None) -> Tensor:
 def window_mask(
     n_queries: int, n_keys: int | None = None, *, window: int
 ) -> Tensor:
-    """True where a key lies less than `window` positions back: (T, S).
+    """True where a key is less than `window` positions back: shape (T, S).
 
-    Later keys stay allowed: combine with `causal_mask`.
+    A window of 1 leaves each query its own key. Later keys stay allowed, so
+    a decoder combines this with a `causal_mask`. The queries are the last of
+    the positions, as there.
+
+    >>> combine(causal_mask(3), window_mask(3, window=2)).int().tolist()
+    [[1, 0, 0], [1, 1, 0], [0, 1, 1]]
+
+    Raises:
+        TypeError, ValueError: as in `causal_mask`, or a window below 1.
     """
     query, key = _positions(n_queries, n_keys)
     return query - key < whole("window", window, at_least=1)
 
 
 def _positions(n_queries, n_keys):
+    """The positions of the queries, (T, 1), and of the keys, (1, S)."""
     T = whole("n_queries", n_queries, at_least=1)
-    S = T if n_keys is None else whole("n_keys", n_keys, at_least=T)
+    S = T
+    if n_keys is not None:
+        S = whole("n_keys", n_keys, at_least=T)
     query = torch.arange(S - T, S)[:, None]  # (T, 1)
     return query, torch.arange(S)[None, :]  # (1, S)
 
@@ -56,9 +74,20 @@ def _positions(n_queries, n_keys):
 def padding_mask(
     lengths: Sequence[int] | Tensor, *, side: str = "right"
 ) -> Tensor:
-    """True at real tokens of a padded batch: shape (B, S), S = the longest.
+    """True at the real tokens of a padded batch: shape (B, S).
 
-    `side` is where the padding stands. Over keys: ``real[:, None, :]``.
+    `lengths` are the numbers of real tokens in the B rows, as a list or as a
+    tensor (B,) of integers; S is the longest of them. `side` says on which
+    side of a row the padding is, "right" or "left". As a mask over keys the
+    result needs an axis for the queries, ``real[:, None, :]``, and with
+    heads one for them too, ``real[:, None, None, :]``.
+
+    >>> padding_mask([3, 1]).int().tolist()
+    [[1, 1, 1], [1, 0, 0]]
+
+    Raises:
+        TypeError: lengths that are no whole numbers.
+        ValueError: no length, one below 0, or another side.
     """
     one_of("side", side, ("left", "right"))
     if not isinstance(lengths, Tensor):
@@ -66,22 +95,37 @@ def padding_mask(
     expect("integer", lengths=(lengths, "B"))
     whole("the shortest length", int(lengths.min()), at_least=0)
     place = torch.arange(int(lengths.max()), device=lengths.device)  # (S,)
-    place = place if side == "right" else place.flip(0)
+    if side == "left":
+        place = place.flip(0)
     return place < lengths[:, None]  # (B, S)
 
 
 def combine(*masks: Tensor) -> Tensor:
-    """True where every (boolean) mask is True; shapes broadcast."""
-    whole("number of masks to combine", len(masks), at_least=1)
-    given = {f"mask {n}": (mask, "...") for n, mask in enumerate(masks)}
-    shape = expect("bool", **given)
+    """True where every mask is True; all are boolean, and shapes broadcast.
+
+    The result is a tensor of its own, and has the broadcast shape.
+
+    Raises:
+        TypeError: something that is no boolean tensor.
+        ValueError: no mask at all, or shapes that do not broadcast.
+    """
+    if not masks:
+        raise ValueError(
+            "there is nothing to combine; expected at least one mask; got none"
+        )
+    named = {f"mask {n}": (mask, "...") for n, mask in enumerate(masks)}
+    shape = expect("bool", **named)
     return functools.reduce(torch.logical_and, masks).expand(shape).clone()
 
 
 def merge_causal(
     mask: Tensor | None, n_queries: int, n_keys: int, *, device: Any = None
 ) -> Tensor:
-    """A mask, boolean or added, without later keys either: (..., T, S)."""
+    """A mask that forbids later keys as well: shape (..., T, S).
+
+    `mask` is boolean, or floating-point and added to the scores, or None;
+    the result is of the same kind, boolean for None.
+    """
     causal = causal_mask(n_queries, n_keys).to(device)  # (T, S)
     if mask is None:
         return causal
@@ -93,50 +137,80 @@ def merge_causal(
 def convert(
     mask: Tensor, source: str, target: str, *, dtype: torch.dtype | None = None
 ) -> Tensor:
-    """The same mask in another convention, one of `CONVENTIONS`.
+    """The same mask in another convention.
 
-    `dtype` is the type of an additive result; float32 if not given. The
-    shape stays: a padding mask (B, S) is still one over keys.
+    `source` and `target` are names in `CONVENTIONS`. `dtype` is the type of
+    an additive result, float32 if not given. The shape stays as it is: a
+    padding mask (B, S) is still one over keys.
+
+    >>> convert(torch.tensor([1, 1, 0]), "transformers", "multihead").tolist()
+    [False, False, True]
 
     Raises:
-        TypeError: a mask of another type than `source` has.
-        ValueError: an unknown convention, or numbers that `source` has not.
+        TypeError: a mask of another type than its convention has, or an
+            additive result that is to be of no floating-point type.
+        ValueError: an unknown convention, or a mask with other numbers in it
+            than its convention knows: a bias is more than a mask.
     """
     one_of("target", target, CONVENTIONS)
     expect_convention(mask, source)
-    may = {"multihead": False, "transformers": 1, "additive": 0}
-    allowed = mask == may.get(source, True)
+    may_attend = {"multihead": False, "transformers": 1, "additive": 0}
+    allowed = mask == may_attend.get(source, True)
     if target == "additive":
         zeros = torch.zeros_like(mask, dtype=dtype or torch.float32)
         expect("float", additive=(zeros, "..."))
         return zeros.masked_fill(~allowed, -torch.inf)
     if target == "multihead":
         return ~allowed
-    return allowed.long() if target == "transformers" else allowed
+    if target == "transformers":
+        return allowed.long()
+    return allowed
 
 
-def expect_convention(mask: Tensor, convention: str) -> None:
-    """Refuse a mask that cannot be one of this convention."""
+def expect_convention(
+    mask: Tensor, convention: str, name: str = "mask"
+) -> None:
+    """Check that a mask can be one of this convention.
+
+    `name` is what the message calls it.
+
+    Raises:
+        TypeError: a mask of another type than the convention has.
+        ValueError: an unknown convention, or a number that it has not.
+    """
     meaning = CONVENTIONS[one_of("source", convention, CONVENTIONS)]
     kinds = {"transformers": "integer", "additive": "float"}
-    expect(kinds.get(convention, "bool"), mask=(mask, "..."))
-    may_not = {"transformers": 1, "additive": -torch.inf}
-    other = (mask != 0) & (mask != may_not.get(convention, True))
+    kind = kinds.get(convention, "bool")
+    expect(kind, **{name: (mask, "...")})
+    not_zero = {"transformers": 1, "additive": -torch.inf}
+    other = (mask != 0) & (mask != not_zero.get(convention, True))
     if other.any():
-        got = f"{mask[other][0].item():g}"
-        wrong = f"mask is not of convention {convention}"
-        raise ValueError(f"{wrong}; expected {meaning}; got {got}")
+        raise ValueError(
+            f"{name} is no mask of the convention {convention!r}; expected "
+            f"{meaning}; got {mask[other][0].item():g} in it"
+        )
 
 
 def check_mask(mask: Tensor, shape: tuple[int, ...]) -> None:
-    """Refuse a mask that does not fit scores of a shape, or has NaN or +∞."""
+    """Check that a mask, boolean or added, fits scores of this shape.
+
+    Raises:
+        TypeError: a mask that is neither boolean nor floating-point.
+        ValueError: a mask that does not broadcast to `shape`, or in which
+            there is NaN or +∞.
+    """
     expect("bool or float", mask=(mask, "..."))
     try:
         mask.expand(shape)
     except RuntimeError:
-        wrong = f"mask does not fit; expected what broadcasts to {shape}"
-        raise ValueError(f"{wrong}; got {tuple(mask.shape)}") from None
+        raise ValueError(
+            f"the mask does not fit the scores; expected a shape that "
+            f"broadcasts to {shape}; got {tuple(mask.shape)}"
+        ) from None
     # NaN is not below +∞ either.
     if mask.is_floating_point() and not (mask < torch.inf).all():
         got = mask[~(mask < torch.inf)][0].item()
-        raise ValueError(f"mask is wrong; expected less than inf; got {got}")
+        raise ValueError(
+            "the mask cannot be added to scores; expected finite numbers, or "
+            f"−inf where a query may not attend; got {got}"
+        )

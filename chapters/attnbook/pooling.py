@@ -1,4 +1,4 @@
-"""Fewer heads of keys and values, made out of a trained model's many."""
+"""Fewer heads of keys and values, made of a trained model's many."""
 
 from __future__ import annotations
 
@@ -11,9 +11,17 @@ from attnbook.gpt import GPT
 
 
 def pool_heads(model: GPT, n_kv_heads: int) -> GPT:
-    """The same model with fewer heads of keys and values, to be trained on.
+    """A copy of the model with fewer heads of keys and values.
 
-    Each is the mean of heads that stand in a row.
+    Each new head is the mean of old heads that are next to each other, so
+    the copy is a good start for training with a smaller cache (from
+    multi-head to grouped-query or multi-query attention). Its results differ
+    from the model's, which stays as it is.
+
+    Raises:
+        TypeError, ValueError: n_kv_heads is no whole number from 1 on, or
+            does not divide the number of heads that the model has now.
+
     Source: Ainslie et al. (2023), arXiv:2305.13245, section 2.1.
     """
     config = replace(model.config, n_kv_heads=n_kv_heads)
@@ -21,8 +29,8 @@ def pool_heads(model: GPT, n_kv_heads: int) -> GPT:
     check_heads(model.config.d_model, heads, n_kv_heads)
     state = {}
     for name, tensor in model.state_dict().items():
-        if ".key_value." in name:  # (2·H·d_k, d_in), or a bias
-            groups = 2, n_kv_heads, heads // n_kv_heads, -1
+        if ".key_value." in name:  # (2·H·d_k, d_in), or a bias (2·H·d_k,)
+            groups = (2, n_kv_heads, heads // n_kv_heads, -1)
             tensor = tensor.unflatten(0, groups).mean(2).flatten(0, 2)
         state[name] = tensor.clone()
     with torch.device("meta"):

@@ -1,22 +1,33 @@
-"""Shapes and types of tensors: the one place that says what does not fit.
+"""Shapes and types of tensors: one place that checks what fits together.
 
-A shape is written as its axes: ``"... T d_k"``. The same name is the same
-size wherever it stands, and at least 1; a number is that size. Axes under
-``...`` may be any, also none or empty, that broadcast with those of the other
-tensors. An axis whose size is known by name is given as a keyword::
+A shape is written as the names of its axes: ``"... T d_k"``. An axis of the
+same name has the same size in every tensor of a call, and at least 1; a
+number in place of a name asks for that size. ``...`` stands for any leading
+axes, also none, which must broadcast with those of the other tensors. An
+axis whose size is known is given as a keyword::
 
     expect("float", x=(x, "... T d_model"), d_model=512)
+
+raises a TypeError unless x is a floating-point tensor, and a ValueError
+unless it has two axes or more, the last of them of size 512.
 """
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
-#: The kinds of numbers that can be asked for by name.
+#: What the kinds that can be asked for by name are called in a message.
+WORDS = {
+    "float": "floating-point numbers",
+    "bool": "booleans",
+    "bool or float": "booleans or floating-point numbers",
+    "integer": "integers",
+}
+#: And how to tell each by a tensor's dtype.
 KINDS = {
     "float": lambda dtype: dtype.is_floating_point,
     "bool": lambda dtype: dtype == torch.bool,
@@ -25,80 +36,146 @@ KINDS = {
 }
 
 
+class _Given(NamedTuple):
+    """What is known of one tensor: enough to check it, and hashable."""
+
+    name: str
+    axes: str
+    shape: torch.Size | None  # None if it is no tensor
+    dtype: Any  # the Python type if it is no tensor
+
+
 def expect(
     kind: str | torch.dtype | None = None, /, **named: Any
 ) -> tuple[int, ...]:
-    """What the axes under ``...`` broadcast to, if all tensors fit.
+    """Check that tensors have the types and shapes that they should have.
 
-    `kind` is what all are to hold: one of `KINDS` ("float" means one type for
-    all), a dtype, or anything if not given. What is no tensor, or of another
-    type, is a TypeError; shapes that do not fit are a ValueError.
+    Args:
+        kind: the numbers that all of them hold: a name in `KINDS` (where
+            "float" also asks for one type in all), a dtype, or anything if
+            not given.
+        named: under the name that a message shall use, a tensor with its
+            axes, ``x=(x, "... T d")``, or the size of an axis, ``d=512``.
+
+    Returns:
+        The sizes that the axes under ``...`` broadcast to.
+
+    Raises:
+        TypeError: something that is no tensor, or one of another type.
+        ValueError: shapes that do not fit.
+
+    >>> q, k = torch.ones(7, 3, 8), torch.ones(5, 8)
+    >>> expect("float", q=(q, "... T d_k"), k=(k, "... S d_k"))
+    (7,)
     """
-    tensors: list[tuple] = []
+    tensors = []
     sizes = []
     for name, given in named.items():
         if type(given) is not tuple:
             sizes.append((name, given))
-        elif isinstance(given[0], Tensor):
-            tensors.append((name, given[1], given[0].shape, given[0].dtype))
+            continue
+        x, axes = given
+        if isinstance(x, Tensor):
+            tensors.append(_Given(name, axes, x.shape, x.dtype))
         else:
-            tensors.append((name, given[1], None, type(given[0])))
-    return _judge(kind, tuple(tensors), tuple(sizes))
+            tensors.append(_Given(name, axes, None, type(x)))
+    return _leading_axes(kind, tuple(tensors), tuple(sizes))
 
 
 @functools.lru_cache(4096)  # a model sees the same shapes again and again
-def _judge(kind, tensors, sizes):
-    fits = KINDS.get(kind, lambda dtype: kind in (None, dtype))
-    sizes, known = dict(sizes), dict(sizes)
-
-    def fail(wrong, error=ValueError):
-        label = {axis: f"{axis}={size}" for axis, size in sizes.items()}
-        wanted, got = [], []
-        for name, axes, shape, dtype in tensors:
-            if error is TypeError:
-                wanted.append(f"{name} of {kind or 'torch'}")
-                got.append(f"{name} of {getattr(dtype, '__name__', dtype)}")
-            else:
-                axes = ", ".join(label.get(a, a) for a in axes.split())
-                wanted.append(f"{name} ({axes})")
-                got.append(f"{name} {tuple(shape)}")
-        return error(
-            f"{wrong}; expected {', '.join(wanted)}; got {', '.join(got)}"
-        )
-
-    for name, _, _, dtype in tensors:
-        if not isinstance(dtype, torch.dtype) or not fits(dtype):
-            raise fail(f"{name} is of the wrong type", TypeError)
-    if kind == "float" and len({dtype for *_, dtype in tensors}) > 1:
-        names = ", ".join(name for name, *_ in tensors)
-        raise fail(f"{names} are of different types", TypeError)
+def _leading_axes(kind, tensors, sizes):
+    """What `expect` returns, or its error, for tensors of these shapes."""
+    _check_types(kind, tensors)
+    asked = dict(sizes)  # sizes that were given as keywords
+    found = dict(sizes)  # and those that tensors have had so far
     leading = []
-    for name, axes, shape, _ in tensors:
-        wanted = axes.removeprefix("...").split()
-        more = len(shape) - len(wanted)
-        if more < 0:
-            raise fail(f"{name} has no axis {', '.join(wanted[:-more])}")
-        if more and not axes.startswith("..."):
-            raise fail(f"{name} has {len(shape)} axes")
-        leading.append(shape[:more])
-        for axis, size in zip(wanted, shape[more:]):
-            asked = int(axis) if axis.isdigit() else sizes.get(axis, size)
-            if size != asked or size == 0:
-                raise fail(f"axis {axis} of {name} is {size or 'empty'}")
-            if size != known.setdefault(axis, size):
-                raise fail(f"{axis} is both {known[axis]} and {size}")
+    for given in tensors:
+        named = given.axes.removeprefix("...").split()
+        n_leading = len(given.shape) - len(named)
+        if n_leading < 0:
+            lost = ", ".join(named[:-n_leading])
+            raise _misfit(f"{given.name} has no axis {lost}", tensors, asked)
+        if n_leading and not given.axes.startswith("..."):
+            count = len(given.shape)
+            raise _misfit(f"{given.name} has {count} axes", tensors, asked)
+        leading.append(given.shape[:n_leading])
+        for axis, size in zip(named, given.shape[n_leading:]):
+            wrong = _wrong_size(axis, size, given.name, asked, found)
+            if wrong:
+                raise _misfit(wrong, tensors, asked)
     try:
         return tuple(torch.broadcast_shapes(*leading))
     except RuntimeError:
-        raise fail("the leading axes do not broadcast") from None
+        wrong = "the leading axes do not broadcast"
+        raise _misfit(wrong, tensors, asked) from None
+
+
+def _wrong_size(axis, size, name, asked, found):
+    """What is wrong with the size of an axis, in words; "" if it is right.
+
+    A size that is seen for the first time is noted in `found`.
+    """
+    wanted = int(axis) if axis.isdigit() else asked.get(axis, size)
+    if size == 0:
+        return f"axis {axis} of {name} is empty"
+    if size != wanted:
+        return f"axis {axis} of {name} is {size}"
+    if size != found.setdefault(axis, size):
+        return f"{axis} is both {found[axis]} and {size}"
+    return ""
+
+
+def _check_types(kind, tensors):
+    """Raise a TypeError unless all are tensors that hold this kind."""
+    fits = KINDS.get(kind, lambda dtype: kind in (None, dtype))
+    words = "a tensor"
+    if kind is not None:
+        words += f" of {WORDS.get(kind, kind)}"
+    for given in tensors:
+        if not isinstance(given.dtype, torch.dtype):
+            raise TypeError(
+                f"{given.name} is of the wrong type; expected {words}; got a "
+                f"value of type {given.dtype.__name__}"
+            )
+        if not fits(given.dtype):
+            raise TypeError(
+                f"{given.name} is of the wrong type; expected {words}; got "
+                f"one of {given.dtype}"
+            )
+    if kind == "float" and len({given.dtype for given in tensors}) > 1:
+        names = ", ".join(given.name for given in tensors)
+        got = ", ".join(f"{given.name} of {given.dtype}" for given in tensors)
+        raise TypeError(
+            f"{names} are of different types; expected one type of "
+            f"floating-point numbers for all; got {got}"
+        )
+
+
+def _misfit(wrong, tensors, asked):
+    """The ValueError that names all shapes, as expected and as they came."""
+    expected = []
+    got = []
+    for name, axes, shape, _ in tensors:
+        sized = [f"{a}={asked[a]}" if a in asked else a for a in axes.split()]
+        expected.append(f"{name} ({', '.join(sized)})")
+        got.append(f"{name} {tuple(shape)}")
+    return ValueError(
+        f"{wrong}; expected {', '.join(expected)}; got {', '.join(got)}"
+    )
 
 
 def check_tokens(
     weight: Tensor, axes: str, x: Tensor, name: str = "x"
 ) -> None:
-    """Refuse tokens that do not fit a weight, whose last axis is theirs.
+    """Check that tokens fit a weight: its type, its last axis, nothing empty.
 
-    In every layer of every step, so what fits is seen at a glance.
+    `axes` are those of x, whose last one is the weight's last one as well.
+    Every layer asks this in every step, so what fits is let through by a
+    quick look, and only what does not goes to `expect`, for its message.
+
+    Raises:
+        TypeError: x is no tensor, or not of the weight's type.
+        ValueError: x has another width, too few axes or an empty one.
     """
     if (
         not isinstance(x, Tensor)

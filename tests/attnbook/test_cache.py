@@ -479,7 +479,9 @@ def test_learned_positions_end_with_the_context():
     for T, real in ((3, None), (5, padding_mask([1, 5]))):
         with (
             unchanged(cache),
-            pytest.raises(ValueError, match="length.* at most 6; got 7"),
+            pytest.raises(
+                ValueError, match="length.* at most 6 tokens; got 7"
+            ),
         ):
             model(tokens_of(2, T), real=real, cache=cache)
     step(model, cache, rows, tokens_of(2, 2))

@@ -156,10 +156,10 @@ def test_the_tokenizer_in_the_file(tmp_path):
     write(tmp_path / "a.gguf")
     found = gguf.tokenizer(gguf.read(tmp_path / "a.gguf"))
     tokens, _ = tokens_and_merges()
-    ids = found.encode("the the<|end|>", special=True)
-    assert [tokens[n] for n in ids] == ["t", "he", "Ġthe", "<|end|>"]
-    assert found.decode(ids) == "the the<|end|>"
-    assert 0 not in found.encode("the the<|end|>")
+    ids = found.encode("the the<|im_end|>", special=True)
+    assert [tokens[n] for n in ids] == ["t", "he", "Ġthe", "<|im_end|>"]
+    assert found.decode(ids) == "the the<|im_end|>"
+    assert 0 not in found.encode("the the<|im_end|>")
 
 
 @pytest.mark.parametrize("kind", KINDS)

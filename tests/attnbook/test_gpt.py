@@ -154,7 +154,7 @@ TOKENS = torch.zeros(1, 4).long()
         (lambda: asked(TOKENS, real=TOKENS[:, 1:]), ValueError, "T of real"),
         (lambda: asked(TOKENS, real=TOKENS[[0, 0]]), ValueError, "B of real"),
         (lambda: asked(TOKENS, real=[[1] * 4]), TypeError, "real"),
-        (lambda: asked(TOKENS, real=TOKENS + 0j), TypeError, "mask"),
+        (lambda: asked(TOKENS, real=TOKENS + 0j), TypeError, "real"),
     ],
 )
 def test_bad_input_is_named(call, error, named):

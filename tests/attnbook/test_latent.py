@@ -197,11 +197,14 @@ def latent_of(positions):
 @pytest.mark.parametrize(
     "match, call",
     [
-        ("got 8, 3, 1", lambda: layer_of(3)),
+        ("d_model 8 and n_heads 3", lambda: layer_of(3)),
         ("d_latent.*got 0", lambda: layer_of(d_latent=0)),
-        ("pairs; got 3", lambda: layer_of(d_rotary=3)(randn(2, 8, seed=1))),
+        (
+            "pairs; expected an even number; got 3",
+            lambda: layer_of(d_rotary=3)(randn(2, 8, seed=1)),
+        ),
         ("T, d_model=8", lambda: layer_of()(randn(2, 7, seed=1))),
-        ("expected rotary; got 'alibi'", lambda: latent_of("alibi")),
+        ("expected 'rotary'; got 'alibi'", lambda: latent_of("alibi")),
     ],
 )
 def test_a_layer_refuses(match, call):

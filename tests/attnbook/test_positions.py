@@ -95,7 +95,7 @@ P, X = torch.arange(3), torch.ones(3, 4)
         (lambda: alibi_bias(2, P.double(), P), TypeError, "queries"),
         (lambda: alibi_bias(2, P, P.double()), TypeError, "keys"),
         (lambda: half_order(5), ValueError, "width"),
-        (lambda: token_positions([[1]]), TypeError, "mask"),
+        (lambda: token_positions([[1]]), TypeError, "real"),
         (lambda: token_positions(P[None]), ValueError, "mask"),
         (lambda: token_positions(P > 0), ValueError, "real"),
     ],

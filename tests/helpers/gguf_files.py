@@ -6,13 +6,20 @@ from gguf import GGMLQuantizationType as Kind
 
 from attnbook.byte_pairs import byte_letters
 
-SIZES = dict(layers=2, width=64, heads=4, kv_heads=2, d_ff=96, context=32)
+SIZES = dict(layers=2, width=64, heads=4, kv_heads=2, d_ff=96, context=256)
 KINDS = (Kind.F32, Kind.F16, Kind.Q8_0, Kind.Q4_0, Kind.Q4_1)
 
 
 def tokens_and_merges():
     """A tokenizer that is small: two control tokens, bytes, two merges."""
-    tokens = ["<|end|>", "<|start|>", *byte_letters(), "he", "Ġthe", "Ġt"]
+    tokens = [
+        "<|im_end|>",
+        "<|im_start|>",
+        *byte_letters(),
+        "he",
+        "Ġthe",
+        "Ġt",
+    ]
     merges = ["h e", "Ġ t", "Ġt he"]
     return tokens, merges
 

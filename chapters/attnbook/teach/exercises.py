@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import sysconfig
+import traceback
 from collections.abc import Callable
 
 from attnbook.teach.check.judge import judge
 from attnbook.teach.check.proof import Disagreement, agrees
 from attnbook.teach.check.registry import the_book
 from attnbook.teach.check.task import Task
-from attnbook.teach.check.words import in_cases, say
+from attnbook.teach.check.words import in_cases, plain_repr, say
 
 
 class _Check:
@@ -32,8 +35,14 @@ class _Check:
 
         Raises:
             Disagreement: saying on which case it fails, and how.
+            TypeError: if `fn` cannot be called.
             AttributeError: if there is no such task.
         """
+        if not callable(fn):
+            raise TypeError(
+                "check needs a function of the page, as in check(softmax); "
+                f"expected something to call; got {plain_repr(fn)[:60]}"
+            )
         given = getattr(fn, "__name__", type(fn).__name__)
         name, known = name or given, the_book().mistakes
         task = known[name].task if name in known else _task(name)
@@ -44,7 +53,7 @@ class _Check:
         tried = in_cases(len(task.cases()))
         say(f"{given} agrees with {task.against} {tried}{too}")
 
-    def __getattr__(self, name: str) -> Callable[[Callable], None]:
+    def __getattr__(self, name: str) -> Callable[..., None]:
         """The check of an exercise: it says what came of it.
 
         An exception of the reader's own code is reported with its line and
@@ -53,11 +62,18 @@ class _Check:
         """
         task = _task(name)
 
-        def check(fn: Callable) -> None:
-            verdict = judge(fn, task)
+        def check(*answers: Callable) -> None:
+            if len(answers) != 1:
+                mine = the_book().answer_prefix + name
+                raise TypeError(
+                    f"check.{name} judges one function, as in "
+                    f"check.{name}({mine}); expected one; got "
+                    f"{len(answers) or 'none'}"
+                )
+            verdict = judge(answers[0], task)
             say(verdict.message)
             if verdict.error:
-                raise verdict.error
+                raise _shown_shortly(verdict.error)
 
         check.__name__ = name
         check.__doc__ = f"Wanted: {task.wanted}"
@@ -65,6 +81,34 @@ class _Check:
 
     def __dir__(self) -> list[str]:
         return ["equal", *the_book().tasks]
+
+
+def _shown_shortly(error: BaseException) -> BaseException:
+    """The error, of which Jupyter will show the reader's own lines alone.
+
+    The verdict has said what happened and where. Jupyter would add some 30
+    lines, most of them of this package, and thousands where a function calls
+    itself without an end.
+    """
+    book = the_book()
+    others = [str(book.folder / book.package)]
+    others += map(sysconfig.get_path, ("stdlib", "purelib", "platlib"))
+    frames = [
+        f"  line {frame.lineno}: {frame.line}"
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith(tuple(others))
+    ]
+    if len(frames) > 4:
+        frames = [*frames[:2], "  …", *frames[-2:]]
+    said = traceback.format_exception_only(error)
+
+    def rendered() -> list[str]:
+        return [*frames, "".join(said).rstrip()]
+
+    with contextlib.suppress(AttributeError):  # it takes no attributes
+        # IPython asks an exception for this before it writes a traceback.
+        error._render_traceback_ = rendered  # type: ignore[attr-defined]
+    return error
 
 
 def _task(name: str) -> Task:

@@ -1,8 +1,9 @@
 """A reader's code under watch: how long it takes, what it leaves behind.
 
 A wrong answer may loop for ever, replace a function of torch, or write into
-a tensor of the page. `Clock` ends the first after a while; `Guard` undoes the
-others, so that the next check and the rest of the page are what they were.
+a tensor of the page. `Clock` stops a call that takes too long. `Guard` notes
+what an answer changes outside of itself, sets it back and names it, so that
+the next check and the rest of the page find everything as it was.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import time
 import types
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -25,19 +26,25 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.modules import module as modules
 
-#: What one case may take. The slowest right answer needs a hundredth.
+#: The seconds that one call may take. The slowest right answer needs a
+#: hundredth of them. Grading sets what its user asks for.
 SECONDS = 30.0
 
 
 class OutOfTime(BaseException):
-    """No `Exception`: what an answer catches on its way should not hide it."""
+    """A call has taken too long.
+
+    It is no `Exception`, because an answer that catches every `Exception` in
+    its loop would otherwise go on for ever.
+    """
 
 
 def _cpu_or(device: torch.device) -> torch.device | None:
     return None if device.type == "cpu" else device
 
 
-#: What is set for the whole process: how to read it, and how to set it back.
+#: Settings of the whole process that an answer may change, by what they are
+#: called in a message: how each is read, and how it is set back.
 _SETTINGS: dict[str, tuple[Callable, Callable]] = {
     "torch's default dtype": (
         torch.get_default_dtype,
@@ -76,7 +83,7 @@ _SETTINGS: dict[str, tuple[Callable, Callable]] = {
     ),
 }
 
-#: Modules and classes in which no function should be replaced.
+#: Modules and classes in which an answer should not replace a function.
 _OWNERS = {
     "torch": torch,
     "torch.Tensor": torch.Tensor,
@@ -92,8 +99,13 @@ _OWNERS = {
 class Guard:
     """The context in which an answer is tried.
 
+    On the way out everything is set back that the answer has changed: the
+    settings of the process, functions of torch and its like, the seeds, and
+    the names and tensors of the page that the answer's code mentions.
+
     Attributes:
-        left: what the answer had changed, in words; it has been set back.
+        left: what the answer had changed, in words, after it has been set
+            back. Random numbers that it has drawn are not counted.
     """
 
     def __init__(self, fn: Callable) -> None:
@@ -102,6 +114,7 @@ class Guard:
         self._used = set(_names(getattr(fn, "__code__", None)))
 
     def __enter__(self) -> Guard:
+        self._ways_out = _close_ways_out(self._page)
         self._settings = {n: _read(get) for n, (get, _) in _SETTINGS.items()}
         self._owned = {n: dict(vars(o)) for n, o in _OWNERS.items()}
         self._kept = {
@@ -122,7 +135,7 @@ class Guard:
             self.left += _put_back(name, owner, self._owned[name])
         if torch.initial_seed() != self._seed:
             self.left.append("torch's seed")
-        # What was drawn in between is nobody's business.
+        # Drawing random numbers is allowed, and undone without a word.
         torch.set_rng_state(self._drawn)
         np.random.set_state(self._others[0])
         random.setstate(self._others[1])
@@ -133,12 +146,40 @@ class Guard:
                 value.data, changed = before, True
             if changed:
                 self.left.append(f"{name} of the page")
+        for names, kept in self._ways_out:
+            names |= kept
+
+
+def _close_ways_out(page: dict[str, Any]) -> list[tuple[dict, dict]]:
+    """Let Jupyter's `exit` and `quit` raise, as `sys.exit` does.
+
+    They only ask the kernel to end after the cell, so that an answer which
+    calls them is right, and then the page is gone.
+
+    Returns:
+        Where they were, and what they were.
+    """
+    found = []
+    for names in (page, vars(sys.modules["__main__"])):
+        kept = {n: names[n] for n in ("exit", "quit") if n in names}
+        names |= dict.fromkeys(kept, _leave)
+        found.append((names, kept))
+    # The page is mostly both of them: what was first kept is put back last.
+    return found[::-1]
+
+
+def _leave(*_: Any, **__: Any) -> NoReturn:
+    raise SystemExit("exit() and quit() would end the page")
 
 
 class Clock:
     """The context of one call: raises `OutOfTime` after some seconds.
 
-    Only where there is such a signal, and in the thread that receives it.
+    It works by the signal of a timer. Where there is none (on Windows), and
+    outside of the main thread, which alone receives signals, it does nothing.
+
+    Args:
+        seconds: by the clock; `SECONDS` if not given.
     """
 
     def __init__(self, seconds: float | None = None) -> None:
@@ -151,15 +192,17 @@ class Clock:
         if self._runs:
             self._began, self._tracer = time.monotonic(), sys.gettrace()
             self._handler = signal.signal(signal.SIGALRM, self._stop)
-            # Again and again, if the first is caught on its way.
+            # The timer goes on ringing, in case the answer catches the
+            # first `OutOfTime`.
             self._other = signal.setitimer(
                 signal.ITIMER_REAL, self.seconds, 0.1
             )
         return self
 
     def _stop(self, _: int, frame: Any) -> None:
-        # A bare `except` in a loop catches this: then the next line to run,
-        # that of its handler, raises once more, out of the loop.
+        # A bare `except` in a loop would catch this and go on. So the next
+        # line that runs, which is the first of its handler, raises once
+        # more, and that leaves the loop.
 
         def once_more(_: Any, event: str, __: Any) -> None:
             if event == "line":
@@ -176,7 +219,7 @@ class Clock:
             signal.signal(signal.SIGALRM, self._handler)
             sys.settrace(self._tracer)
             left, again = self._other
-            if left:  # somebody else's, that we have held up
+            if left:  # another timer ran before: let it run on
                 left -= time.monotonic() - self._began
                 signal.setitimer(signal.ITIMER_REAL, max(left, 1e-3), again)
 

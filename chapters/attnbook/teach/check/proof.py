@@ -500,7 +500,9 @@ def _what(reference, within):
 
 def _as_tensor(x):
     if isinstance(x, Tensor):
-        return x.detach().cpu()
+        # A subclass could say of itself that it is equal to everything.
+        with torch._C.DisableTorchFunctionSubclass():
+            return x.detach().as_subclass(Tensor).cpu()
     # By way of NumPy, for which a float is one of 64 bits.
     return torch.as_tensor(np.asarray(x))
 
