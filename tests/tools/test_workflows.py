@@ -1,10 +1,16 @@
 """The workflows: actions by commit, the least rights, limits of time."""
 
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 import yaml
+from dependencies import project
 from notebooks import ROOT
+
+from attnbook import __version__
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
@@ -87,3 +93,41 @@ def test_every_system_runs_what_is_typed_without_make():
     for run in typed:
         words = run.removeprefix("uv run --no-sync ").split()[1:]
         assert " ".join(["python", *words]) in readme, run
+
+
+def test_every_python_that_is_named_is_tested():
+    """README names the oldest and the newest; the lock is for all of them."""
+    text = (ROOT / ".github/workflows/test.yml").read_text("utf-8")
+    jobs = yaml.safe_load(text)["jobs"]
+    whole = jobs["test"]["strategy"]["matrix"]["python"]
+    systems = jobs["systems"]["strategy"]["matrix"]["python"]
+    oldest, newest = whole
+    minors = range(int(oldest[2:]), int(newest[2:]) + 1)
+    assert systems == [f"3.{minor}" for minor in minors]
+    readme = (ROOT / "README.md").read_text("utf-8")
+    assert f"Python {oldest} to {newest}" in readme
+    contributing = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    assert f"Python {oldest} to {newest}" in contributing
+    assert project()["project"]["requires-python"] == f">={oldest}"
+    newest_versions = (ROOT / ".github/workflows/newest.yml").read_text()
+    assert f'python-version: "{newest}"' in newest_versions
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the step is a POSIX shell's")
+@pytest.mark.parametrize("tag", [f"v{__version__}", "v0.0.1", __version__])
+def test_publishing_refuses_a_tag_that_is_not_the_version(tag, tmp_path):
+    text = (ROOT / ".github/workflows/pages.yml").read_text("utf-8")
+    steps = yaml.safe_load(text)["jobs"]["build"]["steps"]
+    ran = [step.get("run", "") for step in steps]
+    (step,) = (s for s in steps if "GITHUB_REF_NAME" in s.get("run", ""))
+    assert step["if"] == "github.ref_type == 'tag'"
+    assert ran.index(step["run"]) < ran.index("make book")
+    (tmp_path / "chapters").symlink_to(ROOT / "chapters")
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / ".venv" / "bin" / "python").symlink_to(sys.executable)
+    done = subprocess.run(
+        ["bash", "-c", step["run"]],
+        cwd=tmp_path,
+        env={**os.environ, "GITHUB_REF_NAME": tag},
+    )
+    assert (done.returncode == 0) == (tag == f"v{__version__}")
