@@ -8,12 +8,6 @@ import torch.nn.functional as F
 from torch import nn
 
 from attnbook.cache import KVCache, LayerCache
-from attnbook.feed_forward import (
-    ACTIVATIONS,
-    FEED_FORWARDS,
-    FeedForward,
-    SwiGLU,
-)
 from attnbook.layers import (
     MultiHeadAttention,
     SelfAttention,
@@ -21,7 +15,6 @@ from attnbook.layers import (
     attention_weights,
 )
 from attnbook.masks import causal_mask, padding_mask
-from attnbook.norms import LayerNorm, RMSNorm, make_norm
 from attnbook.teach.check.proof import agrees
 from attnbook.teach.check.seeded import randn
 
@@ -199,77 +192,6 @@ def test_attention_weights_of_a_model():
     assert not model.own._forward_pre_hooks
 
 
-def test_norms_by_name():
-    layer = make_norm("layer", 5, eps=0.2)
-    assert isinstance(layer, LayerNorm) and layer.eps == 0.2
-    assert layer.bias.shape == (5,)
-    assert make_norm("layer", 5, bias=False).bias is None
-    for bias in (True, False):
-        layer = make_norm("rms", 5, eps=0.2, bias=bias)
-        assert isinstance(layer, RMSNorm) and layer.eps == 0.2
-        assert [name for name, _ in layer.named_parameters()] == ["weight"]
-    made = make_norm("rms", 1), make_norm("layer", 1), RMSNorm(1), LayerNorm(1)
-    assert {layer.eps for layer in made} == {1e-5}
-    assert made[1].bias.tolist() == [0] and made[3].bias is not None
-    assert all(layer.weight.tolist() == [1] for layer in made)
-    assert RMSNorm(1, eps=0).eps == LayerNorm(1, eps=0).eps == 0
-
-
-@pytest.mark.parametrize(
-    "name, module",
-    [
-        ("relu", nn.ReLU()),
-        ("gelu", nn.GELU()),
-        ("silu", nn.SiLU()),
-        ("gelu_tanh", nn.GELU(approximate="tanh")),
-    ],
-)
-def test_feed_forward_agrees_with_torch(name, module):
-    assert name in ACTIVATIONS
-    ours = FEED_FORWARDS[name](4).double()
-    theirs = nn.Sequential(nn.Linear(4, 16), module, nn.Linear(16, 4))
-    theirs = theirs.double()
-    theirs[0].load_state_dict(ours.up.state_dict())
-    theirs[2].load_state_dict(ours.down.state_dict())
-    cases = [(randn(4, seed=25),), (randn(2, 3, 4, seed=26),)]
-    agrees(ours, theirs, name=name, cases=cases, gradients=True)
-
-
-def test_swiglu_is_its_formula_and_as_large_as_a_feed_forward():
-    assert FEED_FORWARDS["swiglu"] is SwiGLU
-    layer = SwiGLU(6, bias=False).double()
-    x = randn(2, 3, 6, seed=27)
-    gate = x @ layer.gate.weight.T
-    expected = gate * gate.sigmoid() * (x @ layer.up.weight.T)
-    agrees(layer(x), expected @ layer.down.weight.T, name="the formula")
-    count = sum(p.numel() for p in layer.parameters())
-    plain = FeedForward(6, bias=False)
-    assert count == sum(p.numel() for p in plain.parameters())
-
-
-@pytest.mark.parametrize("layer", [FeedForward, SwiGLU])
-def test_feed_forward_drops_out_in_training_only(layer):
-    layer, x = layer(8, dropout=0.5), torch.ones(100, 8)
-    torch.manual_seed(0)
-    zeros = (layer(x) == 0).double().mean()
-    assert abs(zeros - 0.5) < 0.1
-    assert not (layer.eval()(x) == 0).any()
-
-
-@pytest.mark.parametrize("kind", [FeedForward, SwiGLU])
-def test_the_options_of_a_feed_forward_layer(kind):
-    one, plain = kind(1, 1), kind(3, 5, bias=False)
-    assert one.dropout == 0 and all(m.bias is not None for m in one.children())
-    assert plain.down.in_features == 5
-    assert all(m.bias is None for m in plain.children())
-    sizes, wrong = {"d_model": 3, "d_ff": 5}, {"d_model": 0, "d_ff": 0}
-    for name, value in [*wrong.items(), ("dropout", 1), ("dropout", -0.1)]:
-        with pytest.raises(ValueError, match=f"{name}.*; expected .*; got "):
-            kind(**sizes | {name: value})
-    with pytest.raises(ValueError, match="d_model of x.*; expected .*; got "):
-        kind(3)(torch.ones(2, 4))
-
-
 @pytest.mark.parametrize("norm_first", [True, False])
 def test_a_block_agrees_with_torch(norm_first):
     ours = TransformerBlock(
@@ -328,13 +250,6 @@ X, MASK = torch.ones(3, 4), torch.ones(2, 2, 4, 4) > 0
         (lambda: heads((4, 12), (0, 12)), ValueError, "S of memory"),
         (lambda: heads((2, 4, 12), (3, 5, 12)), ValueError, "leading axes"),
         (lambda: heads((4, 12), (4, 12), rotary=True), ValueError, "memory"),
-        (lambda: make_norm("batch", 4), ValueError, "norm"),
-        (lambda: make_norm("rms", 0), ValueError, "width"),
-        (lambda: make_norm("layer", 4, eps=-1), ValueError, "eps"),
-        (lambda: LayerNorm(3)(X), ValueError, "width of x"),
-        (lambda: LayerNorm(4)(X.double()), TypeError, "x is"),
-        (lambda: RMSNorm(3)(torch.ones(())), ValueError, "axis width"),
-        (lambda: FeedForward(4, activation="tanh"), ValueError, "activation"),
         (lambda: TransformerBlock(12, 3, norm="batch"), ValueError, "norm"),
         (lambda: TransformerBlock(4, 2, activation="x"), ValueError, "activ"),
     ],

@@ -28,8 +28,8 @@ from mutate.mutations import Mutant, mutations
 TESTS = ROOT / "tests" / "attnbook"
 #: Rooms whose tests are not in a file of the room's own name.
 GUARDED_BY = {
-    "norms": ("test_layers",),
-    "feed_forward": ("test_layers",),
+    "norms": ("test_norms", "test_layers"),
+    "feed_forward": ("test_feed_forward", "test_layers"),
     "cache": ("test_cache", "test_window"),
     "pages": ("test_pages", "test_server"),
     "command": ("run/test_command",),
