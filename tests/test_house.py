@@ -105,14 +105,22 @@ def test_the_drawing_of_the_library_is_right():
     assert upwards == []
 
 
-#: Rooms and functions that are still to be split.
-PENDING_ROOMS = {"attnbook.gguf", "attnbook.teach.check.proof"}
+#: Rooms and functions that are still to be split, or to say why they are not.
+PENDING_ROOMS = {
+    "attnbook.generate",
+    "attnbook.gguf",
+    "attnbook.teach.check.proof",
+    "attnbook.town",
+}
 PENDING_FUNCTIONS = {
+    "attnbook.cache.place",
     "attnbook.families.config_of",
-    "attnbook.generate.steps",
+    "attnbook.gpt.forward",
     "attnbook.pretrained.rename",
-    "attnbook.run.loop.go_on",
-    "attnbook.shapes._judge",
+    "attnbook.run.checkpoints.__init__",
+    "attnbook.run.command._train_as_asked",
+    "attnbook.run.options.training_parser",
+    "attnbook.run.sample.main",
     "attnbook.teach.catalogue.divergence.record",
     "attnbook.teach.check.confine.alone",
     "attnbook.teach.check.proof._tensor_difference",
