@@ -226,19 +226,11 @@ def config_of(config: dict) -> GPTConfig | EncoderConfig:
         )
     family = FAMILIES[name]
     _check_settings(config)
-    field, default = family.activation
-    activation = config.get(field, default)
-    if str(activation) not in family.activations:
-        raise ValueError(
-            f"our class does not have the {field} of this {name} model; "
-            f"expected one of {', '.join(family.activations)}; got "
-            f"{activation!r}"
-        )
     fields: dict[str, Any] = {
         our_name: _size(config, *their_names)
         for our_name, their_names in family.sizes.items()
     }
-    fields["activation"] = family.activations[activation]
+    fields["activation"] = _activation(config, family)
     fields["norm_eps"] = config.get(*family.norm_eps)
     if family.encoder:
         kind = config.get("position_embedding_type", "absolute")
@@ -252,6 +244,28 @@ def config_of(config: dict) -> GPTConfig | EncoderConfig:
     ours = GPTConfig(**fields, tied=tied, **family.options)
     if ours.positions != "rotary":
         return ours
+    return _rotary(config, name, ours)
+
+
+def _activation(config, family):
+    """Our name of the activation, if it is one that the family can have."""
+    setting, default = family.activation
+    theirs = config.get(setting, default)
+    if not isinstance(theirs, str) or theirs not in family.activations:
+        raise ValueError(
+            f"{setting} means a model which our class cannot be; expected one "
+            f"of {', '.join(family.activations)}; got {theirs!r}"
+        )
+    return family.activations[theirs]
+
+
+def _rotary(config, name, ours):
+    """The configuration of a model with rotary positions, made complete.
+
+    These models may have windows, biases and heads of any width; ours have
+    what is checked here.
+    """
+    family = FAMILIES[name]
     window = config.get("sliding_window", family.window)
     # Of transformers' classes Qwen2 alone asks `use_sliding_window`: Mistral
     # slides whatever that field says.

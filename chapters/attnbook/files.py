@@ -29,7 +29,9 @@ _WRONG = (SafetensorError, OSError, RuntimeError, ValueError, TypeError)
 #: The name of a file with a part of the tensors: no folder, nothing hidden.
 _SHARD = r"[\w-][\w.-]{,200}\.safetensors"
 _SHORT = reprlib.Repr()
-_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 200
+_SHORT.maxstring = 200
+_SHORT.maxother = 200
+_SHORT.maxlong = 200
 
 
 def shown(value: object) -> str:

@@ -70,7 +70,8 @@ def load(name_or_path: str | Path) -> GPT | Encoder:
     path = _find(name_or_path)
     if path.is_file():
         about, tensors = _read_gguf(path)
-        described = where = path
+        described = path
+        where = path
     else:
         described = path / "config.json"
         about = files.read_json(described)
@@ -133,7 +134,8 @@ def load_tokenizer(name_or_path: str | Path) -> BytePairs | Tokenizer:
 def _find(name_or_path):
     """The folder or GGUF file of a model: one on this machine, one that a
     package has brought, or a copy of the hub's."""
-    path, name = files.locate(name_or_path), str(name_or_path)
+    path = files.locate(name_or_path)
+    name = str(name_or_path)
     if path.is_dir() or (path.is_file() and path.suffix == ".gguf"):
         return path
     if name in published.PUBLISHED:
@@ -168,7 +170,8 @@ def _empty_model(config, n_tensors, where):
     A file can claim any size. One that `n_tensors` tensors cannot hold is
     refused before it costs time or memory.
     """
-    n_layers, count = config.n_layers, config.parameter_count()
+    n_layers = config.n_layers
+    count = config.parameter_count()
     if n_layers * _TENSORS_A_BLOCK > n_tensors or count > 2**50:
         raise ValueError(
             f"{where} cannot hold the model that is described beside it, with "

@@ -870,7 +870,7 @@ ROWS = [
     (
         lambda: config_of(GPT2 | {"activation_function": "mish"}),
         ValueError,
-        "our class does not have the activation_function of this gpt2 model; "
+        "activation_function means a model which our class cannot be; "
         "expected one of gelu_new, gelu, relu; got 'mish'",
     ),
     (
