@@ -39,6 +39,7 @@ def tile_of_queries(
     q, k, v, out, lse, T, S, d_k, d_v, causal: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
+    """Context and log-sum-exp of one tile of queries, into out and lse."""
     first = tl.program_id(0) * ROWS
     n = tl.program_id(1)  # the head, counted over all texts
     i = first + tl.arange(0, ROWS)
