@@ -75,6 +75,7 @@ SEEN = torch.ones(2, 2) > 0
 Q = torch.ones(2, 4)
 FAR = torch.tensor([1e30, -1e30, 1e30, -1e30])
 X = torch.ones(3, 8)
+PAIR = torch.ones(1, 2, dtype=torch.int64)
 TWO = torch.ones(2, 3, 4)
 FIVE = torch.ones(5, 3, 4)
 
@@ -751,6 +752,12 @@ ROWS = [
         ValueError,
         "axis T of real is 3; expected real (B=1, T=2); got real (1, 3)",
     ),
+    (
+        lambda: gpt()(PAIR, real=PAIR, segments=PAIR),
+        ValueError,
+        "segments stand alone; expected padding to have a segment of its own, "
+        "and no cache; got real beside segments",
+    ),
     # merging
     (
         lambda: attend_to_part(Q, Q[:, :1], Q),
@@ -912,15 +919,14 @@ ROWS = [
     (
         lambda: config_of(MISTRAL | {"max_position_embeddings": 5000}),
         ValueError,
-        "a token of this model sees only the last tokens, and our class has "
-        "no such window; expected a sliding_window of at least the context, "
-        "5000; got 4096",
+        "a sliding_window hides earlier tokens, which our class does not; "
+        "expected null, or more than the context's 5000 tokens; got 4096",
     ),
     (
         lambda: config_of(MISTRAL | {"sliding_window": 2.5}),
         TypeError,
         "sliding_window is of the wrong type; expected a whole number, at "
-        "least 1; got 2.5",
+        "least 0; got 2.5",
     ),
     (
         lambda: config_of(LLAMA | {"attention_bias": True}),
