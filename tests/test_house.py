@@ -177,3 +177,77 @@ def test_a_long_function_says_why():
 def test_long_functions_are_found(begin, lines, long):
     source = "def f():\n" + begin + "    x = 1\n" * lines
     assert list(long_functions(source)) == ["f"] * long
+
+
+#: Where the tests of a folder's rooms lie, by the beginning of their names.
+TESTS = {
+    "attnbook.run.": "attnbook/run",
+    "attnbook.teach.check.": "attnbook/teach/check",
+    "attnbook.teach.page.": "attnbook/teach/page",
+    "attnbook.": "attnbook",
+    "press.": "site",
+    "mutate.": "tools/mutate",
+    "": "tools",
+}
+
+CATALOGUE = "attnbook/teach/catalogue/test_catalogue.py"
+
+#: Rooms that have no file of tests of their own, and the tests that hold them.
+TESTED_BY = {
+    "attnbook.run.loop": "attnbook/run/test_command.py",
+    "attnbook.run.options": "attnbook/run/test_command.py",
+    "attnbook.run.places": "attnbook/run/test_command.py",
+    "attnbook.teach.check.audit": "attnbook/teach/check/test_confine.py",
+    "attnbook.teach.check.guesses": "attnbook/teach/check/test_telling.py",
+    "attnbook.teach.check.hints": "attnbook/teach/check/test_telling.py",
+    "attnbook.teach.check.inputs": "attnbook/teach/check/test_telling.py",
+    "attnbook.teach.check.judge": "attnbook/teach/test_exercises.py",
+    "attnbook.teach.check.likeness": "attnbook/teach/check/test_telling.py",
+    "attnbook.teach.check.registry": CATALOGUE,
+    "attnbook.teach.check.rules": "attnbook/teach/check/test_guard.py",
+    "attnbook.teach.check.saving": "attnbook/teach/check/test_grade.py",
+    "attnbook.teach.check.seeded": "attnbook/teach/page/test_notebook.py",
+    "attnbook.teach.check.task": "attnbook/teach/test_exercises.py",
+    "attnbook.teach.check.trial": "attnbook/teach/check/test_outcomes.py",
+    "attnbook.teach.check.walls": "attnbook/teach/check/test_confine.py",
+    "attnbook.teach.check.words": "attnbook/teach/test_exercises.py",
+    "attnbook.teach.exercises": "attnbook/teach/test_exercises.py",
+    "attnbook.teach.page.figures": "attnbook/teach/page/test_notebook.py",
+    "attnbook.teach.page.live": "site/test_town_page.py",
+    "attnbook.teach.page.mistakes": CATALOGUE,
+    "attnbook.values": "attnbook/test_messages.py",
+    "measures": "chapters/test_measures.py",
+    "notebooks": "tools/test_outputs.py",
+    "phrases": "chapters/test_prose.py",
+    "press.articles": "site/test_epub.py",
+    "press.browser": "browser/test_policy.py",
+    "press.changes": "site/test_finish.py",
+    "press.places": "site/test_site.py",
+    "press.plain": "site/test_finish.py",
+    "press.settings": "site/test_site.py",
+    "screenshots": "browser/test_screenshots.py",
+    "town_model": "site/test_town_page.py",
+}
+
+
+def without_tests():
+    """The rooms without a file of tests of their own name.
+
+    Benchmarks are left out: they are scripts that run for minutes. Those
+    parts of them that something else stands on are in tests/benchmarks.
+    """
+    for folder, name, path in ROOMS:
+        content = name.startswith("attnbook.teach.catalogue")
+        if folder == "benchmarks" or content or path.stem.startswith("__"):
+            continue
+        begin = next(b for b in TESTS if name.startswith(b))
+        own = ROOT / "tests" / TESTS[begin] / f"test_{path.stem}.py"
+        if not own.exists():
+            yield name
+
+
+def test_tests_mirror_the_house():
+    """A room has a file of tests of its name, or it is said where they are."""
+    assert set(without_tests()) <= set(TESTED_BY)
+    for tests in TESTED_BY.values():
+        assert (ROOT / "tests" / tests).exists(), tests
