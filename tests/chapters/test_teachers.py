@@ -8,8 +8,9 @@ from measures import TEACHERS, WEEK, chapters, course, measure
 from notebooks import read
 
 from attnbook.teach.catalogue import all_mistakes
-from attnbook.teach.check.confine import PATIENCE
+from attnbook.teach.check.confine import MORE_MEMORY, PATIENCE
 from attnbook.teach.check.grade import MEMORY, SECONDS
+from attnbook.teach.check.walls import KEPT_FROM
 
 PAGE = TEACHERS.read_text("utf-8")
 
@@ -69,3 +70,11 @@ def test_the_limits_are_those_of_the_command():
     assert "ten times as long" in text and PATIENCE == 10
     for verdict in ("right", "not right", "not tried", "error", "limit"):
         assert f"*{verdict}*" in text
+
+
+def test_it_lists_what_an_answer_is_kept_from():
+    """In the words of the command, which tries each of them."""
+    section = PAGE.partition("### What keeps an answer in its place")[2]
+    rows = re.findall(r"(?m)^\| ([a-z ]+) \| the system", section)
+    assert rows == [*KEPT_FROM, MORE_MEMORY]
+    assert "python -m attnbook grade FOLDER" in PAGE

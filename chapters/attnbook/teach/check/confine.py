@@ -41,6 +41,8 @@ if TYPE_CHECKING:  # Windows has the second alone
 #: answers send up to 0.7 MB.
 MOST_RESULT, MOST_FILE = 2**24, 2**24
 
+#: What is limited besides `walls.KEPT_FROM`, in words.
+MORE_MEMORY = "taking more memory"
 #: The walls, the first the stronger.
 BOTH = "system", "Python"
 #: The signal that ends a process which has computed for too long.
@@ -108,12 +110,12 @@ def alone(
         process = processes.Process(
             target=_inside, args=(theirs, limits, work, arguments)
         )
+        began = time.monotonic()  # its computing counts from here
         process.start()
         try:
             theirs.close()
             with contextlib.suppress(EOFError, OSError):
                 mine.recv_bytes(9)  # nothing of a stranger's has run as yet
-            began = time.monotonic()
             # It may send half a message and stop: so another thread waits.
             listener = threading.Thread(
                 target=_listen, args=(mine, messages), daemon=True
@@ -200,7 +202,7 @@ def _tried(place: str, port: int, process: int) -> dict[str, bool]:
         limited = most != resource.RLIM_INFINITY
     return {
         **walls.refused(place, port, process),
-        "taking more memory": limited,
+        MORE_MEMORY: limited,
     }
 
 

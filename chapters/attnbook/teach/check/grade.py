@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from attnbook.teach.check.answers import (
+    LONGEST,
     answered,
     marked,
     other_answers,
@@ -195,7 +196,7 @@ def _graded(
             verdict, detail = _tried(cells, task.name, given, *limits)
             told = f"taken from check.{task.name}({given})"
             detail = f"{told}; {detail}" if detail else told
-        if verdict == "not tried" and unread:
+        if verdict in ("not tried", "error") and unread:
             detail = f"{detail}; {unread}" if detail else unread
         yield Grade(name, task.name, verdict, detail)
 
@@ -243,6 +244,9 @@ def _tried(
         return marked(name, ended.result)
     except ValueError:
         return "error", "its process sent something else than a result"
+    except Exception as error:  # ours; the others' verdicts are not lost
+        why = f"the check itself failed on it: {type(error).__name__}: {error}"
+        return "error", why[:LONGEST]
 
 
 class _Parser(argparse.ArgumentParser):

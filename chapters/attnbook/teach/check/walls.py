@@ -78,6 +78,15 @@ _CAPABILITY_VERSION_3 = 0x20080522
 #: of memory.
 _ROOM = b"size=64m"
 
+#: What `refused` tries, in words and in its order.
+KEPT_FROM = (
+    "writing files elsewhere",
+    "changing the rights of files",
+    "using the network",
+    "starting programs",
+    "sending signals to other processes",
+)
+
 _SEATBELT = """(version 1)
 (allow default)
 (deny network*)
@@ -151,6 +160,9 @@ def put_up(empty: str) -> None:
 def refused(place: str, port: int, process: int) -> dict[str, bool]:
     """What the system refuses to the calling process, found out by trying.
 
+    Where nothing is refused, it leaves a file in `place`, makes the folder
+    unreadable for others, and starts a program that does nothing.
+
     Args:
         place: a folder outside of the one that it may change.
         port: one of this machine at which somebody listens.
@@ -175,13 +187,8 @@ def refused(place: str, port: int, process: int) -> dict[str, bool]:
     def signal() -> None:
         os.kill(process, 0)
 
-    return {
-        "writing files elsewhere": _is_refused(write),
-        "changing the rights of files": _is_refused(change_rights),
-        "the network": _is_refused(connect),
-        "starting programs": _is_refused(start),
-        "signals to other processes": _is_refused(signal),
-    }
+    attempts = write, change_rights, connect, start, signal
+    return dict(zip(KEPT_FROM, map(_is_refused, attempts), strict=True))
 
 
 def _is_refused(attempt: Callable[[], None]) -> bool:

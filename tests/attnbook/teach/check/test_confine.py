@@ -335,7 +335,7 @@ def test_its_folder_is_of_limited_size(held):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="as Linux does it")
 def test_what_stands_is_found_out_by_trying(held):
-    assert len(held) == 6 and held["taking more memory"]
+    assert len(held) == 6 and held[confine.MORE_MEMORY]
     ended = alone(walls_seen, [], **LIMITS, kept_by=())
     assert not any(ended.result.values())
 

@@ -11,6 +11,7 @@ from book import CHAPTER_FILES, by_notebook, exercises, lesson
 from nbformat.v4 import new_code_cell, new_notebook, writes
 from notebooks import CHAPTERS
 
+from attnbook.teach.check import confine
 from attnbook.teach.check import grade as room
 from attnbook.teach.check.answers import judged, needed
 
@@ -372,6 +373,30 @@ def test_no_cell_is_computed_or_obeyed(text, cell):
         room.table([room.Grade(text, "", "")]).decode("utf-8-sig").splitlines()
     )
     assert row[0] == cell
+
+
+def test_a_fault_of_the_check_costs_one_verdict_and_is_told(monkeypatch):
+    def broken(*_):
+        raise ZeroDivisionError("of its own")
+
+    ended = confine.Ended({}, False, 0)
+    monkeypatch.setattr(room, "alone", lambda *_, **__: ended)
+    monkeypatch.setattr(room, "marked", broken)
+    kind, why = room._tried([], "slope", "", 1, 1)
+    assert kind == "error"
+    assert (
+        why == "the check itself failed on it: ZeroDivisionError: of its own"
+    )
+
+
+def test_what_was_found_is_told():
+    row = room.Grade("anna", "slope", "right", "")
+    left = room.Grade(
+        "anna", "x", "not tried", "code cell 2 could not be read"
+    )
+    told = "1 of 2 exercises answered, 1 right; code cell 2 could not be read"
+    assert room._counted([row, left]) == told
+    assert room._counted([room.Grade("b", "", "error", "why")]) == "why"
 
 
 @by_notebook(CHAPTER_FILES)
