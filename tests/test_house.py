@@ -114,8 +114,6 @@ PENDING_ROOMS = {
 }
 PENDING_FUNCTIONS = {
     "attnbook.cache.place",
-    "attnbook.families.config_of",
-    "attnbook.gpt.forward",
     "attnbook.pretrained.rename",
     "attnbook.run.checkpoints.__init__",
     "attnbook.run.command._train_as_asked",

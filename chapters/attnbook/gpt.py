@@ -214,16 +214,7 @@ class GPT(nn.Module):
                 model's context; a cache that does not match the model or is
                 full. The cache then is as it was before.
         """
-        expect("integer", tokens=(tokens, "B T"))
-        if real is not None:
-            expect(real=(real, "B T"), B=len(tokens), T=tokens.shape[1])
-        vocab_size = self.config.vocab_size
-        for token in torch.stack(tokens.aminmax()).tolist():
-            if not 0 <= token < vocab_size:
-                raise ValueError(
-                    "a token is not in the model's vocabulary; expected "
-                    f"numbers from 0 to {vocab_size - 1}; got {token}"
-                )
+        self._check(tokens, real)
         places = None
         if segments is not None:
             expect(
@@ -246,6 +237,19 @@ class GPT(nn.Module):
         if cache is not None and places is not None:
             cache.commit(places)
         return logits
+
+    def _check(self, tokens, real):
+        """Refuse tokens that the model cannot read, before anything runs."""
+        expect("integer", tokens=(tokens, "B T"))
+        if real is not None:
+            expect(real=(real, "B T"), B=len(tokens), T=tokens.shape[1])
+        vocab_size = self.config.vocab_size
+        for token in torch.stack(tokens.aminmax()).tolist():
+            if not 0 <= token < vocab_size:
+                raise ValueError(
+                    "a token is not in the model's vocabulary; expected "
+                    f"numbers from 0 to {vocab_size - 1}; got {token}"
+                )
 
     def _plan(self, tokens, real, places, segments=None):
         """What each block is told of the tokens: a dictionary of options.
