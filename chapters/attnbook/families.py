@@ -271,14 +271,14 @@ def _rotary(config, name, ours):
     # slides whatever that field says.
     slides = name != "qwen2" or config.get("use_sliding_window", False)
     if window is not None:
-        whole("sliding_window", window, at_least=0)
+        whole("sliding_window", window, at_least=1)
     if window is not None and slides and window <= ours.context:
         # Rotary positions have no last one, so a text may be longer than the
         # context, and a window of that length would hide its beginning.
         raise ValueError(
-            "a sliding_window hides earlier tokens, which our class does not; "
-            f"expected null, or more than the context's {ours.context} "
-            f"tokens; got {window!r}"
+            "a token of this model sees only the last tokens, and our class "
+            "has no such window; expected no sliding_window, or one of more "
+            f"than the context, {ours.context}; got {window}"
         )
     attention_bias = config.get("attention_bias", False)
     if attention_bias != config.get("mlp_bias", False):

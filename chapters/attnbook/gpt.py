@@ -290,7 +290,8 @@ class GPT(nn.Module):
                 bias = bias.masked_fill(~mask, -math.inf)
             if causal:  # later keys, whose distance is negative
                 bias = bias.masked_fill(bias > 0, -math.inf)
-            mask = bias.to(self.token_embedding.weight.dtype)
+            bias = bias.to(self.token_embedding.weight.dtype)
+            mask = bias if bias.ndim == 4 else bias[None]  # (B or 1, H, T, S)
             causal = False
         return {"positions": positions, "mask": mask, "causal": causal}
 

@@ -404,7 +404,31 @@ class TransformerBlock(nn.Module):
 
 
 def _check_scores(mask, q, k):
-    """Refuse a mask that does not fit the scores, heads included."""
-    if mask is not None:
-        batch = expect(q=(q, "... H T d_k"), k=(k, "... H_kv S d_k"))
-        check_mask(mask, (*batch, *q.shape[-3:-1], k.shape[-2]))
+    """Refuse a mask that does not fit the scores, heads included.
+
+    A mask that lacks the heads' axis is refused too where sizes happen to
+    agree: its axis of texts would fall on the heads, or on the queries, and
+    hide other keys than it should without a word.
+    """
+    if mask is None:
+        return
+    batch = expect(q=(q, "... H T d_k"), k=(k, "... H_kv S d_k"))
+    n_heads, n_queries = q.shape[-3:-1]
+    check_mask(mask, (*batch, n_heads, n_queries, k.shape[-2]))
+    if not batch or mask.ndim not in (2, 3):
+        return
+    if mask.ndim == 3:
+        name, size = "heads", n_heads
+        # Numbers to add for each head and query are a bias of positions.
+        may_be_texts = mask.dtype == torch.bool or mask.shape[1] < n_queries
+    else:
+        name, size = "queries", n_queries
+        may_be_texts = True
+    if may_be_texts and 1 < size == batch[-1] == mask.shape[0]:
+        raise ValueError(
+            f"the mask's first axis may mean the {size} texts or the {size} "
+            f"{name}; expected a mask with an axis for texts, heads, queries "
+            "and keys each, such as real[:, None, None, :] for padding or "
+            f"mask[None, None] for one that all texts share; got one of shape "
+            f"{tuple(mask.shape)}"
+        )

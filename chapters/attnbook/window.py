@@ -88,7 +88,7 @@ def read_window(
         x,
         cache=cache,
         places=places,
-        mask=mask.to(tokens.device),
+        mask=mask[None, None].to(tokens.device),  # for all texts and heads
         positions=places.positions,
     )
     logits = model.unembed(x)  # (B, T, vocab_size)

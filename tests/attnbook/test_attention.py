@@ -173,3 +173,10 @@ def test_what_attention_refuses(attention, args, options, error, named):
 def test_what_heads_refuse(call, error, named):
     with pytest.raises(error, match=f"{named}.*; expected .*; got "):
         call()
+
+
+def test_a_scale_of_zero_is_a_scale():
+    """It makes all weights equal; a mutant took it for none."""
+    q, k, v = (randn(3, 2, seed=n) for n in range(3))
+    found = scaled_dot_product_attention(q, k, v, scale=0.0)
+    agrees(found.weights, torch.full((3, 3), 1 / 3), name="equal", within=1e-7)

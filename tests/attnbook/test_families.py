@@ -59,7 +59,7 @@ REFUSED = [
     (
         "mistral",
         {"use_sliding_window": False, "sliding_window": 9},
-        "sliding_window.*context's 64.*got 9",
+        "sliding_window.*context, 64.*got 9",
     ),
     ("mistral", {"sliding_window": 64}, "sliding_window.*got 64"),
     ("mistral", {"sliding_window": 0}, "sliding_window.*got 0"),

@@ -82,6 +82,12 @@ def test_top_p_keeps_the_first_of_equal_ones():
     assert keep_top_p(z, 0.1).tolist() == [[out, 1, out, out]]
 
 
+def test_the_token_that_reaches_p_exactly_is_the_last_that_stays():
+    z = torch.tensor([[0.5, 0.25, 0.25]], dtype=torch.float64).log()
+    kept = [keep_top_p(z, p).isfinite().sum().item() for p in (0.5, 0.75, 0.8)]
+    assert kept == [1, 2, 3]
+
+
 def test_the_likeliest_always_stays():
     z = torch.tensor([[0.0, 50.0, 1.0]], dtype=torch.float64)
     only = [[-math.inf, 50.0, -math.inf]]

@@ -44,3 +44,17 @@ def test_without_triton_it_says_so(monkeypatch):
     monkeypatch.setattr(kernel, "MISSING", "no Triton here")
     with pytest.raises(RuntimeError, match="no Triton here"):
         kernel.kernel_attention(*[torch.ones(1, 1)] * 3)
+
+
+def test_inputs_may_lie_in_memory_in_any_order():
+    """Transposed, or one row of keys that all heads share."""
+    if kernel.MISSING:
+        pytest.skip(kernel.MISSING)
+    q, k, v = (
+        randn(n, 2, 4, seed=n, dtype=torch.float32).transpose(0, 1).to(DEVICE)
+        for n in (5, 9, 9)
+    )
+    for keys in (k, k[:1].expand(2, 9, 4)):
+        ours = kernel.kernel_attention(q, keys, v)
+        exact = (x.double() for x in (q, keys, v))
+        agrees(ours, tiled_attention(*exact), within=2e-6)

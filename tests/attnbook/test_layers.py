@@ -285,3 +285,81 @@ def test_every_layer_has_biases_unless_told(kind):
     assert linear and all(m.bias is not None for m in linear)
     without = kind(4, 2, bias=False).modules()
     assert all(getattr(m, "bias", None) is None for m in without)
+
+
+# ---- a mask without an axis for the heads
+
+
+@pytest.mark.parametrize(
+    "texts, n_heads, tokens",
+    [(4, 4, 5), (5, 4, 5), (3, 4, 5), (4, 4, 4), (3, 2, 5)],
+)
+@pytest.mark.parametrize("path", ["forward", "with_weights"])
+def test_a_mask_of_texts_without_an_axis_for_heads_is_refused(
+    texts, n_heads, tokens, path
+):
+    """Whatever the sizes: also where texts are as many as heads, or as
+    tokens, so that the mask would fit and hide other keys."""
+    real = torch.ones(texts, tokens, dtype=torch.bool)
+    real[0, 3:] = False
+    x = randn(texts, tokens, 8 * n_heads, seed=1)
+    layer = MultiHeadAttention(8 * n_heads, n_heads).double()
+    call = getattr(layer, path)
+    call(x, mask=real[:, None, None, :])
+    added = torch.zeros(real.shape).double().masked_fill(~real, -torch.inf)
+    for mask in (real, real[:, None, :], added, added[:, None, :]):
+        with pytest.raises(ValueError, match="mask.*; expected .*; got .*"):
+            call(x, mask=mask)
+
+
+def test_masks_that_all_texts_share_fit_beside_a_batch():
+    """Of queries and keys, and of heads too, unless they may mean texts."""
+    layer = MultiHeadAttention(8, 2).double()
+    for texts in (1, 3):
+        x = randn(texts, 5, 8, seed=1)
+        wanted = layer(x, causal=True)
+        for mask in (causal_mask(5), causal_mask(5).expand(2, 5, 5)):
+            agrees(layer(x, mask=mask), wanted, name="shared", within=1e-12)
+    bias = randn(2, 5, 5, seed=2)  # one for each head, and there are two texts
+    x = randn(2, 5, 8, seed=1)
+    wanted = layer(x, mask=bias[None])
+    agrees(layer(x, mask=bias), wanted, name="a bias", within=1e-12)
+
+
+def test_shared_keys_are_dealt_out_in_runs_on_both_paths():
+    """Heads 0 and 1 read the first keys: not 0 and 2, as a mutant had it."""
+    layer = MultiHeadAttention(16, 4, n_kv_heads=2).double()
+    x = randn(2, 5, 16, seed=3)
+    plain = layer.with_weights(x, causal=True).out
+    agrees(plain, layer(x, causal=True), name="forward", within=1e-12)
+
+
+def test_the_plain_path_looks_at_its_mask_too():
+    layer = MultiHeadAttention(8, 2).double()
+    x = randn(1, 3, 8, seed=1)
+    for mask in (torch.ones(4, 4).bool(), torch.full((3, 3), torch.nan)):
+        with pytest.raises(ValueError, match="mask"):
+            layer.with_weights(x, mask=mask)
+
+
+def test_a_hidden_key_is_hidden_however_high_its_score():
+    """Minus a billion in place of −∞ is not: a score can be higher."""
+    layer = SelfAttention(1, 1, bias=False).double()
+    with torch.no_grad():
+        for part in (layer.query, layer.key, layer.value):
+            part.weight.fill_(1.0)
+    x = torch.tensor([[1e6], [1e7]]).double()
+    stages = layer.stages(x, causal_mask(2))
+    assert stages.masked[0, 1] == -torch.inf
+    assert stages.weights[0].tolist() == [1, 0]
+
+
+def test_each_text_of_a_batch_is_turned_by_its_own_positions():
+    """The same for every head, and another for every text."""
+    layer = MultiHeadAttention(8, 2, rotary=True).double()
+    x = randn(2, 3, 8, seed=4)
+    positions = torch.tensor([[0, 1, 2], [5, 9, 11]])
+    found = layer(x, positions=positions)
+    for row in range(2):
+        alone = layer(x[row : row + 1], positions=positions[row])
+        agrees(found[row : row + 1], alone, name="alone", within=1e-12)

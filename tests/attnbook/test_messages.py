@@ -603,6 +603,16 @@ ROWS = [
         ValueError,
         "axis d_model of x is 3; expected x (..., d_model=4); got x (2, 3)",
     ),
+    (
+        lambda: MultiHeadAttention(4, 2)(
+            ones(2, 3, 4), mask=ones(2, 1, 3) > 0
+        ),
+        ValueError,
+        "the mask's first axis may mean the 2 texts or the 2 heads; expected "
+        "a mask with an axis for texts, heads, queries and keys each, such as "
+        "real[:, None, None, :] for padding or mask[None, None] for one that "
+        "all texts share; got one of shape (2, 1, 3)",
+    ),
     # positions
     (
         lambda: rotary_angles(torch.arange(3), 4, base=0.5),
@@ -919,14 +929,15 @@ ROWS = [
     (
         lambda: config_of(MISTRAL | {"max_position_embeddings": 5000}),
         ValueError,
-        "a sliding_window hides earlier tokens, which our class does not; "
-        "expected null, or more than the context's 5000 tokens; got 4096",
+        "a token of this model sees only the last tokens, and our class has "
+        "no such window; expected no sliding_window, or one of more than the "
+        "context, 5000; got 4096",
     ),
     (
         lambda: config_of(MISTRAL | {"sliding_window": 2.5}),
         TypeError,
         "sliding_window is of the wrong type; expected a whole number, at "
-        "least 0; got 2.5",
+        "least 1; got 2.5",
     ),
     (
         lambda: config_of(LLAMA | {"attention_bias": True}),

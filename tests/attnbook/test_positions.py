@@ -1,5 +1,7 @@
 """Positions: rotary and ALiBi against transformers, and what they refuse."""
 
+import math
+
 import pytest
 import torch
 from transformers import LlamaConfig
@@ -12,6 +14,7 @@ from attnbook.positions import (
     half_order,
     rotary_angles,
     rotate,
+    sinusoidal,
     token_positions,
 )
 from attnbook.teach.check.proof import agrees
@@ -102,4 +105,44 @@ P, X = torch.arange(3), torch.ones(3, 4)
 )
 def test_bad_input_is_named(call, error, named):
     with pytest.raises(error, match=f"{named}.*; expected .*; got "):
+        call()
+
+
+# ---- what mutants once survived
+
+
+def test_the_waves_are_as_long_as_their_base_says():
+    """The slowest of two pairs turns by base^(−1/2) for each position."""
+    positions = torch.tensor([3])
+    for base in (100.0, 10_000.0):
+        slow = 3 / math.sqrt(base)
+        wanted = [math.sin(3), math.cos(3), math.sin(slow), math.cos(slow)]
+        found = sinusoidal(positions, 4, base=base)[0].tolist()
+        assert found == pytest.approx(wanted, abs=1e-12)
+
+
+def test_angles_are_rounded_after_their_cosine_and_not_before():
+    """At position 4,097 an angle in bfloat16 is off by whole turns."""
+    x = torch.tensor([[1.0, 0.0]], dtype=torch.bfloat16)
+    angles = torch.tensor([[4097.0]], dtype=torch.float64)
+    found = rotate(x, angles)[0].tolist()
+    assert found == pytest.approx([math.cos(4097), math.sin(4097)], abs=0.01)
+
+
+def test_slopes_of_six_heads_are_those_of_four_and_then_two_of_eight():
+    wanted = [2.0**-n for n in (2, 4, 6, 8, 1, 3)]
+    assert alibi_slopes(6).tolist() == wanted
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: rotary_angles(torch.tensor([True]), 4),
+        lambda: rotary_angles(torch.tensor([1]), 0),
+        lambda: half_order(0),
+        lambda: token_positions(torch.ones(2, 3, 4).bool()),
+    ],
+)
+def test_what_are_no_positions_or_widths_is_refused(call):
+    with pytest.raises((TypeError, ValueError), match="; expected .*; got "):
         call()

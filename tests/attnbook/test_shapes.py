@@ -104,3 +104,16 @@ def test_tokens_that_do_not_fit_a_weight_are_refused(x, error, named):
     check_tokens(weight, axes, ones(2, 3))
     with pytest.raises(error, match=named):
         check_tokens(weight, axes, x, "tokens")
+
+
+# ---- what mutants once survived
+
+
+def test_a_third_tensor_of_another_type_or_batch_is_refused():
+    x = torch.ones(2, 3)
+    with pytest.raises(TypeError, match="different types"):
+        expect("float", a=(x, "T d"), b=(x, "T d"), c=(x.double(), "T d"))
+    batched = torch.ones(4, 2, 3), torch.ones(4, 2, 3), torch.ones(5, 2, 3)
+    named = zip("abc", batched)
+    with pytest.raises(ValueError, match="leading axes"):
+        expect("float", **{name: (x, "... T d") for name, x in named})
