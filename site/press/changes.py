@@ -62,12 +62,20 @@ def urn(name: str) -> str:
 
 
 def feed(title: str, author: str, found: list[Edition], address: str) -> str:
-    """The Atom feed of the editions; an empty `address` leaves the links
-    relative to the feed's own place."""
+    """The Atom feed of the editions (RFC 4287), as a text.
+
+    Args:
+        title, author: of the book.
+        found: the editions, the newest first.
+        address: where the pages lie. If it is empty, the links are relative
+            to the feed's own place.
+    """
     xml.register_namespace("", ATOM)
     root = xml.Element(f"{{{ATOM}}}feed")
 
-    def add(to: xml.Element, name: str, text: str = "", **attributes: str):
+    def add(
+        to: xml.Element, name: str, text: str = "", **attributes: str
+    ) -> xml.Element:
         element = xml.SubElement(to, f"{{{ATOM}}}{name}", attributes)
         element.text = text or None
         return element

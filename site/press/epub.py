@@ -1,9 +1,10 @@
 """Write the whole book as one EPUB, from the built pages.
 
-The pages' articles become a file each, in the order of `_toc.yml`, behind a
-title page; the solutions that the pages have folded stand at the end. A
-formula is MathML, a figure a PNG with its description, a drawing an svg; of
-what moves the picture is there that the page shows where no script runs.
+The pages' articles become a file each, in the order of `_toc.yml`, after a
+title page; the solutions that the pages have folded come at the end. A
+formula is MathML, a figure is a PNG with its description, a drawing is an
+svg. A figure that moves is the picture that its page shows where no script
+runs.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from press import changes
 from press.articles import (
     Book,
     inner_links,
-    parse,
     parse_lightly,
     title_page,
     whole_book,
@@ -30,6 +30,7 @@ from press.articles import (
 from press.contents import Contents
 from press.places import ROOT, SITE
 from press.settings import Settings, is_placeholder
+from press.tree import around, fragment, one, value
 
 FILE = ROOT / "_build" / "averages-to-attention.epub"
 STYLES = SITE / "epub.css"
@@ -89,8 +90,11 @@ ACCESS = {
     "accessMode": ["textual", "visual"],
     "accessModeSufficient": ["textual,visual", "textual"],
     "accessibilityFeature": [
-        *("alternativeText", "MathML", "readingOrder"),
-        *("structuralNavigation", "tableOfContents"),
+        "alternativeText",
+        "MathML",
+        "readingOrder",
+        "structuralNavigation",
+        "tableOfContents",
     ],
     "accessibilityHazard": ["none"],
     "accessibilitySummary": [
@@ -113,13 +117,13 @@ TYPES = {
 def for_readers(part: Tag) -> None:
     """Make a chapter what an e-book's reader can show."""
     for formula in part.find_all(class_="katex"):
-        math = formula.math.extract()
-        math["alttext"] = math.annotation.get_text().strip()
+        math = one(formula, "math").extract()
+        math["alttext"] = one(math, "annotation").get_text().strip()
         mend(math)
         formula.replace_with(math)
     for title in part.select("details > summary > h3"):  # of a side road
-        title.find_parent("details").unwrap()
-        title.parent.unwrap()
+        around(title, "details").unwrap()
+        around(title, "summary").unwrap()
     for drawing in part.find_all("svg"):
         drawing["xmlns"] = "http://www.w3.org/2000/svg"
     for tag in part.find_all(True):
@@ -136,47 +140,45 @@ def mend(math: Tag) -> None:
     for `a \cos b` no space, which TeX sets around a function's name."""
     for sign in math.find_all("mo"):
         if sign.get_text() == APPLIED:
-            if sign.parent.name in SCRIPTS:
+            if sign.parent and sign.parent.name in SCRIPTS:
                 sign.decompose()
                 continue
-            before, after = sign.previous_sibling, sign.next_sibling
-            if (
-                before.previous_sibling
-                and before.previous_sibling.name != "mo"
-            ):
-                before.insert_before(thin_space())
-            if after and after.name not in ("mo", "mrow", "mspace"):
+            function = sign.find_previous_sibling(True)
+            argument = sign.find_next_sibling(True)
+            before = function and function.find_previous_sibling(True)
+            if function and before and before.name != "mo":
+                function.insert_before(thin_space())
+            if argument and argument.name not in ("mo", "mrow", "mspace"):
                 sign.insert_after(thin_space())
         elif sign.find(True):
             sign.string = sign.get_text()
 
 
 def thin_space() -> Tag:
-    return parse('<mspace width="0.1667em"></mspace>').mspace
+    """The space that TeX sets around a function's name."""
+    return fragment('<mspace width="0.1667em"></mspace>')
 
 
 def file_of(part: Tag) -> str:
     """The name of a chapter's file.
 
-    >>> file_of(parse_lightly('<section id="05_masking"></section>').section)
+    >>> file_of(fragment('<section id="05_masking"></section>'))
     '05_masking.xhtml'
     """
-    return f"{part['id']}.xhtml"
+    return f"{value(part, 'id')}.xhtml"
 
 
 def lead_to_files(parts: list[Tag]) -> None:
     """Let links into the whole book name the file in which a place is."""
     files = {
-        tag["id"]: file_of(part)
+        value(tag, "id"): file_of(part)
         for part in parts
         for tag in part.find_all(id=True)
     }
-    files |= {part["id"]: "" for part in parts}
+    chapters = {value(part, "id"): file_of(part) for part in parts}
     for link in inner_links(parts):
-        name = link["href"][1:]
-        link["href"] = (
-            f"{files[name]}#{name}" if files[name] else f"{name}.xhtml"
-        )
+        name = value(link, "href")[1:]
+        link["href"] = chapters.get(name) or f"{files[name]}#{name}"
 
 
 def take_pictures(parts: list[Tag], site: Path) -> dict[str, bytes]:
@@ -184,7 +186,7 @@ def take_pictures(parts: list[Tag], site: Path) -> dict[str, bytes]:
     found = {}
     for part in parts:
         for image in part.find_all("img"):
-            source = site / unquote(image["src"])
+            source = site / unquote(value(image, "src"))
             name = f"images/{source.stem}"
             if source.suffix == ".svg":
                 name += ".svg"
@@ -205,6 +207,7 @@ def as_png(source: Path) -> bytes:
 
 
 def xhtml(title: str, body: str) -> bytes:
+    """A file of the book."""
     return PAGE.format(title=escape(title), body=body).encode()
 
 
@@ -215,15 +218,15 @@ def contents_page(book: Book) -> str:
     """The book's contents: parts, chapters, and their sections."""
 
     def entry(part: Tag) -> str:
-        sections = "".join(
-            f'<li><a href="{file_of(part)}#'
-            f'{section.find_parent("section")["id"]}">'
-            f"{escape(section.get_text())}</a></li>"
-            for section in part.select("section > section > h2")
-        )
+        file = file_of(part)
+        sections = ""
+        for heading in part.select("section > section > h2"):
+            place = value(around(heading, "section"), "id")
+            words = escape(heading.get_text())
+            sections += f'<li><a href="{file}#{place}">{words}</a></li>'
         below = f"<ol>{sections}</ol>" if sections else ""
-        title = escape(part.h1.get_text())
-        return f'<li><a href="{file_of(part)}">{title}</a>{below}</li>\n'
+        title = escape(one(part, "h1").get_text())
+        return f'<li><a href="{file}">{title}</a>{below}</li>\n'
 
     lines = ""
     for caption, chapters in book.parts:
@@ -301,12 +304,12 @@ def package(
     for part in parts:
         for_readers(part)
     pictures = take_pictures(parts, site)
-    motto = front.select_one(".motto").get_text()
+    motto = one(front, ".motto").get_text()
     files = {file_of(front): xhtml(settings.title, str(front))}
     files["contents.xhtml"] = xhtml("Contents", contents_page(book))
     lead_to_files(parts)
     for part in book.chapters:
-        files[file_of(part)] = xhtml(part.h1.get_text(), str(part))
+        files[file_of(part)] = xhtml(one(part, "h1").get_text(), str(part))
     read = [f'<itemref idref="file-{n}"/>' for n in range(len(files))]
     files["book.css"] = STYLES.read_bytes()
     files |= pictures

@@ -57,7 +57,9 @@ class Markup(HTMLParser):
         html: the text.
         names: of the elements whose tags are asked for; else of all.
 
-    `formulas` are the characters that are drawn in the text's formulas.
+    `boxes` are the places of the elements in which KaTeX draws formulas, and
+    `formulas` the characters in them. `colours` are the places of the tags
+    that give code its colours. A place is a start and an end.
     """
 
     def __init__(self, html: str, names: Container[str] | None = None) -> None:
@@ -65,9 +67,13 @@ class Markup(HTMLParser):
         self.html = html
         self.tags: list[StartTag] = []
         self.formulas: set[str] = set()
+        self.boxes: list[tuple[int, int]] = []
+        self.colours: list[tuple[int, int]] = []
         self._names = names
         self._changes: list[tuple[int, int, str]] = []
         self._depth_in_box = 0
+        self._box_start = 0
+        self._in_code = False
         self._line_starts = [0]
         for line in html.split("\n"):
             self._line_starts.append(self._line_starts[-1] + len(line) + 1)
@@ -77,24 +83,57 @@ class Markup(HTMLParser):
     def handle_starttag(
         self, tag: str, attrs: list[tuple[str, str | None]]
     ) -> None:
-        if self._depth_in_box and tag == "span":
-            self._depth_in_box += 1
-        elif ("class", BOX) in attrs:
-            self._depth_in_box = 1
+        text = self.get_starttag_text() or ""
+        start = self._place()
+        if tag == "pre":
+            self._in_code = True
+        elif tag == "span":
+            self._begin_span(start, start + len(text), ("class", BOX) in attrs)
         if self._names is None or tag in self._names:
-            line, column = self.getpos()
             attributes = {key: value or "" for key, value in attrs}
-            start = self._line_starts[line - 1] + column
-            text = self.get_starttag_text() or ""
             self.tags.append(StartTag(tag, attributes, start, text))
 
     def handle_endtag(self, tag: str) -> None:
-        if self._depth_in_box and tag == "span":
+        if tag == "pre":
+            self._in_code = False
+        elif tag == "span":
+            start = self._place()
+            self._end_span(start, self.html.index(">", start) + 1)
+
+    def _place(self) -> int:
+        """Where in the text the parser is."""
+        line, column = self.getpos()
+        return self._line_starts[line - 1] + column
+
+    def _begin_span(self, start: int, end: int, is_box: bool) -> None:
+        if self._depth_in_box:
+            self._depth_in_box += 1
+        elif is_box:
+            self._depth_in_box = 1
+            self._box_start = start
+        elif self._in_code:
+            self.colours.append((start, end))
+
+    def _end_span(self, start: int, end: int) -> None:
+        if self._depth_in_box:
             self._depth_in_box -= 1
+            if not self._depth_in_box:
+                self.boxes.append((self._box_start, end))
+        elif self._in_code:
+            self.colours.append((start, end))
 
     def handle_data(self, data: str) -> None:
         if self._depth_in_box:
             self.formulas.update(data)
+
+    def without(self, places: list[tuple[int, int]]) -> str:
+        """The text without what stands at some places; no two overlap."""
+        kept = []
+        done = 0
+        for start, end in sorted(places):
+            kept.append(self.html[done:start])
+            done = end
+        return "".join([*kept, self.html[done:]])
 
     def replace(self, start: int, end: int, text: str) -> None:
         """Put another text in the place of a part; no two may overlap."""

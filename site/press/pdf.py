@@ -13,17 +13,19 @@ import json
 import re
 from html import escape
 from pathlib import Path
+from typing import Any
 
 from bs4 import BeautifulSoup, Tag
 from pikepdf import Name, ObjectStreamMode, Pdf
 from playwright.sync_api import Browser, Page
 
 from attnbook.files import replacing
-from press.articles import Book, linked, parse, title_page, whole_book
+from press.articles import Book, linked, title_page, whole_book
 from press.browser import open_chromium, serve
 from press.contents import Contents
 from press.places import ROOT, SITE
 from press.settings import Settings
+from press.tree import around, one, parse, value
 
 FILE = ROOT / "_build" / "averages-to-attention.pdf"
 STYLES = SITE / "pdf.css"
@@ -67,14 +69,14 @@ def for_paper(book: Book) -> None:
     for part in book.chapters:
         for formula in part.select(".katex"):
             formula["role"] = "img"
-            formula["aria-label"] = formula.annotation.get_text()
-            formula.select_one(".katex-mathml").decompose()
+            formula["aria-label"] = one(formula, "annotation").get_text()
+            one(formula, ".katex-mathml").decompose()
         for path in part.find_all(string=re.compile("/")):
             if path.find_parent("code") and path.find_parent("td"):
                 broken = escape(path).replace("/", "/<wbr>")
                 path.replace_with(parse(broken))
         for line in part.select(".to-solution"):
-            target = line.a["href"][1:]
+            target = value(one(line, "a"), "href")[1:]
             line.append(parse(f": page {page_number(target)}"))
 
 
@@ -88,17 +90,18 @@ def page_number(target: str) -> str:
 
 def entry(part: Tag) -> str:
     """The lines of the contents for a chapter: its title, its sections."""
-    title = linked("span", part.h1, part["id"])
+    name = value(part, "id")
+    title = linked("span", one(part, "h1"), name)
+    lines = f'<p class="entry">{title}{page_number(name)}</p>'
     sections = " · ".join(
-        str(linked("span", section, section.find_parent("section")["id"]))
-        for section in part.select("section > section > h2")
+        str(linked("span", heading, value(around(heading, "section"), "id")))
+        for heading in part.select("section > section > h2")
     )
-    return f'<p class="entry">{title}{page_number(part["id"])}</p>' + (
-        f'<p class="sections">{sections}</p>' if sections else ""
-    )
+    return lines + (f'<p class="sections">{sections}</p>' if sections else "")
 
 
 def contents_page(parts: list[tuple[str, list[Tag]]]) -> str:
+    """The table of contents: parts, chapters and their sections."""
     lines = "".join(
         f'<p class="part">{escape(caption)}</p>'
         + "".join(map(entry, chapters))
@@ -112,7 +115,7 @@ def running_heads(chapters: list[Tag]) -> str:
     styles = ""
     for count, part in enumerate(chapters):
         part["style"] = f"page: chapter-{count}"
-        title = json.dumps(part.h1.get_text(), ensure_ascii=False)
+        title = json.dumps(one(part, "h1").get_text(), ensure_ascii=False)
         styles += (
             f"@page chapter-{count} {{ @top-right {{ content: {title}; }} }}\n"
         )
@@ -184,16 +187,17 @@ def print_document(tab: Page, address: str, document: BeautifulSoup) -> Pdf:
 def page_numbers(pdf: Pdf) -> dict[str, int]:
     """On which page each id stands that a link leads to."""
     count = {page.objgen: n for n, page in enumerate(pdf.pages, start=1)}
-    return {
-        name.removeprefix("/"): count[target[0].objgen]
-        for name, target in pdf.Root.Dests.items()
-    }
+    found = {}
+    for name, target in pdf.Root.Dests.items():
+        page: Any = target[0]  # an object, whose number is not typed
+        found[name.removeprefix("/")] = count[page.objgen]
+    return found
 
 
 def fill(document: BeautifulSoup, numbers: dict[str, int]) -> None:
     """Write the pages' numbers to where they are referred to."""
     for tag in document.select(".page[data-of]"):
-        tag.string = str(numbers[tag["data-of"]])
+        tag.string = str(numbers[value(tag, "data-of")])
 
 
 def print_numbered(

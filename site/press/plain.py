@@ -1,8 +1,9 @@
 """A plain-text twin of each built page, and a list of them: llms.txt.
 
-For assistants, and for who prefers to read or hear a text. A twin is in
-Markdown: formulas as TeX, a figure as its description, solutions and answers
-last. Folded code, which draws figures, is left out, as on paper.
+It is for assistants, and for people who prefer to read or to hear a text. A
+twin is in Markdown: formulas are TeX, a figure is its description, solutions
+and answers come last. Folded code, which draws figures, is left out, as on
+paper.
 """
 
 from __future__ import annotations
@@ -11,14 +12,18 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from bs4 import NavigableString, Tag
+from bs4 import NavigableString, PageElement, Tag
 
-from press.articles import chapter, move_solutions, parse_lightly
+from press.articles import chapter, lightened, move_solutions
 from press.contents import Contents
-from press.markup import Page
+from press.markup import Markup, Page
+from press.tree import classes, one, parse, value
 
 #: What stands within a line; all else begins a new paragraph.
 INLINE = {"a", "b", "br", "code", "em", "i", "kbd", "math", "span", "strong"}
+
+#: The names of headings.
+HEADING = re.compile("h[1-6]")
 
 #: How a word is marked in Markdown.
 MARKS = {"b": "**", "code": "`", "em": "*", "i": "*", "strong": "**"}
@@ -31,7 +36,8 @@ out; solutions and answers stand at the end. The pages in their order: llms.txt
 
 
 def tex(formula: Tag) -> str:
-    return formula.annotation.get_text().strip()
+    """A formula as it was written."""
+    return one(formula, "annotation").get_text().strip()
 
 
 def tidy(text: str) -> str:
@@ -40,15 +46,18 @@ def tidy(text: str) -> str:
     return "\n".join(line for line in lines if line)
 
 
-def words(node: Tag | NavigableString) -> str:
-    """What a node says within a line; a line break is that of a `<br>`."""
-    if isinstance(node, NavigableString):
-        return (
-            re.sub(r"\s+", " ", node) if type(node) is NavigableString else ""
-        )
+def words(node: PageElement) -> str:
+    """What a node says within a line; a line break is that of a `<br>`.
+
+    A comment of the page, which is a string of another kind, says nothing.
+    """
+    if type(node) is NavigableString:
+        return re.sub(r"\s+", " ", node)
+    if not isinstance(node, Tag):
+        return ""
     if node.name == "br":
         return "\n"
-    if "katex" in node.get("class", []):
+    if "katex" in classes(node):
         return f"${tex(node)}$"
     if node.name in ("img", "svg"):
         return described(node)
@@ -61,18 +70,19 @@ def words(node: Tag | NavigableString) -> str:
 
 def link(text: str, tag: Tag) -> str:
     """A link to another page or host; one to a term or a place is words."""
-    href = tag.get("href", "")
+    href = value(tag, "href")
     if href.startswith("#"):
         page = href[1:].partition("--")[0]
-        own = tag.find_parents(class_="chapter")[-1]["id"]
-        if page in (own, "solutions") or "term" in tag.get("class", []):
+        own = value(tag.find_parents(class_="chapter")[-1], "id")
+        if page in (own, "solutions") or "term" in classes(tag):
             return text
         href = f"{page}.txt"
     return f"[{text}]({href})"
 
 
 def described(picture: Tag) -> str:
-    text = picture.get("alt") or picture.get("aria-label")
+    """What a picture shows, in the words of its page; empty if it has none."""
+    text = value(picture, "alt") or value(picture, "aria-label")
     return f"[Figure: {text}]" if text else ""
 
 
@@ -80,7 +90,7 @@ def blocks(tag: Tag) -> Iterator[str]:
     """The paragraphs of an element, each one or more lines."""
     line = ""
     for child in tag.children:
-        if isinstance(child, NavigableString) or child.name in INLINE:
+        if not isinstance(child, Tag) or child.name in INLINE:
             line += words(child)
             continue
         if tidy(line):
@@ -93,16 +103,15 @@ def blocks(tag: Tag) -> Iterator[str]:
 
 def block(tag: Tag) -> Iterator[str]:
     """The paragraphs of an element that begins a new one."""
-    classes = tag.get("class", [])
-    if re.fullmatch("h[1-6]", tag.name):
+    if HEADING.fullmatch(tag.name):
         yield f"{'#' * int(tag.name[1])} {tidy(words(tag))}"
-    elif "math" in classes:
-        yield f"$$\n{tex(tag)}\n$$ {tag.select_one('.eqno').get_text()}"
-    elif tag.name == "details" and not tag.summary.find(re.compile("h[1-6]")):
+    elif "math" in classes(tag):
+        yield f"$$\n{tex(tag)}\n$$ {one(tag, '.eqno').get_text()}"
+    elif tag.name == "details" and not one(tag, "summary").find(HEADING):
         yield from fold(tag)
     elif tag.name in KINDS:
         yield from KINDS[tag.name](tag)
-    elif "citation" in classes:
+    elif "citation" in classes(tag):
         yield from paragraph(tag)
     else:
         yield from blocks(tag)
@@ -129,7 +138,7 @@ def picture(tag: Tag) -> Iterator[str]:
 
 def fold(tag: Tag) -> Iterator[str]:
     """What a page has folded, after the words that open it."""
-    summary = tidy(words(tag.summary.extract()))
+    summary = tidy(words(one(tag, "summary").extract()))
     first, *rest = [*blocks(tag)] or [""]
     gap = "\n\n" if first.startswith("```") else " "
     yield f"{summary}:{gap}{first}"
@@ -141,7 +150,7 @@ def kind(code: Tag) -> str:
     box = code.find_parent(class_=re.compile("^highlight-"))
     if not box:
         return ""
-    (name,) = (c for c in box["class"] if c.startswith("highlight-"))
+    (name,) = (c for c in classes(box) if c.startswith("highlight-"))
     return {"ipython3": "python", "myst-ansi": "output"}.get(
         name[10:], name[10:]
     )
@@ -149,7 +158,7 @@ def kind(code: Tag) -> str:
 
 def items(tag: Tag) -> Iterator[str]:
     """The lines of a list; what follows in an item is indented."""
-    first = int(tag.get("start", 1))
+    first = int(value(tag, "start") or 1)
     for count, item in enumerate(tag.find_all("li", recursive=False), first):
         mark = f"{count}. " if tag.name == "ol" else "- "
         text = "\n".join(blocks(item))
@@ -183,17 +192,24 @@ KINDS: dict[str, Callable[[Tag], Iterator[str]]] = {
 }
 
 
-def twin(page: str, html: str, known: set[str], title: str) -> str:
-    """The text of a page."""
-    part = chapter(page, parse_lightly(html), known)
+def twin(page: str, markup: Markup, known: set[str], title: str) -> str:
+    """The text of a page.
+
+    Args:
+        page: its name.
+        markup: its HTML.
+        known: the names of all pages, to which links may lead.
+        title: of the book.
+    """
+    part = chapter(page, parse(lightened(markup)), known)
     solutions = move_solutions([part])
     for line in part.select(".to-solution"):
         line.decompose()
     found = [HEAD.format(title=title, page=page).strip(), *blocks(part)]
     if solutions.h3:
         part.append(solutions)
-        solutions.h2.decompose()  # the page's title
-        solutions.h1.name = "h2"
+        one(solutions, "h2").decompose()  # the page's title
+        one(solutions, "h1").name = "h2"
         found += blocks(solutions)
     return "\n\n".join(found) + "\n"
 
@@ -208,12 +224,12 @@ def write_twins(
         title: of the book.
     """
     known = set(contents.documents)
-    html = {page.path.stem: page.markup.html for page in pages}
+    markups = {page.path.stem: page.markup for page in pages}
     lines = [f"# {title}"]
     for caption, names in contents.parts:
         lines += [f"\n## {caption}\n"] if caption else [""]
         for name in names:
-            text = twin(name, html[name], known, title)
+            text = twin(name, markups[name], known, title)
             (site / f"{name}.txt").write_text(text, "utf-8")
             (heading, *_) = re.findall("(?m)^# (.*)", text)
             lines.append(f"- [{heading}]({name}.txt)")

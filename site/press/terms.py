@@ -37,12 +37,17 @@ What is explained and never used fails the build. The comment
 yet. Once a page uses it, the build fails until the comment is taken out.
 """
 
+from __future__ import annotations
+
 import re
+from collections.abc import Iterable, Iterator
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from docutils import nodes
 from sphinx import addnodes
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
 from sphinx.errors import ExtensionError
 from sphinx.util import logging
 
@@ -77,7 +82,7 @@ class Term(NamedTuple):
 # Reading the glossary
 
 
-def plain(node):
+def plain(node: nodes.Node) -> str:
     """The text of a node, its formulas without LaTeX's marks."""
     parts = [
         re.sub(r"\\math(?:rm|sf)\b|[{}]", "", part)
@@ -89,8 +94,12 @@ def plain(node):
     return " ".join("".join(parts).split())
 
 
-def read_form(text, means=True):
-    """The form that a glossary's comment describes; see above."""
+def read_form(text: str, means: bool = True) -> Form:
+    """The form that a glossary's comment describes; see the module's text.
+
+    Raises:
+        ExtensionError: the form cannot be read.
+    """
     inner = text.strip("*")
     parts = re.split(r"[][]", inner) if "[" in inner else ["", inner, ""]
     if len(parts) != 3 or not parts[1]:
@@ -113,7 +122,7 @@ def read_form(text, means=True):
 CALLED, SEE_HERE = "Also called:", "See here for:"
 
 
-def words_of(definition, line):
+def words_of(definition: nodes.Element, line: str) -> list[str]:
     """The words that an entry lists in a line of its own, without the dot.
 
     Raises:
@@ -135,7 +144,7 @@ def words_of(definition, line):
     return found
 
 
-def index_other_names(app, doctree):
+def index_other_names(app: Sphinx, doctree: nodes.document) -> None:
     """Let the site's search lead from other names to their entry."""
     if app.env.docname != GLOSSARY:
         return
@@ -148,41 +157,62 @@ def index_other_names(app, doctree):
                 item[0].append(addnodes.index(entries=[entry]))
 
 
-def read_terms(doctree):
+def read_terms(doctree: nodes.document) -> tuple[Term, ...]:
     """The entries of the glossary."""
-    terms = []
-    for item in doctree.findall(nodes.definition_list_item):
-        [definition] = item.findall(nodes.definition)
-        [first, *_] = re.split(r"(?<=[.!?])\s", plain(definition))
-        name = item[0].astext()
-        comments = definition.findall(nodes.comment)
-        comments = "".join(comment.astext() for comment in comments)
-        start, *parts = re.split(r"(\w+):", comments)
-        marks = {"forms": name, **dict(zip(parts[::2], parts[1::2]))}
-        later = marks.pop("later", "").strip()
-        if start or marks.keys() - {"forms", "except"}:
-            raise ExtensionError(
-                f"a comment in the glossary's {name!r} cannot be read; "
-                f"expected forms:, except: or later:, each with what it is; "
-                f"got {comments!r}"
-            )
-        forms = [
-            read_form(" ".join(form.split()), means=kind == "forms")
-            for kind in marks
-            for form in marks[kind].split(",")
-        ]
-        forms += map(read_form, words_of(definition, CALLED))
-        links = definition.findall(addnodes.pending_xref)
-        pages = {x["reftarget"] for x in links if x["refdomain"] == "doc"}
-        found = item[0]["ids"][0], first, tuple(forms), frozenset(pages)
-        terms.append(Term(name, *found, later=later))
-    return tuple(terms)
+    items: Any = doctree.findall(nodes.definition_list_item)
+    return tuple(read_term(item) for item in items)
+
+
+def read_term(item: Any) -> Term:
+    """An entry of the glossary.
+
+    Raises:
+        ExtensionError: a comment or a line of it cannot be read.
+    """
+    [definition] = item.findall(nodes.definition)
+    [first, *_] = re.split(r"(?<=[.!?])\s", plain(definition))
+    name = item[0].astext()
+    comments = definition.findall(nodes.comment)
+    comments = "".join(comment.astext() for comment in comments)
+    start, *parts = re.split(r"(\w+):", comments)
+    marks = {"forms": name, **dict(zip(parts[::2], parts[1::2]))}
+    later = marks.pop("later", "").strip()
+    if start or marks.keys() - {"forms", "except"}:
+        raise ExtensionError(
+            f"a comment in the glossary's {name!r} cannot be read; "
+            f"expected forms:, except: or later:, each with what it is; "
+            f"got {comments!r}"
+        )
+    forms = [
+        read_form(" ".join(form.split()), means=kind == "forms")
+        for kind in marks
+        for form in marks[kind].split(",")
+    ]
+    forms += map(read_form, words_of(definition, CALLED))
+    links = definition.findall(addnodes.pending_xref)
+    pages = {link["reftarget"] for link in links if link["refdomain"] == "doc"}
+    return Term(
+        name,
+        anchor=item[0]["ids"][0],
+        tooltip=first,
+        forms=tuple(forms),
+        pages=frozenset(pages),
+        later=later,
+    )
 
 
 # Finding and linking
 
 
-def is_running(node, section):
+class Found(NamedTuple):
+    """Where a text uses a term; without a term, where it means another."""
+
+    start: int
+    end: int
+    term: Term | None
+
+
+def is_running(node: Any, section: nodes.section) -> bool:
     """Whether a paragraph of a section is running text."""
     while node is not section:
         if isinstance(node, nodes.table) or "nb_element" in node:
@@ -191,94 +221,131 @@ def is_running(node, section):
     return True
 
 
-def find_terms(text, stressed, terms):
+def find_terms(
+    text: str, stressed: bool, terms: Iterable[Term]
+) -> list[tuple[int, int, Term]]:
     """Where a text uses terms: starts, ends, terms; none overlaps another.
 
     The longer wins: a causal mask is no mask. What is stressed is looked at
     as a whole.
     """
-    lower, found, chosen = text.lower(), [], []
+    lower = text.lower()
+    found: list[Found] = []
     for term in terms:
         for form in term.forms:
-            if form.stem in lower and stressed >= form.stressed:
-                found += [
-                    (*match.span("link"), term if form.means else None)
-                    for match in form.pattern.finditer(text)
-                    if not stressed or match["link"] == text
-                ]
-    for start, end, term in sorted(found, key=lambda f: (f[0] - f[1], f[0])):
-        if all(end <= a or b <= start for a, b, _ in chosen):
-            chosen.append((start, end, term))
-    return sorted((f for f in chosen if f[2]), key=lambda f: f[0])
+            if form.stem not in lower or (form.stressed and not stressed):
+                continue
+            for match in form.pattern.finditer(text):
+                if not stressed or match["link"] == text:
+                    start, end = match.span("link")
+                    found.append(
+                        Found(start, end, term if form.means else None)
+                    )
+    chosen: list[Found] = []
+    for one in sorted(found, key=lambda f: (f.start - f.end, f.start)):
+        if all(one.end <= c.start or c.end <= one.start for c in chosen):
+            chosen.append(one)
+    return sorted(
+        ((start, end, term) for start, end, term in chosen if term),
+        key=lambda use: use[0],
+    )
 
 
-def is_text(node):
+def is_text(node: nodes.Node) -> bool:
+    """Whether a node is words alone."""
     return isinstance(node, nodes.Text)
 
 
-def joined(paragraph):
+def joined(paragraph: nodes.Element) -> Iterator[nodes.Node]:
     """The parts of a paragraph, its lines as one text."""
-    for is_words, group in groupby(paragraph, is_text):
-        parts = [*group]
-        yield from [nodes.Text("".join(parts))] if is_words else parts
+    for is_words, group in groupby(paragraph.children, is_text):
+        if is_words:
+            yield nodes.Text("".join(part.astext() for part in group))
+        else:
+            yield from group
 
 
-def cut(part, terms, address, used):
-    """A part of a paragraph in pieces: links, and what is between them."""
+def cut(
+    part: nodes.Node, terms: Iterable[Term], address: str, used: set[Term]
+) -> list[nodes.Node]:
+    """A part of a paragraph in pieces: links, and what is between them.
+
+    Args:
+        terms: the entries of the glossary.
+        address: of the glossary, as seen from the page.
+        used: the terms that the page has linked already, to which those
+            are added that are linked here.
+    """
     stressed = isinstance(part, nodes.emphasis)
     if not all(map(is_text, part.children if stressed else [part])):
         return [part]
-    text, pieces, done = part.astext(), [], 0
+    text = part.astext()
+    pieces: list[nodes.Node] = []
+    done = 0
     for start, end, term in find_terms(text, stressed, terms):
         if term not in used:
             used.add(term)
             words = part if stressed else nodes.Text(text[start:end])
-            to = dict(refuri=f"{address}#{term.anchor}", reftitle=term.tooltip)
-            link = nodes.reference("", "", words, internal=True, **to)
-            link["classes"].append("term")
+            link = nodes.reference(
+                "",
+                "",
+                words,
+                internal=True,
+                refuri=f"{address}#{term.anchor}",
+                reftitle=term.tooltip,
+                classes=["term"],
+            )
             pieces += [nodes.Text(text[done:start]), link]
             done = end
     return [*pieces, nodes.Text(text[done:])] if pieces else [part]
 
 
-def link_page(doctree, terms, address):
+def link_page(
+    doctree: nodes.document, terms: Iterable[Term], address: str
+) -> set[Term]:
     """Link a page's words, from the first section on; the terms found.
 
-    Its head says what is to come.
+    The page's head, before that section, says what is to come, and stays.
     """
-    top, used = next(doctree.findall(nodes.section), nodes.section()), set()
-    for section in top.children:
-        if isinstance(section, nodes.section):
-            for paragraph in section.findall(nodes.paragraph):
-                if is_running(paragraph, section):
-                    parts = [*joined(paragraph)]
-                    paragraph.children = []
-                    for part in parts:
-                        paragraph.extend(cut(part, terms, address, used))
+    used: set[Term] = set()
+    for top in list(doctree.findall(nodes.section))[:1]:
+        for section in top.children:
+            if isinstance(section, nodes.section):
+                for paragraph in section.findall(nodes.paragraph):
+                    if is_running(paragraph, section):
+                        parts = [*joined(paragraph)]
+                        paragraph.children = []
+                        for part in parts:
+                            paragraph.extend(cut(part, terms, address, used))
     return used
 
 
 # While the book is built
 
 
-def read_glossary(app, env):
-    env.book_terms, env.terms_used = read_terms(env.get_doctree(GLOSSARY)), {}
+def read_glossary(app: Sphinx, env: BuildEnvironment) -> None:
+    """Keep the glossary's terms for the pages, once all are read."""
+    kept: Any = env
+    kept.book_terms = read_terms(env.get_doctree(GLOSSARY))
+    kept.terms_used = {}
 
 
-def link_resolved(app, doctree, docname):
+def link_resolved(app: Sphinx, doctree: nodes.document, docname: str) -> None:
     """Link a page that is about to be written."""
     if docname not in UNLINKED:
+        kept: Any = app.env
         address = app.builder.get_relative_uri(docname, GLOSSARY)
-        used = link_page(doctree, app.env.book_terms, address)
-        app.env.terms_used[docname] = used
+        used = link_page(doctree, kept.book_terms, address)
+        kept.terms_used[docname] = used
 
 
-def find_unused(app, exception):
+def find_unused(app: Sphinx, exception: Exception | None) -> None:
     """Warn of terms that are explained and not used."""
     if exception is not None:
         return
-    used = app.env.terms_used
-    for term in app.env.book_terms:
+    kept: Any = app.env
+    used = kept.terms_used
+    for term in kept.book_terms:
         having = {page for page in used if term in used[page]}
         missing = sorted(term.pages - having)
         if term.later:
@@ -292,7 +359,7 @@ def find_unused(app, exception):
             logger.warning(words, term.name, where, location=GLOSSARY)
 
 
-def setup(app):
+def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("doctree-read", index_other_names)
     app.connect("env-updated", read_glossary)
     # Last: what other extensions add is text, too.

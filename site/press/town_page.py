@@ -17,6 +17,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -62,13 +63,16 @@ def logits(
     window: float = math.inf,
     sinks: int = 0,
 ) -> torch.Tensor:
-    """What the page shall find, by torch: (T, V).
+    """The logits after each word, (T, V), which the page has to find too.
 
     Args:
-        heads: whose contexts are zeros, "block.head".
-        blocks: that are left out.
-        hidden: the places of words that no word sees, themselves included.
-        window, sinks: how many of the last and of the first words are seen.
+        words: a text of the town, T words.
+        heads: those whose contexts are made zero, each as "block.head".
+        blocks: the numbers of the blocks that are left out.
+        hidden: the places of words that no word sees, not even they
+            themselves.
+        window: how many of the last words a word sees.
+        sinks: how many of the first words a word sees besides these.
     """
     tokens = torch.tensor(town.vocabulary().encode(" ".join(words)))
     at = torch.arange(len(tokens))
@@ -79,16 +83,15 @@ def logits(
     mask = mask.masked_fill(~seen, -math.inf)
     x = model.token_embedding(tokens)[None]  # (1, T, d)
 
-    def run_block(n, block, x):
+    def run_block(n: int, block: Any, x: torch.Tensor) -> torch.Tensor:
         if n in blocks:
             return x
-        out = {int(name[2:]) for name in heads if name.startswith(f"{n}.")}
+        out = [int(name[2:]) for name in heads if name.startswith(f"{n}.")]
 
-        def cut(layer, args):
-            contexts = (
-                args[0].unflatten(-1, (model.config.n_heads, -1)).clone()
-            )
-            contexts[..., [*out], :] = 0  # (1, T, H, d_k)
+        def cut(layer: Any, args: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
+            heads_apart = args[0].unflatten(-1, (model.config.n_heads, -1))
+            contexts = heads_apart.clone()  # (1, T, H, d_k)
+            contexts[..., out, :] = 0
             return (contexts.flatten(-2),)
 
         hook = block.attention.out.register_forward_pre_hook(cut)
@@ -101,13 +104,18 @@ def logits(
 
 
 def pack(model: GPT) -> dict:
-    """The weights, all of them; `unpack` of model.js is the other way.
+    """All weights of a model as text, which `unpack` in model.js reads.
 
-    A tensor is [its size, bits]: whole numbers of `STEP`. The first `HIGH`
-    bits of all weights stand side by side in one text, the others in a
-    second, in base64.
+    A weight is a whole number of steps of size `STEP`. The first `HIGH` bits
+    of all weights stand side by side in one text, the others in a second, in
+    base64. Of each tensor its size and its number of bits a weight are told.
+
+    Raises:
+        ValueError: a weight is no whole number of steps.
     """
-    about, streams = {}, ([], [])  # type: tuple[dict, tuple[list, list]]
+    about: dict[str, list[int]] = {}
+    high_bits: list[np.ndarray] = []
+    low_bits: list[np.ndarray] = []
     for name, values in model.state_dict().items():
         steps = values.numpy().ravel() / STEP
         wholes = steps.astype(int)
@@ -119,21 +127,29 @@ def pack(model: GPT) -> dict:
         bits = max(HIGH, int(np.abs(wholes).max()).bit_length() + 1)
         wholes += 2 ** (bits - 1)
         each = wholes[:, None] >> np.arange(bits)[::-1] & 1  # (size, bits)
-        streams[0].append(each[:, :HIGH].ravel())
-        streams[1].append(each[:, HIGH:].ravel())
+        high_bits.append(each[:, :HIGH].ravel())
+        low_bits.append(each[:, HIGH:].ravel())
         about[name] = [len(wholes), bits]
-    high, low = (
-        base64.b64encode(
-            np.packbits(np.concatenate(stream)).tobytes()
-        ).decode()
-        for stream in streams
-    )
-    return {"tensors": about, "step": STEP, "high": high, "low": low}
+    return {
+        "tensors": about,
+        "step": STEP,
+        "high": as_text(high_bits),
+        "low": as_text(low_bits),
+    }
 
 
-def check(model: GPT, words: Sequence[str], **switches) -> dict:
-    """A text, and what the model shall find: the loss of each word, and the
-    logits after the last, (V)."""
+def as_text(bits: list[np.ndarray]) -> str:
+    """Bits, eight of them a byte, in base64."""
+    packed = np.packbits(np.concatenate(bits))
+    return base64.b64encode(packed.tobytes()).decode()
+
+
+def check(model: GPT, words: Sequence[str], **switches: Any) -> dict:
+    """A text, and what the page has to find in it.
+
+    That is the loss of each word, and the logits after the last, (V).
+    `switches` are those of `logits`.
+    """
     found = logits(model, words, **switches)  # (T, V)
     numbers = town.vocabulary().encode(" ".join(words))
     paid = -found.log_softmax(-1)[range(len(words) - 1), numbers[1:]]
@@ -146,11 +162,13 @@ def check(model: GPT, words: Sequence[str], **switches) -> dict:
 
 
 def rounded(numbers: torch.Tensor) -> list[float]:
+    """Numbers as the script stores them, to six decimals."""
     return [round(x, 6) for x in numbers.tolist()]
 
 
 def checks(model: GPT) -> list[dict]:
-    """Stories, and one with something taken out."""
+    """What the script tries before it shows anything: stories, and a story
+    with a part of the model taken out."""
     story = STORY.split()
     return [
         *(check(model, each) for each in town.Town().stories(2, seed=1)),
@@ -188,8 +206,11 @@ def grammar() -> dict:
 
 
 def pairs() -> list[list[int]]:
-    """How often each word followed each in the stories that chapter 11 counts:
-    a list for each first word, of seconds and numbers in turn."""
+    """How often each word followed each in the stories that chapter 11 counts.
+
+    There is a list for each first word; in it the numbers of the words that
+    followed and how often they did take turns.
+    """
     numbers = {word: n for n, word in enumerate(town.WORDS)}
     counts: list[Counter] = [Counter() for _ in numbers]
     for story in town.Town().stories(3000, seed=1):
@@ -199,7 +220,7 @@ def pairs() -> list[list[int]]:
 
 
 def data(model: GPT) -> dict:
-    """All that the script is about."""
+    """All that the script knows of the model and of the language."""
     config = model.config
     return {
         "config": {
@@ -218,7 +239,10 @@ def data(model: GPT) -> dict:
 
 
 def script(about: dict) -> str:
-    """One function, so that nothing is global; without comments' lines."""
+    """The script: one function, so that nothing in it is global.
+
+    Lines of comments and indents are left out.
+    """
     sources = "".join(
         (SCRIPTS / f"{name}.js").read_text("utf-8") for name in PARTS
     )
@@ -231,6 +255,7 @@ def script(about: dict) -> str:
 
 
 def main(path: str) -> None:
+    """Write the script, whole or not at all."""
     with replacing(path) as file:
         file.write(script(data(load())).encode())
 
