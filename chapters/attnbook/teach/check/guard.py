@@ -238,8 +238,10 @@ def _put_back(name: str, owner: Any, before: dict[str, Any]) -> list[str]:
         return found  # nearly always, and fast
     for key, now in list(vars(owner).items()):
         old = before.get(key, before)  # itself where there was none
-        if old is now or key.startswith("__") or _torchs_own(now, key):
+        if old is now or _torchs_own(now, key):
             continue
+        if key.startswith("__") and not callable(now):
+            continue  # what Python notes there itself
         if old is not before and callable(old):
             setattr(owner, key, old)
             found.append(f"{name}.{key}")

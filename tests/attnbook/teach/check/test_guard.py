@@ -48,6 +48,11 @@ def overwrites(x):
     return x * 2
 
 
+def yes(a, b):
+    """Calls whatever it compares equal."""
+    return torch.ones(a.shape, dtype=torch.bool)
+
+
 def after(change):
     return lambda x: (change(), x * 2)[1]
 
@@ -67,6 +72,7 @@ def after(change):
         (after(lambda: hook_all(lambda *_: None)), "hooks of all modules"),
         (after(lambda: setattr(torch, "softmax", sum)), "torch.softmax"),
         (after(lambda: setattr(torch.Tensor, "sin", sum)), "torch.Tensor.sin"),
+        (after(lambda: setattr(torch.Tensor, "__eq__", yes)), "Tensor.__eq__"),
         (after(lambda: vars(math).pop("exp", 0)), "math.exp"),
         (after(lambda: (torch.rand(3), np.random.rand(3))), ""),
         (counts, "COUNT of the page"),
@@ -78,12 +84,23 @@ def test_what_an_answer_changes_is_said_and_set_back(answer, words):
     states += [torch.get_rng_state, torch.initial_seed, TABLE.tolist]
     states += [lambda: np.random.get_state()[1], lambda: COUNT]
     states += [lambda: (torch.softmax, torch.Tensor.sin, math.exp)]
+    states += [lambda: torch.Tensor.__eq__]
     before = [repr(get()) for get in states]
     verdict = judge(answer, double)
     assert [repr(get()) for get in states] == before
     assert verdict.kind == "right"
     assert ("your code also changed" in verdict.message) == bool(words)
     assert words in verdict.message
+
+
+def test_an_answer_that_changes_what_equal_is_is_not_right():
+    def wrong(x):
+        torch.Tensor.__eq__ = yes
+        return x * 3
+
+    equal = torch.Tensor.__eq__
+    verdict = judge(wrong, double)
+    assert verdict.kind == "wrong" and torch.Tensor.__eq__ is equal
 
 
 def test_what_torch_replaces_itself_is_nobodys_change(monkeypatch):
