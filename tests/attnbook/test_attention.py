@@ -14,7 +14,8 @@ from attnbook.attention import (
     split_heads,
 )
 from attnbook.masks import merge_causal, padding_mask
-from attnbook.teach.check.proof import Case, agrees
+from attnbook.teach.check.proof import agrees
+from attnbook.teach.check.running import Case
 from attnbook.teach.check.seeded import randn
 
 NAN, INF = torch.nan, torch.inf

@@ -21,7 +21,8 @@ from attnbook.cache import KVCache, LayerCache
 from attnbook.gpt import POSITIONS, GPTConfig
 from attnbook.layers import MultiHeadAttention, attention_weights
 from attnbook.masks import padding_mask
-from attnbook.teach.check.proof import agrees, difference
+from attnbook.teach.check.difference import difference
+from attnbook.teach.check.proof import agrees
 
 V, CAPACITY = 20, 9  # tokens in the vocabulary; the state machine's room
 

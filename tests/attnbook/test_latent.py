@@ -11,8 +11,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from attnbook.cache import KVCache, LayerCache
 from attnbook.gpt import GPT, GPTConfig
 from attnbook.latent import LatentAttention, use_latent
+from attnbook.teach.check.difference import difference
 from attnbook.teach.check.inputs import drawn
-from attnbook.teach.check.proof import difference
 from attnbook.teach.check.seeded import randn
 
 

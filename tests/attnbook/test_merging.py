@@ -18,7 +18,9 @@ from attnbook.merging import (
     merge,
     tiled_attention,
 )
-from attnbook.teach.check.proof import Case, agrees, difference
+from attnbook.teach.check.difference import difference
+from attnbook.teach.check.proof import agrees
+from attnbook.teach.check.running import Case
 from attnbook.teach.check.seeded import randn
 
 INF = torch.inf

@@ -8,8 +8,8 @@ from models import random_tokens
 
 from attnbook.gpt import GPT, GPTConfig
 from attnbook.pooling import pool_heads
+from attnbook.teach.check.difference import difference
 from attnbook.teach.check.inputs import drawn
-from attnbook.teach.check.proof import difference
 
 
 def same(ours, theirs, within=1e-12):

@@ -9,7 +9,7 @@ from models import random_tokens
 
 from attnbook.cache import KVCache, RollingCache
 from attnbook.gpt import GPT, GPTConfig
-from attnbook.teach.check.proof import difference
+from attnbook.teach.check.difference import difference
 from attnbook.window import read_window, sink_mask
 
 

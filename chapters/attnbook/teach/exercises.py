@@ -12,7 +12,8 @@ from attnbook.teach.check.judge import judge
 from attnbook.teach.check.proof import Disagreement, agrees
 from attnbook.teach.check.registry import the_book
 from attnbook.teach.check.task import Task
-from attnbook.teach.check.words import in_cases, plain_repr, say
+from attnbook.teach.check.telling import agreement
+from attnbook.teach.check.words import plain_repr, say
 
 
 class _Check:
@@ -49,9 +50,8 @@ class _Check:
         verdict = judge(fn, task)
         if verdict.kind != "right":
             raise Disagreement(verdict.message) from verdict.error
-        too = ", gradients too" if task.gradients else ""
-        tried = in_cases(len(task.cases()))
-        say(f"{given} agrees with {task.against} {tried}{too}")
+        cases = len(task.cases())
+        say(agreement(given, task.against, cases, task.gradients))
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         """The check of an exercise: it says what came of it.

@@ -10,6 +10,7 @@ from torch.autograd.functional import jacobian
 from attnbook.attention import Attention, softmax
 from attnbook.teach.catalogue import symptoms
 from attnbook.teach.catalogue.chapter import tasks_of
+from attnbook.teach.check.difference import difference
 from attnbook.teach.check.inputs import (
     Labelled,
     Watched,
@@ -18,8 +19,8 @@ from attnbook.teach.check.inputs import (
     randns,
     watched,
 )
-from attnbook.teach.check.proof import call, difference
 from attnbook.teach.check.rules import AtMost
+from attnbook.teach.check.running import call
 from attnbook.teach.check.seeded import randn
 
 task = tasks_of(4)
@@ -432,7 +433,7 @@ _CANDIDATES = {
     "attention as it should be": _sdpa,
     "wrong: nothing but NaN": lambda *qkv: _sdpa(*qkv) * torch.nan,
     "wrong: zeros": lambda *qkv: _sdpa(*qkv) * 0,
-    "wrong: no scale": lambda *qkv: _sdpa(*qkv, scale=1.0),
+    "wrong: no scale": lambda q, k, v: _sdpa(q, k, v, scale=1.0),
     "wrong: softmax over queries": lambda q, k, v: (q @ k.mT).softmax(-2) @ v,
 }
 

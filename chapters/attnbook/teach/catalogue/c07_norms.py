@@ -7,8 +7,13 @@ from torch.func import functional_call
 from attnbook.teach.catalogue import symptoms
 from attnbook.teach.catalogue.chapter import tasks_of
 from attnbook.teach.check.inputs import Labelled, Watched, f64, randns
-from attnbook.teach.check.proof import Case, call, outcome_difference, run
 from attnbook.teach.check.rules import NoAutograd
+from attnbook.teach.check.running import (
+    Case,
+    call,
+    outcome_difference,
+    run,
+)
 from attnbook.teach.check.seeded import randn
 
 task = tasks_of(7)

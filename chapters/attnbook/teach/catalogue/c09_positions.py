@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from attnbook.teach.catalogue import symptoms
 from attnbook.teach.catalogue.chapter import tasks_of
 from attnbook.teach.check.inputs import f64, ints, marks, randns
-from attnbook.teach.check.proof import call
+from attnbook.teach.check.running import call
 from attnbook.teach.check.seeded import randn
 
 task = tasks_of(9)

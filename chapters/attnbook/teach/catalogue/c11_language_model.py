@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import pad_sequence
 from attnbook.teach.catalogue import symptoms
 from attnbook.teach.catalogue.chapter import tasks_of
 from attnbook.teach.check.inputs import drawn, f64, ints, randns
-from attnbook.teach.check.proof import call
+from attnbook.teach.check.running import call
 from attnbook.teach.check.seeded import randn
 
 task = tasks_of(11)

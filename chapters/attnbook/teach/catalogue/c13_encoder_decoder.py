@@ -19,7 +19,7 @@ from attnbook.teach.check.inputs import (
     marks,
     randns,
 )
-from attnbook.teach.check.proof import call
+from attnbook.teach.check.running import call
 from attnbook.teach.check.seeded import randn
 
 task = tasks_of(13)

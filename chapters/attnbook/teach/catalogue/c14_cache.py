@@ -10,7 +10,7 @@ from attnbook.masks import causal_mask
 from attnbook.teach.catalogue import symptoms
 from attnbook.teach.catalogue.chapter import tasks_of
 from attnbook.teach.check.inputs import drawn, ints, marks, randns
-from attnbook.teach.check.proof import call
+from attnbook.teach.check.running import call
 
 task = tasks_of(14)
 

@@ -1,6 +1,7 @@
 """Chapter 16, a real model: tasks and known mistakes."""
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -533,9 +534,21 @@ def names_the_largest(ours, theirs, bound):
     return worst if gaps[worst] > bound else None
 
 
-_SIZES = dict(vocab_size=7, context=6, d_model=8, n_heads=2, n_layers=2)
-_ROTARY = dict(positions="rotary", norm="rms", activation="swiglu")
-_ROTARY |= dict(bias=False, tied=False, n_kv_heads=1)
+_SIZES: dict[str, Any] = {
+    "vocab_size": 7,
+    "context": 6,
+    "d_model": 8,
+    "n_heads": 2,
+    "n_layers": 2,
+}
+_ROTARY: dict[str, Any] = {
+    "positions": "rotary",
+    "norm": "rms",
+    "activation": "swiglu",
+    "bias": False,
+    "tied": False,
+    "n_kv_heads": 1,
+}
 
 
 class _AddsMore(TransformerBlock):

@@ -10,8 +10,8 @@ from attnbook.merging import Partial
 from attnbook.teach.catalogue import symptoms
 from attnbook.teach.catalogue.chapter import tasks_of
 from attnbook.teach.check.inputs import f64, ints, randns, watched
-from attnbook.teach.check.proof import call
 from attnbook.teach.check.rules import AtMost
+from attnbook.teach.check.running import call
 from attnbook.teach.check.seeded import randn
 
 task = tasks_of(17)

@@ -9,7 +9,7 @@ from attnbook.attention import scaled_dot_product_attention
 from attnbook.teach.catalogue import symptoms
 from attnbook.teach.catalogue.chapter import tasks_of
 from attnbook.teach.check.inputs import f64, randns, watched
-from attnbook.teach.check.proof import call
+from attnbook.teach.check.running import call
 
 task = tasks_of(18)
 

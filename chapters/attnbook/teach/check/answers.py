@@ -16,6 +16,7 @@ from functools import cache
 from typing import Any
 
 from attnbook.teach.check import guard
+from attnbook.teach.check.finding import Kind
 from attnbook.teach.check.guard import OutOfTime
 from attnbook.teach.check.judge import Verdict, attempted, verdict_on
 from attnbook.teach.check.outcomes import packed, unpacked
@@ -121,7 +122,7 @@ def marked(name: str, sent: Any) -> tuple[str, str]:
     if changed:
         why = f"it changes {changed}, which is not its to change"
         return "error", why[:LONGEST]
-    tried = Attempt(_unseen, trial, got, trial.failing(got))
+    tried = trial.attempt_of(_unseen, got)
     verdict = verdict_on(tried, known=trial.task.known)
     detail = (verdict.mistake or verdict.short)[:LONGEST]
     if verdict.kind in ("wrong", "error"):
@@ -131,15 +132,15 @@ def marked(name: str, sent: Any) -> tuple[str, str]:
 
 def _refused(tried: Attempt, verdict: Verdict, detail: str) -> tuple[str, str]:
     """The verdict on an answer that is not right, and no known mistake."""
-    last, error = tried.got[-1].error, tried.got[tried.failing[0]].error
+    last, error = tried.got[-1].error, tried.error
     if isinstance(last, OutOfTime):
         return "limit", str(last)
-    if isinstance(error, MemoryError) or "t allocate mem" in str(error):
+    if verdict.finding and verdict.finding.kind == Kind.OUT_OF_MEMORY:
         return "limit", NO_MEMORY
     if isinstance(error, NameError):
         detail += "; no statement that could be read gives it a value"
     for words, slip in tried.trial.task.slips.items():
-        if tried.trial.alike(tried.got, slip.wrong):
+        if tried.is_like(slip.wrong):
             return "not right", words
     return KINDS[verdict.kind], detail
 

@@ -2,8 +2,8 @@
 
 The reference is run with two arguments exchanged, with one that counts for
 nothing, or with one that is a little off. If the answer does just that on
-every case, this is what it does. So it is with a result whose parts stand in
-another order, or that an argument is multiplied by or taken from.
+every case, this is what it does. The same is tried with a result whose parts
+stand in another order, or that an argument is multiplied by or taken from.
 """
 
 from __future__ import annotations
@@ -12,205 +12,318 @@ import inspect
 import numbers
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import replace
 from itertools import combinations, permutations
 from operator import neg
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from attnbook.teach.check.difference import settled_difference
+from attnbook.teach.check.finding import Finding, Kind
 from attnbook.teach.check.guard import Clock
-from attnbook.teach.check.proof import Case, Outcome, difference, run
+from attnbook.teach.check.running import Case, Outcome, run
+from attnbook.teach.check.trial import Attempt
+from attnbook.teach.check.words import is_numbers
 
-Changed = Callable[[Case], Case]
+#: Changes the arguments of a case; None where that cannot be done.
+Changed = Callable[[Case], Case | None]
 
 
-def guess(
-    right: Callable,
-    cases: list[Case],
-    wanted: list[Outcome],
-    got: list[Outcome],
-    failing: list[int],
-) -> str:
-    """What the answer does instead, in words; empty if none of these."""
-    if all(_same(mine.result, got[0].result) for mine in got[1:]):
-        return ""  # what is always the same fits too much
-    if all(_same(a.result, b.result) for a, b in zip(got, wanted)):
-        return ""  # only a gradient is wrong
-    first = failing[0]
+def guess(tried: Attempt) -> Finding | None:
+    """What the answer does instead; None if it does none of these."""
+    got, wanted, right = tried.got, tried.trial.wanted, tried.trial.task.right
+    if all(_same(outcome.result, got[0].result) for outcome in got[1:]):
+        return None  # what is always the same fits too much
+    if all(d is None or d.beside_the_result for d in tried.differences):
+        return None  # only a gradient is wrong
+    first = tried.first
     order = [first, *(n for n in range(len(got)) if n != first)]
-    given = [_given(right, cases[n]) for n in order]
+    cases = [tried.trial.cases[n] for n in order]
+    given = [_given(right, case) for case in cases]
+    if all(_as_many(wanted[n].result, wanted[first].result) for n in order):
+        for found, made in _made_of(wanted[first].result):
+            if all(_gives(got[n], made, wanted[n]) for n in order):
+                return found
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of what a reference was not made for
-        for words, made in _made_of(wanted[first].result):
-            if all(_gives(got[n], made, wanted[n]) for n in order):
-                return words
-        for words, change in _changes(right, given):
-            if all(_does(right, change(cases[n]), got[n]) for n in order):
-                return f"it gives the right result for {words}"
-        return _beside(given, wanted, got, order)
+        for found, change in _changes(right, given):
+            pairs = zip(order, cases)
+            if all(_does(right, change(case), got[n]) for n, case in pairs):
+                return found
+    return _beside(given, [wanted[n] for n in order], [got[n] for n in order])
 
 
-def _does(right: Callable, case: Case, mine: Outcome) -> bool:
+def _does(right: Callable, case: Case | None, outcome: Outcome) -> bool:
+    """Whether an outcome is what the reference makes of a changed case."""
+    if case is None:
+        return False
     with Clock(1.0):  # of what a reference was not made for
-        theirs = run(right, case)
-    if mine.error or theirs.error:
-        return bool(mine.error and theirs.error)
-    return _same(mine.result, theirs.result)
+        other = run(right, case)
+    if outcome.error or other.error:
+        return bool(outcome.error and other.error)
+    return _same(outcome.result, other.result)
 
 
-def _same(mine: Any, theirs: Any) -> bool:
-    return difference(mine, theirs, within=1e-9, equal_nan=True) is None
+def _same(answer: Any, other: Any) -> bool:
+    found = settled_difference(answer, other, within=1e-9, equal_nan=True)
+    return found is None
 
 
-def _gives(mine: Outcome, made: Callable, wanted: Outcome) -> bool:
-    return not mine.error and _same(mine.result, made(wanted.result))
+def _gives(outcome: Outcome, made: Callable, wanted: Outcome) -> bool:
+    return not outcome.error and _same(outcome.result, made(wanted.result))
 
 
-def _made_of(result: Any) -> Iterator[tuple[str, Callable]]:
+def _as_many(result: Any, other: Any) -> bool:
+    """Whether both are tuples of as many parts."""
+    both = isinstance(result, tuple) and isinstance(other, tuple)
+    return both and len(result) == len(other)
+
+
+def _made_of(result: tuple) -> Iterator[tuple[Finding, Callable]]:
     """What may be made of several results, where they are few."""
-    if not isinstance(result, tuple) or not 1 < len(result) < 5:
+    if not 1 < len(result) < 5:
         return
     for order in permutations(range(len(result))):
         if list(order) != sorted(order):
-            words = "the parts of the result are right, in another order"
-            yield words, lambda x, order=order: tuple(x[n] for n in order)
+            yield (
+                Finding(Kind.PARTS_REORDERED),
+                lambda x, order=order: tuple(x[n] for n in order),
+            )
     for n in range(len(result)):
-        yield f"this is part {n} of the result alone", lambda x, n=n: x[n]
+        yield Finding(Kind.PART_ALONE, count=n), lambda x, n=n: x[n]
 
 
-def _changes(right: Callable, rows: list) -> Iterator[tuple[str, Changed]]:
+def _changes(
+    right: Callable, rows: list[dict[str, Any]]
+) -> Iterator[tuple[Finding, Changed]]:
+    """What may have been done to the arguments, and how to do it."""
     names, given = list(inspect.signature(right).parameters), rows[0]
     below_0 = {n for row in rows for n, x in row.items() if _below_0(x)}
     tensors = [n for n, value in given.items() if isinstance(value, Tensor)]
     for a, b in combinations(tensors, 2):
-        words = f"{a} and {b} exchanged"
-        yield words, _changing(names, lambda x, a=a, b=b: {a: x[b], b: x[a]})
-    for offers in (_instead, _otherwise):
+        yield (
+            Finding(Kind.EXCHANGED, argument=a, other=b),
+            _changing(names, _exchanged(a, b)),
+        )
+    for kind, offers in (
+        (Kind.IGNORED, _constants),
+        (Kind.INSTEAD, _otherwise),
+    ):
         for name, value in given.items():
-            for words, to in offers(name, value):
+            for offer, to in offers(value):
                 if to is not neg or name in below_0:  # else by chance
-                    yield words, _changing(names, _one(name, to))
+                    yield (
+                        Finding(kind, argument=name, name=offer),
+                        _changing(names, _one(name, to)),
+                    )
 
 
 def _below_0(x: Any) -> bool:
-    return isinstance(x, (Tensor, float)) and bool((_numbers(x) < 0).any())
+    return isinstance(x, (Tensor, float)) and bool(
+        (_numbers_or_raise(x) < 0).any()
+    )
 
 
-def _one(name: str, to: Callable) -> Callable[[dict], dict]:
-    return lambda given: {name: to(given[name])} if name in given else {}
+def _exchanged(a: str, b: str) -> Callable[[dict], dict | None]:
+    """Exchange two arguments, where a case has both."""
+
+    def change(given: dict) -> dict | None:
+        both = a in given and b in given
+        return {a: given[b], b: given[a]} if both else None
+
+    return change
 
 
-def _instead(name: str, value: Any) -> Iterator[tuple[str, Callable]]:
-    """What an argument may be taken for by one who forgets it."""
-    for words, to in _constants(value):
-        yield f"{name} = {words}, whatever {name} is", to
+def _one(name: str, to: Callable) -> Callable[[dict], dict | None]:
+    """Change one argument, where a case has it."""
+
+    def change(given: dict) -> dict | None:
+        if name not in given:
+            return {}
+        try:
+            return {name: to(given[name])}
+        except (
+            ArithmeticError,
+            AttributeError,
+            IndexError,
+            RuntimeError,
+            TypeError,
+        ):
+            return None  # in this case it is 0, or of another kind
+
+    return change
 
 
 def _constants(value: Any) -> Iterator[tuple[str, Callable]]:
+    """What an argument may be taken for by one who forgets it."""
     if isinstance(value, Tensor) and value.dtype == torch.bool:
-        yield "True everywhere", torch.ones_like
+        yield "true", torch.ones_like
     elif isinstance(value, Tensor) and value.is_floating_point():
-        yield "0", torch.zeros_like
-        yield "1", torch.ones_like
+        yield "zero", torch.zeros_like
+        yield "one", torch.ones_like
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
-        for number in (0, 1):
+        for name, number in (("zero", 0), ("one", 1)):
             if value != number:
-                yield f"{number}", lambda x, n=number: type(x)(n)
+                yield name, lambda x, n=number: type(x)(n)
 
 
-def _otherwise(name: str, value: Any) -> Iterator[tuple[str, Callable]]:
+def _otherwise(value: Any) -> Iterator[tuple[str, Callable]]:
     """What an argument may become by a step too many or too few."""
     if isinstance(value, bool):
-        yield f"not {name}", lambda x: not x
+        yield "not", lambda x: not x
     elif isinstance(value, Tensor) and value.dtype == torch.bool:
-        yield f"{name} with True and False exchanged", torch.logical_not
+        yield "truths exchanged", torch.logical_not
     elif isinstance(value, numbers.Integral):
-        yield f"{name} + 1", lambda x: x + 1
-        yield f"{name} − 1", lambda x: x - 1
+        yield "one more", lambda x: x + 1
+        yield "one less", lambda x: x - 1
     elif isinstance(value, float) and value:
-        yield f"−{name}", neg
-        yield f"1/{name}", lambda x: 1 / x
-        yield f"the square of {name}", lambda x: x * x
+        yield "negative", neg
+        yield "reciprocal", lambda x: 1 / x
+        yield "square", lambda x: x * x
     elif isinstance(value, (list, str, bytes)):
-        yield f"{name} without the last", lambda x: x[:-1]
-        yield f"{name} without the first", lambda x: x[1:]
+        yield "without the last", lambda x: x[:-1]
+        yield "without the first", lambda x: x[1:]
         if value and isinstance(value[0], list):
-            yield f"{name}, each without its last", _each(slice(-1))
-            yield f"{name}, each without its first", _each(slice(1, None))
+            yield "each without its last", _each(slice(-1))
+            yield "each without its first", _each(slice(1, None))
     elif isinstance(value, Tensor) and value.is_floating_point():
-        yield f"−{name}", neg
+        yield "negative", neg
         if value.ndim > 1:
-            yield f"{name} transposed", lambda x: x.mT
+            yield "transposed", lambda x: x.mT
         if value.ndim and value.shape[-1] > 1:
-            d = f"√d, d the last size of {name}"
-            yield f"{name} times {d}", lambda x: x * x.shape[-1] ** 0.5
-            yield f"{name} divided by {d}", lambda x: x / x.shape[-1] ** 0.5
+            yield "times root", lambda x: x * x.shape[-1] ** 0.5
+            yield "divided by root", lambda x: x / x.shape[-1] ** 0.5
 
 
 def _each(part: slice) -> Callable[[list], list]:
     return lambda x: [inner[part] for inner in x]
 
 
-def _changing(names: list[str], new: Callable[[dict], dict]) -> Changed:
-    def change(case: Case) -> Case:
+def _changing(names: list[str], new: Callable[[dict], dict | None]) -> Changed:
+    """A change of a case, from one of its arguments by their names."""
+
+    def change(case: Case) -> Case | None:
         given = {**dict(zip(names, case.args)), **case.kwargs}
-        changed = {**given, **new(given)}
+        made = new(given)
+        if made is None:
+            return None
+        changed = {**given, **made}
         args = tuple(changed[n] for n in names[: len(case.args)])
-        return replace(
-            case, args=args, kwargs={n: changed[n] for n in case.kwargs}
-        )
+        kwargs = {n: changed[n] for n in case.kwargs}
+        return replace(case, args=args, kwargs=kwargs)
 
     return change
 
 
 def _beside(
-    given: list[dict], wanted: list[Outcome], got: list[Outcome], order: list
-) -> str:
+    given: list[dict[str, Any]], wanted: list[Outcome], got: list[Outcome]
+) -> Finding | None:
     """What an argument does to the result, beside its part in it."""
-    rows = []
-    for n, arguments in zip(order, given):
-        try:
-            pair = map(_numbers, (got[n].result, wanted[n].result))
-            rows.append((arguments, *pair))
-        except Exception:  # these are no numbers
-            return ""
-    if _same(*rows[0][1:]):  # only a gradient is wrong
-        return ""
-    for words, make in _makings(rows[0][0]):
-        with suppress(Exception):  # an argument of another kind, or shape
-            if all(_same(ours, make(x, theirs)) for x, ours, theirs in rows):
-                return f"it gives {words}"
-    return ""
+    answers, rights = _all_numbers(got), _all_numbers(wanted)
+    if answers is None or rights is None:
+        return None
+    if _same(answers[0], rights[0]):  # only a gradient is wrong
+        return None
+    rows = list(zip(given, answers, rights))
+    for found, make in _makings(given[0]):
+        if all(_made_so(make, *row) for row in rows):
+            return found
+    return None
 
 
-def _makings(given: dict[str, Any]) -> Iterator[tuple[str, Callable]]:
-    """Words, and what is made of all arguments and the right result."""
-    for name, value in given.items():
-        size, what = lambda x, n=name: x[n], name
-        if isinstance(value, (list, str, bytes)) or getattr(value, "ndim", 0):
+def _made_so(
+    make: Callable, arguments: dict[str, Any], answer: Tensor, right: Tensor
+) -> bool:
+    """Whether an answer is what is made of the arguments and the right one."""
+    try:
+        made = make(arguments, right)
+    except (ArithmeticError, KeyError, RuntimeError, TypeError, ValueError):
+        return False  # this case has no such argument, or of another shape
+    return _same(answer, made)
+
+
+#: Makes something of all arguments of a case and of its right result.
+Making = Callable[[dict[str, Any], Tensor], Tensor]
+
+
+def _makings(given: dict[str, Any]) -> Iterator[tuple[Finding, Making]]:
+    """Findings, and what is made then of all arguments and the right result.
+
+    An argument that is a number is subtracted from the result or multiplied
+    by it; of a list or a tensor it is the length, too.
+    """
+    for argument, value in given.items():
+        if isinstance(value, (list, str, bytes)) or _has_axes(value):
             yield (
-                f"{name} minus the right result",
-                lambda x, r, n=name: _numbers(x[n]) - r,
+                Finding(Kind.SUBTRACTED, argument=argument),
+                _minus_the_right(_value_of(argument)),
             )
-            size, what = lambda x, n=name: len(x[n]), f"the length of {name}"
-        elif not isinstance(value, (int, float)):
+            name, measure = "length", _length_of(argument)
+        elif isinstance(value, (int, float)):
+            name, measure = "", _value_of(argument)
+        else:
             continue
-        yield f"{what} minus the right result", lambda x, r, s=size: s(x) - r
-        for power, factor in ((1, what), (2, f"the square of {what}")):
+        yield (
+            Finding(Kind.SUBTRACTED, argument=argument, name=name),
+            _minus_the_right(measure),
+        )
+        for power in (1, -1, 2, -2):
             yield (
-                f"the right result times {factor}",
-                lambda x, r, s=size, p=power: r * s(x) ** p,
-            )
-            yield (
-                f"the right result divided by {factor}",
-                lambda x, r, s=size, p=power: r / s(x) ** p,
+                Finding(Kind.TIMES, argument=argument, name=name, ratio=power),
+                _times_the_right(measure, power),
             )
 
 
-def _numbers(x: Any) -> Tensor:
+def _minus_the_right(measure: Callable[[dict], Any]) -> Making:
+    return lambda given, right: _numbers_or_raise(measure(given)) - right
+
+
+def _times_the_right(measure: Callable[[dict], Any], power: int) -> Making:
+    def times(given: dict[str, Any], right: Tensor) -> Tensor:
+        factor = measure(given) ** abs(power)
+        return right * factor if power > 0 else right / factor
+
+    return times
+
+
+def _has_axes(value: Any) -> bool:
+    return isinstance(value, (Tensor, np.ndarray)) and value.ndim > 0
+
+
+def _length_of(argument: str) -> Callable[[dict], int]:
+    return lambda given: len(given[argument])
+
+
+def _value_of(argument: str) -> Callable[[dict], Any]:
+    return lambda given: given[argument]
+
+
+def _all_numbers(outcomes: list[Outcome]) -> list[Tensor] | None:
+    """All results as tensors; None if one of them is no numbers."""
+    found = []
+    for outcome in outcomes:
+        numbers = _numbers(outcome.result)
+        if numbers is None:
+            return None
+        found.append(numbers)
+    return found
+
+
+def _numbers(x: Any) -> Tensor | None:
+    """Numbers as a tensor; None if they are none."""
+    plain = isinstance(x, (Tensor, bool, int, float, np.ndarray, np.generic))
+    if not plain and not (isinstance(x, (list, tuple)) and is_numbers(x)):
+        return None
+    try:
+        return torch.as_tensor(x, dtype=torch.float64)
+    except (TypeError, ValueError):  # rows of several lengths
+        return None
+
+
+def _numbers_or_raise(x: Any) -> Tensor:
     return torch.as_tensor(x, dtype=torch.float64)
 
 

@@ -1,212 +1,356 @@
-"""What may help where no mistake is recognised, at most one thing."""
+"""What may help where no mistake is recognised: one thing, or nothing.
+
+The finders look at an `Attempt`, which has run already, and run nothing of the
+answer themselves (but for `Attempt.float32_line`, which does so safely). They
+decide by kinds and numbers and make no sentences.
+"""
 
 from __future__ import annotations
 
 import inspect
-import re
 from collections import Counter
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from attnbook.teach.check.difference import Differs
+from attnbook.teach.check.examine import same_parts
+from attnbook.teach.check.finding import SAYS_ALL, Finding, Help, Kind
 from attnbook.teach.check.guesses import guess
-from attnbook.teach.check.proof import Outcome, outcome_difference
+from attnbook.teach.check.likeness import likeness
 from attnbook.teach.check.rules import RuleBroken
-from attnbook.teach.check.telling import (
-    float32_line,
-    headline,
-    increment,
-    later_part,
-    out_of_step,
-)
+from attnbook.teach.check.running import Outcome, outcome_difference
+from attnbook.teach.check.task import Mistake, Slip
 from attnbook.teach.check.trial import Attempt
-from attnbook.teach.check.words import fill
-
-#: After one of these no help is needed.
-_SAYS_ALL = re.compile(
-    "was changed in place|leaf Variable that requires|right but for the order|"
-    "the right numbers(,| in another f)|ours is a tuple|the reference booleans"
-)
+from attnbook.teach.check.words import number_kind
 
 #: What ends the graph that gradients follow.
 _CUTTING = ("detach", "data", "no_grad", "item", "tolist")
 
+#: Kinds of likeness that are a factor, or a number added.
+_BY_A_NUMBER = {
+    Kind.FACTOR,
+    Kind.SIGN,
+    Kind.OFFSET,
+    Kind.TOO_LARGE,
+}
 
-def hints(tried: Attempt) -> list[str]:
-    """The first of these that has something to say, in a line or two."""
-    fn, trial, got, failing = tried.fn, tried.trial, tried.got, tried.failing
-    with suppress(Exception):  # an answer may raise anything
-        if _SAYS_ALL.search(_headline(trial, got, failing[0])):
-            return []
-    error = got[failing[0]].error
-    finders = [] if isinstance(error, RuleBroken) else [_coarse, _near]
-    finders += [] if error else [_guessed, _akin]
-    for find in [*finders, _cut_off, _told_and_asked, _by_cases, _nan]:
-        try:
-            words = find(fn, trial, got, failing)
-        except Exception:  # an answer may give anything
-            continue
-        if words:
-            return [fill(line, "  ") for line in words.splitlines()]
-    return []
+NOTHING = Help()
 
 
-def _coarse(fn, trial, got, failing) -> str:
-    pairs = [(got[n], trial.wanted[n]) for n in failing]
-    if not all(_nearly(*pair, part=1e-5) for pair in pairs):
-        return ""
-    line = float32_line(fn, trial.cases[failing[0]])
-    return line and (
-        "it is right to the digits of a float32, and no further: the first is "
-        f"made {line}"
-    )
+def help_for(tried: Attempt) -> Help:
+    """The first of the finders' results that is one."""
+    if _says_all(tried.finding):
+        return NOTHING
+    finders: list[Callable[[Attempt], Help]] = []
+    if not isinstance(tried.error, RuleBroken):
+        finders += [_coarse, _near]
+    if not tried.error:
+        finders += [_guessed, _akin]
+    finders += [_cut_off, _told_and_asked, _by_cases, _nan]
+    for find in finders:
+        if found := find(tried):
+            return found
+    return NOTHING
 
 
-def _near(fn, trial, got, failing) -> str:
-    pairs = [(got[n], trial.wanted[n]) for n in failing]
-    near = all(_nearly(*pair, part=1e-4) for pair in pairs)
-    if not near or _right_values(trial, got, failing):
-        return ""
+def _says_all(found: Finding) -> bool:
+    """Whether what is wrong says already what to do."""
+    if found.kind in SAYS_ALL or found.advice == "writes into a leaf":
+        return True
+    if found.kind == Kind.ORDER:
+        return found.axis is not None
+    if found.kind == Kind.TYPE:
+        return isinstance(found.answer, tuple)
+    if found.kind == Kind.NUMBER_TYPE:
+        return number_kind(found.expected) == "boolean"
+    return False
+
+
+def _coarse(tried: Attempt) -> Help:
+    """It is right to the digits of a float32."""
+    if not all(_nearly(tried, n, part=1e-5) for n in tried.failing):
+        return NOTHING
+    line = tried.float32_line()
+    return Help(Finding(Kind.FLOAT32, line=line)) if line else NOTHING
+
+
+def _near(tried: Attempt) -> Help:
+    """It is nearly right."""
+    if tried.error or tried.difference.beside_the_result:
+        return NOTHING
+    if not all(_nearly(tried, n, part=1e-4) for n in tried.failing):
+        return NOTHING
+    return Help(Finding(Kind.ALMOST))
+
+
+def _guessed(tried: Attempt) -> Help:
+    return Help(guess(tried))
+
+
+def _told_and_asked(tried: Attempt) -> Help:
+    """What can be said besides, and a question of the catalogue."""
+    return Help(None if tried.error else _told(tried), _asked(tried))
+
+
+def _told(tried: Attempt) -> Finding | None:
+    answer = tried.got[tried.first].result
+    expected = tried.trial.wanted[tried.first].result
     return (
-        "hint: it is nearly right. Is a number in it rounded, something small "
-        "added, or a derivative a quotient of differences?"
+        _later_part(answer, expected)
+        or _increment(tried)
+        or _out_of_step(answer, expected)
     )
 
 
-def _guessed(fn, trial, got, failing) -> str:
-    words = guess(trial.task.right, trial.cases, trial.wanted, got, failing)
-    return words and f"{words}."
+def _later_part(answer: Any, expected: Any) -> Finding | None:
+    """What can be said of a later part, where of the first nothing can."""
+    if not isinstance(answer, tuple) or not isinstance(expected, tuple):
+        return None
+    silent = False
+    for n, (a, b) in enumerate(zip(answer, expected)):
+        both = isinstance(a, Tensor) and isinstance(b, Tensor)
+        if both and not same_parts(a, b):
+            like = likeness(a, b)
+            if like and like.kind != Kind.SOME_PLACES:
+                if not silent:
+                    return None
+                place = (("part", n),)
+                return Finding(Kind.LATER_PART, place=place, inner=like)
+            silent = True
+    return None
 
 
-def _told_and_asked(fn, trial, got, failing) -> str:
-    told = "" if got[failing[0]].error else _told(trial, got, failing)
-    return f"{told}\n{_asked(trial, got, failing)}".strip()
+def _increment(tried: Attempt) -> Finding | None:
+    """How what is added to an argument differs, where that is a factor."""
+    case = tried.trial.cases[tried.first]
+    given: list[Any] = []
+    for x in tree_leaves((case.args, case.kwargs)):
+        given += x.parameters() if isinstance(x, nn.Module) else [x]
+    tensors = [
+        x.detach().as_subclass(Tensor).cpu()
+        for x in given
+        if isinstance(x, Tensor)
+        and x.layout == torch.strided
+        and not x.is_complex()
+    ]
+    pairs = zip(
+        tree_leaves(tried.got[tried.first].result),
+        tree_leaves(tried.trial.wanted[tried.first].result),
+    )
+    for a, b in pairs:
+        if not isinstance(a, Tensor) or not isinstance(b, Tensor):
+            continue
+        for x in tensors:
+            if a.shape == b.shape == x.shape and _varied(x):
+                like = likeness(_minus(a, x), _minus(b, x))
+                if like and like.kind in _BY_A_NUMBER:
+                    return Finding(Kind.INCREMENT, answer=x, inner=like)
+    return None
 
 
-def _told(trial, got, failing) -> str:
-    n = failing[0]
-    words = later_part(got[n].result, trial.wanted[n].result)
-    words = words or increment(trial.cases[n], got[n], trial.wanted[n])
-    words = words or out_of_step(got[n].result, trial.wanted[n].result)
-    return words and f"{words}."
+def _minus(a: Tensor, x: Tensor) -> Tensor:
+    """What is left of a result without an argument; booleans as numbers."""
+    if a.dtype == torch.bool or x.dtype == torch.bool:
+        return a.double() - x.double()
+    return a - x
 
 
-def _akin(fn, trial, got, failing) -> str:
+def _varied(x: Tensor) -> bool:
+    """Whether a factor between two such tensors is no chance."""
+    return x.unique().numel() > 2
+
+
+def _out_of_step(answer: Any, expected: Any) -> Finding | None:
+    """Where a list has the right parts in other places."""
+    for x in (answer, expected):
+        if not isinstance(x, (tuple, list)):
+            return None
+    if len(answer) != len(expected) or len(answer) < 2:
+        return None
+    if same_parts(answer[::-1], expected):
+        return Finding(Kind.LIST_REVERSED)
+    if len(answer) > 2 and not same_parts(expected[1:-1], expected[2:]):
+        if same_parts(answer[1:], expected[:-1]):
+            return Finding(Kind.LIST_LATE)
+        if same_parts(answer[:-1], expected[1:]):
+            return Finding(Kind.LIST_EARLY)
+    return None
+
+
+def _akin(tried: Attempt) -> Help:
     """The hint of the one mistake that goes wrong in the same way.
 
     Two thirds of the wrong numbers, or more, are those of the mistake; or half
     of the wrong results are, it has no others, and some results are right.
     """
-    found: dict[str, tuple] = {}
-    asked = trial.task.questions
-    for each in [*trial.task.known.values(), *trial.task.slips.values()]:
-        theirs = list(trial.of(each.wrong))
-        if not each.hint or len(theirs) < len(got):
-            continue
-        share, enough = _share(got, theirs, trial.wanted), 2 / 3
-        at = trial.failing(theirs)
-        if failing[0] not in at and trial.cases[failing[0]].label in asked:
-            continue  # a question of this case says more
-        apt = len(at) > 1 and len(failing) < len(got)
-        if apt and all(trial.same(got[n], theirs[n]) for n in at):
-            share, enough = max(share, len(at) / len(failing)), 1 / 2
-        if share >= enough:
-            rank = (failing[0] in at, share)
+    found: dict[str, tuple[bool, float]] = {}
+    for each in _known(tried):
+        rank = _kinship(tried, each.wrong) if each.hint else None
+        if rank is not None:
             found[each.hint] = max(rank, found.get(each.hint, rank))
     best = [hint for hint in found if found[hint] == max(found.values())]
-    return f"perhaps: {best[0]}" if len(best) == 1 else ""
+    if len(best) != 1:
+        return NOTHING
+    return Help(question=best[0], perhaps=True)
 
 
-def _cut_off(fn, trial, got, failing) -> str:
-    """What lets no gradient through, where only a gradient is wrong."""
-    mine, told = got[failing[0]], _headline(trial, got, failing[0])
-    if not _right_values(trial, got, failing) or _has_nan(mine.gradients):
-        return ""
-    names = inspect.unwrap(fn).__code__.co_names
-    found = [name for name in names if name in _CUTTING]
-    if not found or "detach()" in told:  # which has said it
-        return ""
-    return (
-        f"hint: {found[0]}, in your code, lets no gradient through. Does one "
-        "have to pass there?"
-    )
+#: Of the wrong numbers, or of the wrong results, how many have to be alike.
+_OF_NUMBERS, _OF_RESULTS = 2 / 3, 1 / 2
 
 
-def _asked(trial, got, failing) -> str:
-    n = failing[0]
-    told, error = _headline(trial, got, n), got[n].error
-    rule = isinstance(error, RuleBroken)
-    other = rule or not error and _right_values(trial, got, failing)
-    label = "" if other else trial.cases[n].label
-    for words, question in trial.task.questions.items():
-        if words.startswith("…") and words[1:] in told or words == label:
-            return f"hint: {question}"
-    return ""
+def _kinship(tried: Attempt, wrong: Callable) -> tuple[bool, float] | None:
+    """How like a known mistake an answer is; None if not enough.
+
+    The mistake runs on case after case, the first that fails and then the
+    largest, until what is left could not make it like enough.
+
+    Returns:
+        Whether the mistake fails on the first case too, and the share.
+    """
+    trial, failing = tried.trial, tried.failing
+    question = trial.task.questions.get(tried.finding.case)
+    sizes = [_sizes(outcome.result) for outcome in trial.wanted]
+    cases = sorted(range(len(tried.got)), key=lambda n: -sizes[n].total())
+    cases.remove(tried.first)
+    left = sum(sizes, Counter[int]())
+    apt = len(failing) < len(tried.got)
+    at: list[int] = []
+    so_far = _Shared()
+    for n in (tried.first, *cases):
+        other = trial.known(wrong, n)
+        if other.broken_off:
+            return None
+        if trial.known_to_fail(wrong, n):
+            at.append(n)
+            apt = apt and tried.same(wrong, n)
+        elif question and n == tried.first:
+            return None  # a question of this case says more
+        left.subtract(sizes[n])
+        so_far.add(tried.got[n], other, trial.wanted[n])
+        if not apt and so_far.most(left) < _OF_NUMBERS:
+            return None
+    share, enough = so_far.share(), _OF_NUMBERS
+    if apt and len(at) > 1:
+        share, enough = max(share, len(at) / len(failing)), _OF_RESULTS
+    return (tried.first in at, share) if share >= enough else None
 
 
-def _headline(trial, got, n) -> str:
-    if got[n].error:
-        return str(got[n].error)
-    found = outcome_difference(got[n], trial.wanted[n], **trial.options)
-    return headline(found)
+def _sizes(result: Any) -> Counter[int]:
+    """How many numbers each part of a result has."""
+    leaves = enumerate(tree_leaves(result))
+    return Counter({n: x.numel() for n, x in leaves if _is_float(x)})
 
 
-def _right_values(trial, got, failing) -> bool:
-    """Whether only a gradient is wrong, where it is wrong at first."""
-    mine, right = got[failing[0]], trial.wanted[failing[0]]
-    return trial.same(replace(right, result=mine.result), right)
+class _Shared:
+    """Of the numbers that either of two functions gets wrong, those that both
+    get alike; part by part of the result."""
 
+    def __init__(self) -> None:
+        self.wrong: Counter[int] = Counter()
+        self.alike: Counter[int] = Counter()
+        self.met: set[float] = set()
 
-def _by_cases(fn, trial, got, failing) -> str:
-    """The hint of the mistake that fails on the same few cases, if all that do
-    have this one: else it would often mislead."""
-    many = 2 * len(failing) > len(got)  # else it would say nothing
-    if many or _right_values(trial, got, failing):
-        return ""
-    known, slips = trial.task.known.values(), trial.task.slips.values()
-    found = {
-        each.hint
-        for each in [*known, *slips]
-        if each.hint and failing == trial.failing(trial.of(each.wrong))
-    }
-    if len(found) != 1 or not found & {each.hint for each in known}:
-        return ""
-    return f"perhaps: {found.pop()}"
-
-
-def _nan(fn, trial, got, failing) -> str:
-    n = failing[0]
-    if _has_nan(trial.wanted[n].result) or not _has_nan(got[n].result):
-        return ""
-    return "which line makes 0/0, ∞/∞, ∞ − ∞ or 0 · ∞ of these numbers?"
-
-
-def _share(
-    got: list[Outcome], theirs: list[Outcome], wanted: list[Outcome]
-) -> float:
-    """Of the numbers that either gets wrong, the share that both get alike;
-    of the part of the result in which it is smallest."""
-    wrong, alike = Counter(), Counter()
-    met = set()
-    for outcomes in zip(got, theirs, wanted):
-        leaves = zip(*(tree_leaves(each.result) for each in outcomes))
+    def add(self, got: Outcome, other: Outcome, wanted: Outcome) -> None:
+        """Count the numbers of one case."""
+        results = (each.result for each in (got, other, wanted))
+        leaves = zip(*(tree_leaves(result) for result in results))
         for part, three in enumerate(leaves):
             if not all(map(_is_float, three)):
                 continue
-            a, b, c = (x.detach().as_subclass(Tensor).double() for x in three)
+            a, b, c = (x.double() for x in three)
             if a.shape == b.shape == c.shape:
                 off = ((a - c).abs() > 1e-9) | ((b - c).abs() > 1e-9)
                 same = a[off & ((a - b).abs() <= 1e-9)].tolist()
-                wrong[part] += int(off.sum())
-                alike[part] += len(same)
-                met |= {round(x, 6) for x in same if x != round(x)}
-    if len(met) < 4:  # few numbers, and 0 and 1, are often met by chance
-        return 0.0
-    return min(alike[part] / n for part, n in wrong.items() if n)
+                self.wrong[part] += int(off.sum())
+                self.alike[part] += len(same)
+                self.met |= {round(x, 6) for x in same if x != round(x)}
+
+    def share(self) -> float:
+        """The share, of the part in which it is smallest."""
+        if len(self.met) < 4:  # a few numbers, or 0 and 1, are met by chance
+            return 0.0
+        return self.most(Counter())
+
+    def most(self, left: Counter[int]) -> float:
+        """The share, if all numbers that are left are wrong and alike."""
+        shares = [
+            (self.alike[part] + left[part]) / (n + left[part])
+            for part, n in self.wrong.items()
+            if n
+        ]
+        return min(shares, default=1.0)
+
+
+def _known(tried: Attempt) -> list[Mistake | Slip]:
+    task = tried.trial.task
+    return [*task.known.values(), *task.slips.values()]
+
+
+def _fails_as(tried: Attempt, wrong: Callable) -> bool:
+    """Whether a known mistake goes wrong on the same cases."""
+    return all(
+        tried.trial.known_to_fail(wrong, n) == (n in tried.failing)
+        for n in range(len(tried.trial.cases))
+    )
+
+
+def _cut_off(tried: Attempt) -> Help:
+    """What lets no gradient through, where only a gradient is wrong."""
+    if tried.error or not tried.difference.beside_the_result:
+        return NOTHING
+    if tried.finding.kind == Kind.ZERO_GRADIENT:  # which has said it
+        return NOTHING
+    if _has_nan(tried.got[tried.first].gradients):
+        return NOTHING
+    code = getattr(inspect.unwrap(tried.fn), "__code__", None)
+    names = code.co_names if code else ()
+    found = [name for name in names if name in _CUTTING]
+    if not found:
+        return NOTHING
+    return Help(Finding(Kind.CUTS_GRADIENT, name=found[0]))
+
+
+def _asked(tried: Attempt) -> str:
+    """The catalogue's question for what was found, or for the case."""
+    found, task = tried.finding, tried.trial.task
+    for each in task.asked:
+        if each.fits(found):
+            return each.question
+    rule = isinstance(tried.error, RuleBroken)
+    if rule or not tried.error and tried.difference.beside_the_result:
+        return ""  # the case's question speaks of its result
+    return task.questions.get(found.case, "")
+
+
+def _by_cases(tried: Attempt) -> Help:
+    """The hint of the mistake that fails on the same few cases, if all that do
+    have this one: else it would often mislead."""
+    many = 2 * len(tried.failing) > len(tried.got)  # else it would say nothing
+    beside = not tried.error and tried.difference.beside_the_result
+    if many or beside:
+        return NOTHING
+    task = tried.trial.task
+    found = {
+        each.hint
+        for each in _known(tried)
+        if each.hint and _fails_as(tried, each.wrong)
+    }
+    hints = {mistake.hint for mistake in task.known.values()}
+    if len(found) != 1 or not found & hints:
+        return NOTHING
+    return Help(question=found.pop(), perhaps=True)
+
+
+def _nan(tried: Attempt) -> Help:
+    wanted = tried.trial.wanted[tried.first].result
+    if _has_nan(wanted) or not _has_nan(tried.got[tried.first].result):
+        return NOTHING
+    return Help(Finding(Kind.MAKES_NAN))
 
 
 def _is_float(x: Any) -> bool:
@@ -214,21 +358,24 @@ def _is_float(x: Any) -> bool:
 
 
 def _has_nan(results: Any) -> bool:
-    return any(
-        _is_float(x) and x.detach().as_subclass(Tensor).isnan().any()
-        for x in tree_leaves(results)
-    )
+    return any(_is_float(x) and x.isnan().any() for x in tree_leaves(results))
 
 
-def _nearly(mine: Outcome, right: Outcome, *, part: float) -> bool:
-    """Whether two outcomes differ by a small part of their size only."""
-    if mine.error or right.error:
+def _nearly(tried: Attempt, n: int, *, part: float) -> bool:
+    """Whether an outcome is off by a small part of its size only."""
+    outcome, wanted = tried.got[n], tried.trial.wanted[n]
+    found = tried.differences[n]
+    if found is None or outcome.error or wanted.error:
+        return False
+    within = part * min(1.0, _size(wanted.result))
+    if found.kind == Differs.VALUE and found.gap > within:
         return False
     # Of a wrong result no gradient was taken.
-    compared = mine if mine.gradients else replace(right, result=mine.result)
-    within = part * min(1.0, _size(right.result))
+    compared = outcome
+    if not outcome.gradients:
+        compared = replace(wanted, result=outcome.result)
     return not outcome_difference(
-        compared, right, within=within, equal_nan=True
+        compared, wanted, within=within, equal_nan=True
     )
 
 

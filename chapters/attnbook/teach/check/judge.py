@@ -7,29 +7,28 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from attnbook.teach.check.guard import Guard, OutOfTime
-from attnbook.teach.check.hints import hints
-from attnbook.teach.check.proof import Case, Outcome, outcome_difference
+from attnbook.teach.check import telling
+from attnbook.teach.check.finding import Finding, Help
+from attnbook.teach.check.guard import Guard
+from attnbook.teach.check.hints import NOTHING, help_for
 from attnbook.teach.check.rules import RuleBroken
 from attnbook.teach.check.task import Mistake, Task
-from attnbook.teach.check.telling import (
-    apart,
-    error_text,
-    headline,
-    inputs,
-    line_of,
-    numbers,
-    side_effects,
-)
 from attnbook.teach.check.trial import Attempt, Trial
-from attnbook.teach.check.words import fill
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What `judge` found; `message` is for a person, `short` its core.
+    """What the judge found.
 
-    `kind` is "right", "not attempted", "known mistake", "wrong" or "error".
+    Attributes:
+        kind: "right", "not attempted", "known mistake", "wrong" or "error".
+        message: what a person is told, on several lines.
+        mistake: the name of the known mistake, or the words of the slip.
+        error: what the answer raised, if the reader should see it.
+        short: the core of the message, on a line.
+        finding: what is wrong on the first case that fails, as data; None
+            where the answer is right or was not attempted.
+        help: what was told besides, as data.
     """
 
     kind: str
@@ -37,6 +36,8 @@ class Verdict:
     mistake: str = ""
     error: BaseException | None = None
     short: str = ""
+    finding: Finding | None = None
+    help: Help = NOTHING
 
 
 def judge(
@@ -45,8 +46,10 @@ def judge(
     """Try a function on every case of a task.
 
     Args:
-        known: the mistakes to recognise; the task's own if not given, and
-            then other help for the reader too.
+        fn: the answer.
+        task: what it shall do.
+        known: the mistakes to recognise; the task's own mistakes and slips
+            if not given, and then other help for the reader too.
 
     Raises:
         TypeError: if `fn` cannot be called.
@@ -54,7 +57,7 @@ def judge(
     tried, left = attempted(fn, task)
     verdict = verdict_on(tried, known)
     if left:
-        lines = [verdict.message, *side_effects(left)]
+        lines = [verdict.message, *telling.side_effects(left)]
         verdict = replace(verdict, message="\n".join(lines))
     return verdict
 
@@ -80,104 +83,102 @@ def attempted(fn: Callable, task: Task) -> tuple[Attempt, list[str]]:
     with Guard(fn) as guard:
         if inspect.isclass(fn) and task.layer:
             fn = partial(task.layer, fn)
-        got = list(trial.of(fn, rules, timed=True))
-    return Attempt(fn, trial, got, trial.failing(got)), guard.left
+        tried = trial.attempt(fn, rules, timed=True)
+    return tried, guard.left
 
 
-def verdict_on(tried: Attempt, known: Mapping[str, Mistake] | None) -> Verdict:
+def verdict_on(
+    tried: Attempt, known: Mapping[str, Mistake] | None = None
+) -> Verdict:
     """What is to be said of what a function did (see `judge`)."""
-    fn, trial, got, failing = tried.fn, tried.trial, tried.got, tried.failing
-    task, first = trial.task, got[0].error
+    task, error = tried.trial.task, tried.got[0].error
     # With a message it comes from torch, which has no kernel for a type.
-    if isinstance(first, NotImplementedError) and not first.args:
-        return Verdict("not attempted", f"{task.name}: not attempted yet.")
-    if not failing:
-        too = ", gradients too" if task.gradients else ""
-        return Verdict(
-            "right", f"{task.name}: right on all {len(got)} cases{too}."
-        )
-    case, mine = trial.cases[failing[0]], got[failing[0]]
-    if got[-1].broken_off:
-        return _broken_off(fn, task, trial.cases[len(got) - 1], got[-1])
-    if isinstance(mine.error, RuleBroken):  # nothing is alike
-        asked = hints(tried) if known is None else []
-        return _error(fn, task, case, mine, *asked)
-    for name, mistake in (task.known if known is None else known).items():
-        if trial.alike(got, mistake.wrong):
-            lines = [
-                f"{task.name}: this is a known mistake, {name}.",
-                fill(f"what happens: {mistake.symptom}", "  "),
-            ]
-            if mistake.hint:
-                lines.append(fill(f"hint: {mistake.hint}", "  "))
-            message = "\n".join(lines)
-            return Verdict("known mistake", message, name, mine.error)
-    if known is None:
-        for words, slip in task.slips.items():
-            if trial.alike(got, slip.wrong):
-                head = fill(f"{task.name}: not right yet: {words}.")
-                message = f"{head}\n{fill(f'hint: {slip.hint}', '  ')}"
-                return Verdict("known mistake", message, words, mine.error)
-    help_ = hints(tried) if known is None else []
-    if mine.error:
-        return _error(fn, task, case, mine, *help_)
-    return _wrong(trial, failing, mine, help_)
+    if isinstance(error, NotImplementedError) and not error.args:
+        return Verdict("not attempted", telling.not_attempted(task.name))
+    if not tried.failing:
+        told = telling.right(task.name, len(tried.got), task.gradients)
+        return Verdict("right", told)
+    if tried.got[-1].broken_off:
+        # It took too long, or wanted to end it all, whatever came before.
+        return _stopped(tried, len(tried.got) - 1, NOTHING)
+    if not isinstance(tried.error, RuleBroken):  # else nothing is alike
+        if found := _recognised(tried, known):
+            return found
+    help_ = NOTHING if known is not None else help_for(tried)
+    if tried.error:
+        return _stopped(tried, tried.first, help_)
+    return _wrong(tried, help_)
 
 
-def _error(
-    fn: Callable, task: Task, case: Case, mine: Outcome, *help_: str
-) -> Verdict:
-    told = error_text(mine.error, fn)
-    head = f'{task.name}: not right yet on "{case.label}": {told}'
-    message = "\n".join([head, inputs(case), *help_])
-    # Of a rule the reader has heard enough; there is no line to look at.
-    error = None if isinstance(mine.error, RuleBroken) else mine.error
-    short = f"{case.label}: {told.splitlines()[0]}"
-    return Verdict("error", message, error=error, short=short)
+def _recognised(
+    tried: Attempt, known: Mapping[str, Mistake] | None
+) -> Verdict | None:
+    """The verdict on an answer that does what a known mistake does."""
+    task, finding, error = tried.trial.task, tried.finding, tried.error
+    mistakes = task.known if known is None else known
+    for name, mistake in mistakes.items():
+        if tried.is_like(mistake.wrong):
+            message = telling.known_mistake(
+                task.name, name, mistake.symptom, mistake.hint
+            )
+            return Verdict(
+                "known mistake", message, name, error, finding=finding
+            )
+    for words, slip in task.slips.items() if known is None else ():
+        if tried.is_like(slip.wrong):
+            message = telling.slip(task.name, words, slip.hint)
+            return Verdict(
+                "known mistake", message, words, error, finding=finding
+            )
+    return None
 
 
-def _wrong(
-    trial: Trial, failing: list[int], mine: Outcome, help_: list[str]
-) -> Verdict:
-    case, right = (each[failing[0]] for each in (trial.cases, trial.wanted))
-    found = outcome_difference(mine, right, **trial.options)
-    told = headline(found)
-    forgot = mine.result is None and all(
-        w.result is not None for w in trial.wanted
+def _stopped(tried: Attempt, n: int, help_: Help) -> Verdict:
+    """The verdict on an answer that something stopped on a case."""
+    case, finding = tried.trial.cases[n], tried.finding_of(n)
+    message = telling.stopped(
+        tried.trial.task.name, finding, case.args, case.kwargs, help_
     )
-    name = trial.task.name
-    lines = [
-        fill(f'{name}: not right yet on "{case.label}": {told}.'),
-        *["  was a return forgotten?"] * forgot,
-        *help_,
-        fill(f"wanted: {trial.task.wanted}", "  "),
-        inputs(case),
-        *numbers(found),
-        *[fill(found.message, "  ")] * (found.kind.split()[-1] == "value"),
-    ]
-    expected, received = apart(right.result, mine.result)
-    both = f"expected {expected}; got {received}"
-    numbers_tell = len(both) < 90 and expected != received
-    short = f"{case.label}: {both if numbers_tell else found.message}"
-    return Verdict("wrong", "\n".join(lines), short=short)
-
-
-def _broken_off(
-    fn: Callable, task: Task, case: Case, mine: Outcome
-) -> Verdict:
-    """A case that took too long, or an answer that wanted to end it all."""
-    if isinstance(mine.error, OutOfTime):
-        line = line_of(mine.error, fn)
-        where = f"; stopped {line}" if line else ""
-        told = f"{mine.error}{where}\n  Does a loop in it ever end?"
-    else:
-        told = error_text(mine.error, fn)
-    head = f'{task.name}: not right yet on "{case.label}": {told}'
-    # An interrupt is the reader's own wish; nothing else ends the page.
-    interrupt = isinstance(mine.error, KeyboardInterrupt)
     return Verdict(
         "error",
-        f"{head}\n{inputs(case)}",
-        error=mine.error if interrupt else None,
-        short=f"{case.label}: {told.splitlines()[0]}",
+        message,
+        error=_to_raise(finding),
+        short=telling.short_error(finding),
+        finding=finding,
+        help=help_,
     )
+
+
+def _to_raise(finding: Finding) -> BaseException | None:
+    """The error that a reader should see with its traceback.
+
+    Of a rule the reader has heard enough; there is no line to look at. What
+    wanted to end the whole page may not, but for the reader's own interrupt.
+    """
+    error = finding.error
+    if isinstance(error, RuleBroken):
+        return None
+    shown = isinstance(error, (Exception, KeyboardInterrupt))
+    return error if shown else None
+
+
+def _wrong(tried: Attempt, help_: Help) -> Verdict:
+    """The verdict on an answer that gives something else than is right."""
+    task, first, finding = tried.trial.task, tried.first, tried.finding
+    case = tried.trial.cases[first]
+    answer, wanted = tried.got[first], tried.trial.wanted
+    message = telling.wrong(
+        task.name,
+        task.wanted,
+        finding,
+        tried.difference,
+        case.args,
+        case.kwargs,
+        help_,
+        forgot_return=answer.result is None
+        and all(outcome.result is not None for outcome in wanted),
+    )
+    short = telling.short(
+        finding, tried.difference, answer.result, wanted[first].result
+    )
+    return Verdict("wrong", message, short=short, finding=finding, help=help_)

@@ -20,9 +20,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from attnbook.teach.check.finding import Finding, Kind
 from attnbook.teach.check.guard import OutOfTime
-from attnbook.teach.check.proof import Outcome
 from attnbook.teach.check.rules import RuleBroken
+from attnbook.teach.check.running import Outcome
+from attnbook.teach.check.settled import Foreign, settled
 
 #: The largest tensor whose numbers are sent. Those of right answers have up
 #: to 20,000; of a larger one its shape says enough.
@@ -61,7 +63,9 @@ def packed(outcome: Outcome) -> dict[str, Any]:
     return {
         "result": _pack(outcome.result),
         "gradients": [_pack(g) for g in outcome.gradients],
-        "spoilt": [[at, name] for at, name in outcome.spoilt.items()],
+        "spoilt": [
+            [at, name, part] for at, (name, part) in outcome.spoilt.items()
+        ],
         "error": None if error is None else _pack_error(error),
     }
 
@@ -76,12 +80,14 @@ def unpacked(data: Any) -> Outcome:
         gradients = tuple(_unpack(g) for g in data["gradients"])
         if not all(isinstance(g, Tensor) for g in gradients):
             raise ValueError("a gradient that is no tensor")
-        spoilt = {at: _text(name) for at, name in data["spoilt"]}
+        spoilt = {
+            at: (_text(name), _text(part)) for at, name, part in data["spoilt"]
+        }
         if not all(isinstance(at, (int, str)) for at in spoilt):
             raise ValueError("an argument that is in no place")
         error = data["error"]
         return Outcome(
-            _unpack(data["result"]),
+            settled(_unpack(data["result"])),
             gradients,
             spoilt,
             None if error is None else _unpack_error(error),
@@ -100,6 +106,7 @@ def unpacked(data: Any) -> Outcome:
 
 
 def _pack(x: Any, depth: int = 0) -> list:
+    x = _itself(x)
     if isinstance(x, Tensor):
         return _pack_tensor(x)
     if isinstance(x, (np.ndarray, np.generic, complex)):
@@ -123,6 +130,10 @@ def _pack(x: Any, depth: int = 0) -> list:
             if isinstance(x, kind):  # type: ignore[arg-type]
                 return [name, [_pack(part, depth + 1) for part in x]]
     return _pack_other(x)
+
+
+def _itself(x: Any) -> Any:
+    return x.value if isinstance(x, Foreign) else x
 
 
 def _pack_other(x: Any) -> list:
@@ -192,6 +203,9 @@ def _its_type(x: object) -> str:
 
 def _pack_error(error: BaseException) -> list:
     """The name of its type, and what it says, if anything."""
+    if isinstance(error, RuleBroken):
+        found = error.finding
+        return ["rule", found.kind.name, found.name, found.count, found.total]
     try:
         text = str(error)[:LONGEST]
     except BaseException:  # a stranger's error may refuse even that
@@ -204,17 +218,31 @@ def _pack_error(error: BaseException) -> list:
 def _unpack_error(data: list) -> BaseException:
     """An error of the same type, if it is one of Python's or of the check's;
     else of a new type with the same name."""
+    if data[0] == "rule":
+        return _unpack_rule(data)
     module, name, says, text = data
     kind = getattr(builtins, name, None) if module == "builtins" else None
-    for ours in (OutOfTime, RuleBroken):
-        if (module, name) == (ours.__module__, ours.__name__):
-            kind = ours
+    if (module, name) == (OutOfTime.__module__, OutOfTime.__name__):
+        kind = OutOfTime
     if not (isinstance(kind, type) and issubclass(kind, BaseException)):
         kind = type(_text(name), (Exception,), {})
     try:
         return kind(_text(text)) if says or text else kind()
     except TypeError:  # one that wants more, such as UnicodeDecodeError
         return type(name, (Exception,), {})(_text(text))
+
+
+#: What a rule can say of an answer.
+_RULES = {Kind.USES_AUTOGRAD, Kind.USES_FUNCTION, Kind.HOLDS_TOO_MUCH}
+
+
+def _unpack_rule(data: list) -> RuleBroken:
+    _, name, function, count, total = data
+    kind = Kind[_text(name)]
+    if kind not in _RULES or not all(type(n) is int for n in (count, total)):
+        raise ValueError("no rule says so")
+    finding = Finding(kind, name=_text(function), count=count, total=total)
+    return RuleBroken(finding)
 
 
 def _text(x: Any) -> str:

@@ -18,21 +18,32 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from attnbook.teach.check.finding import Finding, Kind
+from attnbook.teach.check.telling import headline
+
 
 class RuleBroken(ValueError):
-    """An answer did what its exercise does without."""
+    """An answer did what its exercise does without.
+
+    Attributes:
+        finding: what it did, as data; the error's text is made of it.
+    """
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(headline(finding))
+        self.finding = finding
 
 
 class NoAutograd(TorchFunctionMode):
     """No gradient may be followed, backwards or forwards."""
 
-    broken = ""
+    broken: Finding | None = None
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         given = [*args, *(kwargs or {}).values()]
         leaves = [x for x in tree_leaves(given) if isinstance(x, Tensor)]
         if (kwargs or {}).get("requires_grad") or any(map(_followed, leaves)):
-            self.broken = "this exercise does without autograd"
+            self.broken = Finding(Kind.USES_AUTOGRAD)
         return func(*args, **(kwargs or {}))
 
 
@@ -50,11 +61,11 @@ class NoProduct(TorchFunctionMode):
         "matmul einsum inner tensordot linear mm bmm mv addmm addmv".split()
     )
     NAMES += "addbmm baddbmm chain_matmul multi_dot linalg_multi_dot".split()
-    broken = ""
+    broken: Finding | None = None
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         if func.__name__ in self.NAMES:
-            self.broken = f"this exercise does without {func.__name__}"
+            self.broken = Finding(Kind.USES_FUNCTION, name=func.__name__)
         return func(*args, **(kwargs or {}))
 
 
@@ -66,7 +77,8 @@ class AtMost(TorchDispatchMode):
 
     def __init__(self, numbers: int) -> None:
         super().__init__()
-        self.numbers, self.broken = numbers, ""
+        self.numbers = numbers
+        self.broken: Finding | None = None
         self._held: dict[StorageWeakRef, int] = {}
         self._total = 0
 
@@ -88,10 +100,8 @@ class AtMost(TorchDispatchMode):
         held = {s: n for s, n in self._held.items() if not s.expired()}
         self._held, self._total = held, sum(held.values())
         if self._total > self.numbers:
-            self.broken = (
-                f"too many numbers held at once; expected at most "
-                f"{self.numbers} in all new tensors together; got "
-                f"{self._total}"
+            self.broken = Finding(
+                Kind.HOLDS_TOO_MUCH, count=self._total, total=self.numbers
             )
 
     def __exit__(self, *error: Any) -> None:

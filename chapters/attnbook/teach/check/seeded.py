@@ -9,5 +9,4 @@ from torch import Tensor
 def randn(*size: int, seed: int, dtype: torch.dtype = torch.float64) -> Tensor:
     """Standard normal numbers from a seed, on the CPU."""
     generator = torch.Generator().manual_seed(seed)
-    options = {"generator": generator, "dtype": dtype, "device": "cpu"}
-    return torch.randn(size, **options)
+    return torch.randn(size, generator=generator, dtype=dtype, device="cpu")

@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from attnbook.teach.check.proof import Case, as_cases
+from attnbook.teach.check.finding import Finding, Kind
 from attnbook.teach.check.rules import Rule
+from attnbook.teach.check.running import Case, as_cases
 
 #: Labels and arguments (a tuple, or `call`), or a function that makes them.
 Cases = Mapping[str, Any] | Callable[[], Mapping[str, Any]]
@@ -46,9 +47,10 @@ class Task:
         slips: smaller mistakes, by what is wrong, in words. They are
             recognised and answered with a question, and have no page.
         questions: what is asked about an answer in which nothing is
-            recognised, by the label of the first case that it fails, or by
-            what the check says of it there, after a "…". A question has to
-            fit whatever can go wrong there.
+            recognised, by the label of the first case that it fails. A
+            question has to fit whatever can go wrong there.
+        asked: questions that hang on what was found there; the first that
+            fits goes before the case's.
     """
 
     right: Callable
@@ -61,6 +63,7 @@ class Task:
     rules: Sequence[Rule] = ()
     chapter: int = 0
     questions: Mapping[str, str] = field(default_factory=dict)
+    asked: Sequence[Asked] = ()
     known: dict[str, Mistake] = field(default_factory=dict)
     slips: dict[str, Slip] = field(default_factory=dict)
 
@@ -156,6 +159,38 @@ class Task:
         self.slips[words] = Slip(wrong, hint)
 
 
+@dataclass(frozen=True)
+class Asked:
+    """A question that is asked where something of a kind was found.
+
+    What is left at its default fits everything.
+
+    Attributes:
+        question: what is asked.
+        kind: the kind of the finding.
+        gradient: whether it has to be about a gradient.
+        gradient_of: the tensor argument whose gradient it is about.
+        part: the part of the result that it is about.
+    """
+
+    question: str
+    kind: Kind | None = None
+    gradient: bool = False
+    gradient_of: int | None = None
+    part: int | None = None
+
+    def fits(self, found: Finding) -> bool:
+        """Whether the question is to be asked of a finding."""
+        if self.kind is not None and found.kind != self.kind:
+            return False
+        of_gradient = self.gradient or self.gradient_of is not None
+        if of_gradient and found.gradient_of is None:
+            return False
+        if self.gradient_of not in (None, found.gradient_of):
+            return False
+        return self.part is None or found.place[:1] == (("part", self.part),)
+
+
 class Slip(NamedTuple):
     """A wrong function that has no page of its own, and a question."""
 
@@ -229,6 +264,7 @@ def task(
     rules: Sequence[Rule] = (),
     chapter: int = 0,
     questions: Mapping[str, str] | None = None,
+    asked: Sequence[Asked] = (),
 ) -> Callable[[Callable], Task]:
     """Make the decorated function the right answer of a task (see `Task`)."""
     return lambda right: Task(
@@ -242,4 +278,5 @@ def task(
         rules=rules,
         chapter=chapter,
         questions=questions or {},
+        asked=asked,
     )

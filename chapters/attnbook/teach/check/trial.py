@@ -1,34 +1,61 @@
-"""Where an answer runs: on the cases of a task, beside their right results.
+"""Where an answer is tried: on the cases of a task, beside the right results.
 
-An answer may raise anything, and `proof.run` keeps what it raises as an
-`Outcome`. Whoever looks for what is wrong gets an `Attempt`, which holds the
-outcomes, and need not run the answer again.
+An answer may raise anything; `running` keeps what it raises as an `Outcome`.
+Whoever looks for what is wrong gets an `Attempt`: the outcomes, and where each
+of them differs from the right one. Nobody needs to run the answer again, or to
+compare it once more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
-from attnbook.teach.check.proof import (
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
+
+from attnbook.teach.check.difference import Difference
+from attnbook.teach.check.examine import (
+    examined,
+    examined_error,
+    readers_files,
+)
+from attnbook.teach.check.finding import Finding, Line
+from attnbook.teach.check.guard import Guard
+from attnbook.teach.check.rules import Rule
+from attnbook.teach.check.running import (
     Case,
     Outcome,
     attempt,
     outcome_difference,
     run,
 )
-from attnbook.teach.check.rules import Rule
 from attnbook.teach.check.task import Task
 
 
 @dataclass(frozen=True)
 class Trial:
-    """The cases of a task, and what its reference makes of them."""
+    """The cases of a task, and what its reference makes of them.
+
+    Attributes:
+        task: the task.
+        cases: its inputs, the smallest first.
+        wanted: the reference's outcome on each.
+        tried: the outcomes of known mistakes on each case that somebody has
+            asked for, so that each runs on a case once at most.
+    """
 
     task: Task
     cases: list[Case]
     wanted: list[Outcome]
+    tried: dict[tuple[Callable, int], tuple[Outcome, Difference | None]] = (
+        field(default_factory=dict, repr=False)
+    )
 
     @classmethod
     def on(cls, task: Task) -> Trial:
@@ -38,42 +65,58 @@ class Trial:
         return cls(task, cases, wanted)
 
     @property
-    def options(self) -> dict[str, Any]:
-        """How two results are compared."""
+    def bounds(self) -> dict[str, Any]:
+        """How two outcomes are compared."""
         return {"within": self.task.within, "equal_nan": True}
 
-    def of(
+    def attempt(
         self, fn: Callable, rules: Sequence[Rule] = (), timed: bool = False
-    ) -> Iterator[Outcome]:
-        """What a function does on each case, until it is broken off."""
+    ) -> Attempt:
+        """Try a function on each case, until it is broken off."""
+        got: list[Outcome] = []
+        differences: list[Difference | None] = []
         for case, wanted in zip(self.cases, self.wanted, strict=True):
-            outcome = attempt(
+            outcome, found = attempt(
                 fn,
                 case,
                 wanted,
                 gradients=self.task.gradients,
                 rules=rules,
                 timed=timed,
-                **self.options,
+                **self.bounds,
             )
-            yield outcome
+            got.append(outcome)
+            differences.append(found)
             if outcome.broken_off:
-                return
+                break
+        return Attempt(fn, self, got, differences)
 
-    def same(self, a: Outcome, b: Outcome) -> bool:
-        """Whether two outcomes are equal, or two errors of one type."""
-        if a.error or b.error:
-            return type(a.error) is type(b.error)
-        return not outcome_difference(a, b, **self.options)
+    def attempt_of(self, fn: Callable, got: list[Outcome]) -> Attempt:
+        """The attempt of a function that has run elsewhere."""
+        pairs = zip(got, self.wanted)
+        found = [outcome_difference(a, b, **self.bounds) for a, b in pairs]
+        return Attempt(fn, self, got, found)
 
-    def alike(self, got: Iterable[Outcome], wrong: Callable) -> bool:
-        """Whether two functions do the same on every case."""
-        return all(self.same(a, b) for a, b in zip(got, self.of(wrong)))
+    def known(self, wrong: Callable, n: int) -> Outcome:
+        """What a known mistake does on a case."""
+        return self._known(wrong, n)[0]
 
-    def failing(self, got: Iterable[Outcome]) -> list[int]:
-        """On which cases the outcome is not the right one."""
-        pairs = enumerate(zip(got, self.wanted))
-        return [n for n, (a, b) in pairs if not self.same(a, b)]
+    def known_to_fail(self, wrong: Callable, n: int) -> bool:
+        """Whether a known mistake goes wrong on a case."""
+        return self._known(wrong, n)[1] is not None
+
+    def _known(
+        self, wrong: Callable, n: int
+    ) -> tuple[Outcome, Difference | None]:
+        if (wrong, n) not in self.tried:
+            self.tried[wrong, n] = attempt(
+                wrong,
+                self.cases[n],
+                self.wanted[n],
+                gradients=self.task.gradients,
+                **self.bounds,
+            )
+        return self.tried[wrong, n]
 
 
 @dataclass(frozen=True)
@@ -85,10 +128,111 @@ class Attempt:
         trial: the cases and their right outcomes.
         got: the function's outcomes; fewer than there are cases where it was
             broken off.
-        failing: the numbers of the cases that it gets wrong.
+        differences: where each outcome differs from the right one; None
+            where it is right.
     """
 
     fn: Callable
     trial: Trial
     got: list[Outcome]
-    failing: list[int]
+    differences: list[Difference | None]
+
+    @cached_property
+    def failing(self) -> list[int]:
+        """The numbers of the cases that the function gets wrong."""
+        return [n for n, d in enumerate(self.differences) if d is not None]
+
+    @property
+    def first(self) -> int:
+        """The first case that it gets wrong."""
+        return self.failing[0]
+
+    @cached_property
+    def finding(self) -> Finding:
+        """What is wrong on the first case that it gets wrong."""
+        return self.finding_of(self.first)
+
+    def finding_of(self, n: int) -> Finding:
+        """What is wrong on a case that it gets wrong."""
+        label, error = self.trial.cases[n].label, self.got[n].error
+        if error:
+            return examined_error(error, self.fn, label)
+        found = self.differences[n]
+        assert found is not None
+        return examined(found, label)
+
+    @property
+    def difference(self) -> Difference:
+        """Where it differs on the first case that it gets wrong."""
+        found = self.differences[self.first]
+        assert found is not None
+        return found
+
+    @property
+    def error(self) -> BaseException | None:
+        """What it raised on the first case that it gets wrong."""
+        return self.got[self.first].error
+
+    def is_like(self, wrong: Callable) -> bool:
+        """Whether a known mistake does the same on every case.
+
+        The first case that fails is looked at first: most mistakes do
+        something else there, and need not run on the others.
+        """
+        others = (n for n in range(len(self.got)) if n != self.first)
+        return all(self.same(wrong, n) for n in (self.first, *others))
+
+    def same(self, wrong: Callable, n: int) -> bool:
+        """Whether a known mistake does the same on one case."""
+        if self.trial.known_to_fail(wrong, n) != (n in self.failing):
+            return False
+        if n not in self.failing:
+            return True  # both are right
+        other = self.trial.known(wrong, n)
+        return not outcome_difference(self.got[n], other, **self.trial.bounds)
+
+    def float32_line(self) -> Line | None:
+        """The reader's line in which a float32 is first made of others.
+
+        For this the function runs once more, on the first case that fails.
+        None if there is a float32 among the arguments, or none is made.
+        """
+        case = self.trial.cases[self.first]
+        if any(map(_is_float32, tree_leaves((case.args, case.kwargs)))):
+            return None
+        watch = _Float32(readers_files(self.fn))
+
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            with watch:
+                return self.fn(*args, **kwargs)
+
+        with Guard(self.fn):
+            run(watched, case, timed=True)
+        return watch.line
+
+
+class _Float32(TorchFunctionMode):
+    """Notes the reader's line in which a float32 is first made of others."""
+
+    def __init__(self, files: set[str]) -> None:
+        super().__init__()
+        self.files = files
+        self.line: Line | None = None
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        made = func(*args, **(kwargs or {}))
+        if not self.line and _is_float32(made):
+            given = tree_leaves((args, kwargs or {}))
+            if not any(map(_is_float32, given)):
+                self.line = self._here()
+        return made
+
+    def _here(self) -> Line:
+        for frame in reversed(traceback.extract_stack()):
+            if frame.filename in self.files and frame.lineno:
+                return Line(frame.lineno, frame.line or "")
+        return Line(0, "")
+
+
+def _is_float32(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.dtype == torch.float32

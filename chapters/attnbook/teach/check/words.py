@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 
@@ -106,6 +107,15 @@ def fill(text: str, indent: str = "") -> str:
     )
 
 
+#: Numbers with names, beside roots and fractions.
+_NAMED = {
+    math.pi: "π",
+    2 * math.pi: "2π",
+    math.e: "e",
+    1 / math.log(2): "1/ln 2",
+    math.log(10): "ln 10",
+}
+
 #: Words for where not every sign can be printed.
 _ASCII = str.maketrans(
     {
@@ -141,7 +151,37 @@ def plain_repr(x: Any) -> str:
     return f"a {type(x).__name__}" if " at 0x" in text else text
 
 
-def is_numbers(items) -> bool:
+def number_kind(x: Tensor) -> str:
+    """The kind of a tensor's numbers: "float", "integer", "boolean", …"""
+    if x.dtype == torch.bool:
+        return "boolean"
+    if x.is_complex():
+        return "complex number"
+    return "float" if x.is_floating_point() else "integer"
+
+
+def number_name(size: float) -> str:
+    """A number above 1 by its name, if it has one: "√2"."""
+
+    def is_it(number: float) -> bool:
+        return abs(number / size - 1) < 1e-6
+
+    for number, name in _NAMED.items():
+        if is_it(number):
+            return name
+    if is_it(round(size)) and size < 1e6:
+        return str(round(size))
+    if size**2 < 1024.5 and is_it(math.sqrt(round(size**2))):
+        return f"√{round(size**2)}"
+    for under in range(2, 13):
+        if size < 100 and is_it(round(size * under) / under):
+            return f"{round(size * under)}/{under}"
+        if size**2 < 100 and is_it(math.sqrt(round(size**2 * under) / under)):
+            return f"√({round(size**2 * under)}/{under})"
+    return ""
+
+
+def is_numbers(items: Any) -> bool:
     """Whether a list, nested or not, holds numbers and nothing else."""
     return len(items) > 0 and all(
         is_numbers(i)

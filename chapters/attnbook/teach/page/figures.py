@@ -7,6 +7,7 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+from cycler import cycler
 from matplotlib.axes import Axes
 from torch import Tensor
 
@@ -33,7 +34,7 @@ def use_style() -> None:
             "figure.facecolor": "white",
             "savefig.facecolor": "white",
             "font.size": 10,
-            "axes.prop_cycle": mpl.cycler(color=[BLUE, ORANGE, GREEN, PINK]),
+            "axes.prop_cycle": cycler(color=[BLUE, ORANGE, GREEN, PINK]),
             "axes.spines.top": False,
             "axes.spines.right": False,
             "axes.titlesize": 10,

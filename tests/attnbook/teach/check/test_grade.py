@@ -85,10 +85,10 @@ HOSTILE = {
     "writes past Python": begins("torch.save(values, BESIDE)"),
     "removes the table": begins("os.remove(NOTES)"),
     "rewrites the judge": begins(
-        CHANGES + "trial.Trial.failing = lambda *a: []", WRONG
+        CHANGES + "trial.Attempt.failing = []", WRONG
     ),
     "rewrites the proof": begins(
-        CHANGES + "proof._difference = lambda *a: None", WRONG
+        CHANGES + "difference.settled_difference = lambda *a: None", WRONG
     ),
     "raises its words": begins(
         "raise type('E', (Exception,), dict(__str__=lambda self: 1 / 0))"

@@ -1,78 +1,12 @@
 """Comparisons say what they compared, and fail when they must."""
 
-import numpy as np
 import pytest
 import torch
 
-from attnbook.teach.check.proof import (
-    Case,
-    Disagreement,
-    agrees,
-    call,
-    difference,
-    run,
-)
+from attnbook.teach.check.proof import Disagreement, agrees
+from attnbook.teach.check.running import Case, call, run
 
 X = torch.arange(6, dtype=torch.float64).reshape(2, 3)
-NAN = X * torch.nan
-SPOILT = X.clone()
-SPOILT[1, 0] = torch.nan
-BIG = torch.tensor([2**53])
-
-
-@pytest.mark.parametrize(
-    "ours, theirs, kind, words",
-    [
-        (X + 1e-9, X, "value", "worst at"),
-        (X.float() + 1e-6, X, "value", "; ours is float32"),
-        (X.T, X, "shape", "(3, 2)"),
-        (X[:1], X, "shape", "(1, 3)"),  # would broadcast
-        (X.int(), X, "type", "integers"),
-        (X > 1, (X > 1).int(), "type", "booleans"),
-        (X > 1, X > 2, "value", "first at [0, 2]: ours True"),
-        (SPOILT, X, "nan", "worst at [1, 0]: ours nan"),
-        (NAN, NAN, "nan", "nan"),
-        (X + torch.inf, X - torch.inf, "value", "ours inf"),
-        (BIG + 1, BIG, "value", "worst at [0]"),  # equal in float64
-        (1 + 2j, 1 + 9j, "value", "worst at [1]: ours 2"),
-        (1 + 0j, 1.0, "type", "complex"),
-        ((X, X), (X, X + 1), "value", "part 1"),
-        ((X,), (X, X), "type", "a tuple of 1"),
-        ([1, 2], [1, 3], "value", "worst at [1]: ours 2, the reference 3"),
-        ({"a": X}, {"b": X}, "type", "keys ['a']"),
-        ((1.0, {"k": 2.0}), (1.0, {"k": 3.0}), "value", "part 1: entry 'k': "),
-        ("left", "right", "type", "str 'left'"),
-        (None, X, "type", "ours is None"),
-    ],
-)
-def test_differences_are_found(ours, theirs, kind, words):
-    found = difference(ours, theirs, within=1e-12)
-    assert found.kind == kind and words in found.message
-    with pytest.raises(Disagreement):
-        agrees(ours, theirs)
-
-
-def test_no_bound_is_wide_enough_for_integers():
-    assert difference(torch.tensor([2]), torch.tensor([3]), within=1)
-    assert difference(X > 1, X > 2, within=1)
-
-
-@pytest.mark.parametrize(
-    "ours, theirs",
-    [
-        (X + 1e-13, X),
-        (X, X.float()),
-        (X + torch.inf, X + torch.inf),
-        (X[:0], X[:0]),
-        (1 + 2j, 1 + 2j),
-        ({"a": X}, {"a": X}),
-        (np.float64(0.1), 0.1),
-        (torch.tensor([0.1, 0.2], dtype=torch.float64), [0.1, 0.2]),
-    ],
-)
-def test_equal_things_are_equal(ours, theirs):
-    assert difference(ours, theirs, within=1e-12) is None
-    assert difference(NAN, NAN, within=0, equal_nan=True) is None
 
 
 def test_the_message_names_case_and_place():
@@ -148,7 +82,7 @@ def test_a_reference_without_numbers_is_an_error(nothing):
     [
         ({"cases": []}, "at least one case"),
         ({"cases": [(X,)], "gradients": True}, "no gradient to compare"),
-        ({"cases": [(X,)], "within": torch.inf}, "no bound"),
+        ({"cases": [(X,)], "within": torch.inf}, "bound has to be"),
     ],
 )
 def test_a_comparison_that_cannot_fail_is_an_error(options, words):

@@ -95,7 +95,7 @@ c10.decoder_block.slip(
 c10.decoder_block.slip(
     "cross-attention comes first",
     "In which order do the three layers come?",
-    lambda x, memory, *parts: _decode(x, memory, *parts, order=(1, 0, 2)),
+    partial(_decode, order=(1, 0, 2)),
 )
 c10.decoder_block.slip(
     "the memory is forgotten",

@@ -118,26 +118,38 @@ c11.language_model.slip(
 c11.language_model.slip(
     "the norm stands before the blocks",
     "What was done last to the stream that your head reads?",
-    lambda *parts: _logits(*parts[:3], [parts[4], *parts[3]], _same),
+    lambda tokens, table, positions, blocks, norm: _logits(
+        tokens, table, positions, [norm, *blocks], _same
+    ),
 )
 c11.language_model.slip(
     "the norm stands after each block",
     "How often is the norm that was given used?",
-    lambda *parts: _logits(
-        *parts[:3], [f for b in parts[3] for f in (b, parts[4])], _same
+    lambda tokens, table, positions, blocks, norm: _logits(
+        tokens,
+        table,
+        positions,
+        [layer for block in blocks for layer in (block, norm)],
+        _same,
     ),
 )
 c11.language_model.slip(
     "the stream is added to what a block returns",
     "What is in a block's result already?",
-    lambda *parts: _logits(
-        *parts[:3], [lambda x, b=b: x + b(x) for b in parts[3]], parts[4]
+    lambda tokens, table, positions, blocks, norm: _logits(
+        tokens,
+        table,
+        positions,
+        [lambda x, block=block: x + block(x) for block in blocks],
+        norm,
     ),
 )
 c11.language_model.slip(
     "each block reads the embeddings",
     "What does the second block read?",
-    lambda *parts: _logits(*parts[:3], parts[3][-1:], parts[4]),
+    lambda tokens, table, positions, blocks, norm: _logits(
+        tokens, table, positions, blocks[-1:], norm
+    ),
 )
 
 

@@ -30,21 +30,35 @@ def drawing(name: str) -> None:
             f"got {name!r}"
         )
     svg = (_HERE / f"{name}.svg").read_text("utf-8")
-    title, text = (
-        " ".join(re.search(rf"(?s)<{tag}[^>]*>(.*?)</{tag}>", svg)[1].split())
-        for tag in ("title", "desc")
-    )
+    title = _found(r"(?s)<title[^>]*>(.*?)</title>", svg)
+    text = _found(r"(?s)<desc[^>]*>(.*?)</desc>", svg)
     # No words besides those that are seen: a search would mark them, too.
     svg = re.sub(r"(?s)<(title|desc).*?</\1>\n?", "", svg)
-    width = int(re.search(r'viewBox="\S+ \S+ (\d+)', svg)[1])
+    width = int(_found(r'viewBox="\S+ \S+ (\d+)', svg))
     # A narrow drawing fits a phone; a wide one scrolls sideways there.
-    style = _STYLES["svg"].format(*(280, width) if width < 480 else (480, 700))
+    narrowest, widest = (280, width) if width < 480 else (480, 700)
+    style = _STYLES["svg"].format(narrowest, widest)
     label = f'aria-label="{title}. {text}" style="{style}"'
     svg = re.sub(r'aria-labelledby="[^"]*"', label, svg)
     svg = re.sub(r'class="([^"]*)"', lambda m: _styled(m[1], name), svg)
     svg = svg.replace(">", f">\n<defs>{_TIP.format(name)}</defs>", 1)
     html = f'<div class="drawing">\n{svg}</div>'
     display({"text/html": html, "text/plain": text}, raw=True)
+
+
+def _found(pattern: str, svg: str) -> str:
+    """The one group of a pattern that every drawing has, on one line.
+
+    Raises:
+        ValueError: if a drawing does not have it.
+    """
+    match = re.search(pattern, svg)
+    if match is None:
+        raise ValueError(
+            f"a drawing lacks something; expected {pattern} in its svg; "
+            "got none"
+        )
+    return " ".join(match[1].split())
 
 
 def _styled(classes: str, name: str) -> str:

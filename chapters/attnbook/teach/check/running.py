@@ -1,0 +1,315 @@
+"""Where a function runs on a case: an answer, a reference, a mistake.
+
+Whatever it raises is kept in the `Outcome`, and what it returns is made plain
+data there (see `settled`). Nobody else has to guard against an answer.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from attnbook.teach.check.difference import (
+    Difference,
+    Differs,
+    difference,
+    settled_difference,
+)
+from attnbook.teach.check.guard import Clock
+from attnbook.teach.check.rules import Rule, following
+from attnbook.teach.check.settled import settled
+
+
+@dataclass(frozen=True)
+class Case:
+    """One input to try: what it is for, and the arguments."""
+
+    label: str
+    args: tuple = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
+
+
+def call(*args: Any, **kwargs: Any) -> Case:
+    """The arguments of a case that has keyword arguments."""
+    return Case("", args, kwargs)
+
+
+def as_cases(cases: Mapping[str, Any] | Iterable[Any]) -> list[Case]:
+    """Cases from labels and arguments, or from `Case`s and arguments."""
+    pairs: Iterable[tuple[str, Any]]
+    if isinstance(cases, Mapping):
+        pairs = cases.items()
+    else:
+        pairs = ((getattr(c, "label", ""), c) for c in cases)
+    return [
+        replace(given, label=label)
+        if isinstance(given, Case)
+        else Case(label, tuple(given))
+        for label, given in pairs
+    ]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a function did on one case.
+
+    Attributes:
+        result: what it returned, as plain data, see `settled`.
+        gradients: with respect to each tensor argument; none if the result
+            does not depend on any, or if they were not asked for.
+        spoilt: the arguments that it changed in place, by where they stand:
+            the name, and of a model which part of it ("numbers", "mode" or
+            "hooks").
+        error: what it raised.
+    """
+
+    result: Any = None
+    gradients: tuple[Tensor, ...] = ()
+    spoilt: dict[int | str, tuple[str, str]] = field(default_factory=dict)
+    error: BaseException | None = None
+
+    @property
+    def broken_off(self) -> bool:
+        """Whether it ended as nothing ends that has merely gone wrong."""
+        return not isinstance(self.error, Exception | None)
+
+
+def run(
+    fn: Callable,
+    case: Case,
+    *,
+    gradients: bool = False,
+    rules: Sequence[Rule] = (),
+    timed: bool = False,
+) -> Outcome:
+    """What `fn` does on a copy of the case's arguments.
+
+    Args:
+        gradients: run it once more, and take the gradients of Σ result ×
+            fixed weights with respect to every floating-point tensor
+            argument, whatever mode the caller is in.
+        rules: what it has to do without; a broken rule is its error.
+        timed: whether taking too long is its error.
+    """
+    try:
+        with torch.inference_mode(False), torch.enable_grad():
+            args, kwargs = _fresh(case)
+            with Clock() if timed else nullcontext(), following(rules):
+                result = fn(*args, **kwargs)
+            spoilt = _spoilt(fn, case, args, kwargs)
+            with Clock() if timed else nullcontext():
+                found = _gradients(fn, case) if gradients else ()
+            return Outcome(settled(result), found, spoilt)
+    except BaseException as error:  # a reader's code may raise anything
+        return Outcome(error=error)
+
+
+def attempt(
+    fn: Callable,
+    case: Case,
+    reference: Outcome,
+    *,
+    gradients: bool,
+    within: float,
+    equal_nan: bool = False,
+    rules: Sequence[Rule] = (),
+    timed: bool = False,
+) -> tuple[Outcome, Difference | None]:
+    """What `fn` does, and where that differs from the reference's outcome.
+
+    Gradients are taken only where the result is right: a wrong result may be
+    of any size, and its gradient would be larger; and an argument that is
+    changed in place torch refuses in words of its own.
+    """
+    outcome = run(fn, case, rules=rules, timed=timed)
+    so_far = replace(outcome, gradients=reference.gradients)
+    bounds: dict[str, Any] = {"within": within, "equal_nan": equal_nan}
+    found = outcome_difference(so_far, reference, **bounds)
+    if found or not gradients or outcome.error:
+        return outcome, found
+    # It may do something else when it is called again, so all is compared.
+    outcome = run(fn, case, gradients=True, rules=rules, timed=timed)
+    return outcome, outcome_difference(outcome, reference, **bounds)
+
+
+def outcome_difference(
+    answer: Outcome,
+    expected: Outcome,
+    *,
+    within: float,
+    equal_nan: bool = False,
+) -> Difference | None:
+    """The first difference between two outcomes, or None.
+
+    Two errors of one type are no difference.
+    """
+    if answer.error or expected.error:
+        if type(answer.error) is type(expected.error):
+            return None
+        if answer.error:
+            return Difference(Differs.ERROR)
+        return Difference(Differs.TYPE, answer.result, None)
+    found = settled_difference(
+        answer.result, expected.result, within=within, equal_nan=equal_nan
+    )
+    if found:
+        return found
+    for at in [*answer.spoilt, *expected.spoilt]:
+        if at not in expected.spoilt:
+            name, part = answer.spoilt[at]
+            return Difference(Differs.CHANGED, argument=name, part=part)
+        if at not in answer.spoilt:
+            name, part = expected.spoilt[at]
+            return Difference(Differs.UNCHANGED, argument=name, part=part)
+    return _gradient_difference(
+        answer.gradients, expected.gradients, within, equal_nan
+    )
+
+
+def _gradient_difference(
+    answer: tuple[Tensor, ...],
+    expected: tuple[Tensor, ...],
+    within: float,
+    equal_nan: bool,
+) -> Difference | None:
+    if answer is expected:
+        return None
+    pairs = itertools.zip_longest(answer, expected)
+    for n, (a, b) in enumerate(pairs):  # None: a constant, gradient 0
+        a = torch.zeros_like(b) if a is None else a
+        b = torch.zeros_like(a) if b is None else b
+        found = difference(a, b, within=within, equal_nan=equal_nan)
+        if found:
+            return replace(found, gradient_of=n)
+    return None
+
+
+def _fresh(case: Case) -> tuple[tuple, dict[str, Any]]:
+    """The arguments copied, so that no function can spoil another's."""
+    memo: dict[int, Any] = {}  # what is shared among them stays shared
+    args = tuple(_copy(a, memo) for a in case.args)
+    return args, {name: _copy(a, memo) for name, a in case.kwargs.items()}
+
+
+def _copy(x: Any, memo: dict[int, Any]) -> Any:
+    """A copy all the way down; what cannot be copied is shared."""
+    if isinstance(x, Tensor):
+        return x.detach().clone()
+    if id(x) in memo:
+        return memo[id(x)]
+    new: Any
+    if type(x) is dict:
+        new = {k: _copy(v, memo) for k, v in x.items()}
+    elif type(x) in (list, tuple, set):
+        new = type(x)(_copy(part, memo) for part in x)
+    else:
+        try:
+            new = copy.deepcopy(x, memo)
+        except Exception:
+            new = x
+        if isinstance(x, nn.Module):  # whose gradients stay behind
+            for a, b in zip(x.parameters(), new.parameters()):
+                b.grad = None if a.grad is None else a.grad.clone()
+    memo[id(x)] = new
+    return new
+
+
+def _spoilt(
+    fn: Callable, case: Case, args: tuple, kwargs: dict[str, Any]
+) -> dict[int | str, tuple[str, str]]:
+    """The arguments that were changed in place, by where they stand."""
+    before = [*case.args, *case.kwargs.values()]
+    after = [*args, *kwargs.values()]
+    at = [*range(len(args)), *kwargs]
+    names = [*_names(fn, len(args)), *kwargs]
+    found: dict[int | str, tuple[str, str]] = {}
+    for where, name, a, b in zip(at, names, before, after, strict=True):
+        try:
+            changed = _changed(a, b)
+        except Exception:  # what stands there now cannot even be compared
+            changed = True
+        if changed:
+            found[where] = name, _part_changed(a, b)
+    return found
+
+
+def _part_changed(before: Any, after: Any) -> str:
+    """Which part of a model was changed; empty for anything else."""
+    if not isinstance(before, nn.Module):
+        return ""
+    a, b = _inside(before), _inside(after)
+    return next(part for part in a if _changed(a[part], b[part]))
+
+
+def _changed(before: Any, after: Any) -> bool:
+    if isinstance(before, Tensor):
+        return difference(after, before, within=0, equal_nan=True) is not None
+    if isinstance(before, nn.Module):
+        return _changed(_inside(before), _inside(after))
+    if isinstance(before, dict):
+        return list(before) != list(after) or any(
+            _changed(before[k], after[k]) for k in before
+        )
+    if isinstance(before, (list, tuple)):
+        return len(before) != len(after) or any(map(_changed, before, after))
+    if isinstance(before, (set, int, float, str)):
+        return before != after and before == before  # NaN is no change
+    return False
+
+
+def _inside(module: nn.Module) -> dict[str, Any]:
+    """What there is of a module that an answer may change."""
+    parts = [*module.modules()]
+    return {
+        "numbers": dict(module.state_dict()),
+        "mode": [part.training for part in parts],
+        "hooks": [
+            sum(len(v) for k, v in vars(part).items() if k.endswith("_hooks"))
+            for part in parts
+        ],
+    }
+
+
+def _names(fn: Callable, count: int) -> list[str]:
+    try:
+        names = list(inspect.signature(fn).parameters)[:count]
+    except (TypeError, ValueError):  # some built-in functions have none
+        names = []
+    return names + [str(n) for n in range(len(names), count)]
+
+
+def _gradients(fn: Callable, case: Case) -> tuple[Tensor, ...]:
+    args, kwargs = _fresh(case)
+    leaves = [
+        a.requires_grad_()
+        for a in (*args, *kwargs.values())
+        if isinstance(a, Tensor) and a.is_floating_point()
+    ]
+    total = sum(
+        (part * _fixed_weights(part)).sum()
+        for part in tree_leaves(fn(*args, **kwargs))
+        if isinstance(part, Tensor) and part.requires_grad
+    )
+    if not isinstance(total, Tensor):  # nothing depends on the arguments
+        return ()
+    found = torch.autograd.grad(total, leaves, allow_unused=True)
+    return tuple(
+        torch.zeros_like(leaf) if g is None else g
+        for leaf, g in zip(leaves, found)
+    )
+
+
+def _fixed_weights(part: Tensor) -> Tensor:
+    """Unequal weights, so that errors in a gradient cannot cancel."""
+    ramp = torch.arange(part.numel(), dtype=torch.float64)
+    weights = torch.cos(ramp + 1).reshape(part.shape)
+    return weights.to(part.device, part.dtype)
