@@ -82,7 +82,7 @@ def test_the_engine_knows_no_book():
         for other in others
         if not other.startswith(engine)
     ]
-    for path in (CHAPTERS / "attnbook" / "teach" / "check").glob("*.py"):
+    for path in (CHAPTERS / "attnbook" / "teach" / "check").rglob("*.py"):
         found += [
             f"{path.name}, line {line}: {text}"
             for line, text in texts(path.read_text("utf-8"))

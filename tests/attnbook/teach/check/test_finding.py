@@ -21,9 +21,13 @@ from attnbook.teach.check.finding import Finding, Help, Kind
 from attnbook.teach.check.judge import judge
 from attnbook.teach.check.running import outcome_difference
 from attnbook.teach.check.task import Asked
+from attnbook.teach.check.telling import helping, messages, results, stops
 from attnbook.teach.check.trial import Trial
 
 TASKS = all_tasks()
+
+#: The parts of the one room that has sentences.
+SENTENCES = [results, stops, helping, messages]
 
 #: Every known mistake and slip: its task, its name, the wrong function.
 WRONGS = [
@@ -46,24 +50,28 @@ def nonsense(monkeypatch):
 
     def talk():
         said = []
-        for name, function in inspect.getmembers(telling, inspect.isfunction):
-            if function.__module__ != telling.__name__:
-                continue
-            lines = "list" in str(
-                inspect.signature(function).return_annotation
-            )
-
-            def speak(*args, lines=lines, name=name, **kwargs):
-                said.append(name)
-                return ["flurble"] if lines else "flurble"
-
-            monkeypatch.setattr(telling, name, speak)
-            for room in rooms():
-                if vars(room).get(name) is function:
-                    monkeypatch.setattr(room, name, speak)
+        for room in SENTENCES:
+            functions = inspect.getmembers(room, inspect.isfunction)
+            for name, function in functions:
+                if function.__module__ == room.__name__:
+                    replace_everywhere(monkeypatch, name, function, said)
         return said
 
     return talk
+
+
+def replace_everywhere(monkeypatch, name, function, said):
+    """Let a function that tells something say another word."""
+    returned = inspect.signature(function).return_annotation
+    lines = "list" in str(returned)
+
+    def speak(*args, **kwargs):
+        said.append(name)
+        return ["flurble"] if lines else "flurble"
+
+    for room in [*rooms(), telling, *SENTENCES]:
+        if vars(room).get(name) is function:
+            monkeypatch.setattr(room, name, speak)
 
 
 def rooms():
@@ -120,7 +128,7 @@ def test_no_decision_hangs_on_words(nonsense):
 
 
 def test_every_kind_has_words():
-    told = {*telling._LIKENESS, *telling._STOPPED, *telling._HELP}
+    told = {*results.LIKENESS, *stops.STOPPED, *helping.HELP}
     by_name = {Kind.CHANGED, Kind.UNCHANGED}
     assert told | by_name == set(Kind)
 

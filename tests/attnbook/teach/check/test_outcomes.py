@@ -13,6 +13,7 @@ from attnbook.teach.check.difference import difference
 from attnbook.teach.check.grade import asked
 from attnbook.teach.check.outcomes import MOST_NUMBERS, packed, unpacked
 from attnbook.teach.check.running import Outcome, outcome_difference
+from attnbook.teach.check.settled import Foreign
 from attnbook.teach.check.trial import Trial
 
 
@@ -93,6 +94,8 @@ def test_what_is_no_number_arrives_as_its_type():
     values += [np.array(["text"]), np.array([None])]
     for value in values:
         found = result(value)
+        if isinstance(found, Foreign):
+            found = found.value
         assert type(found).__name__ == type(value).__name__
         assert difference(found, torch.ones(2), within=1) is not None
     deep = []
@@ -104,7 +107,7 @@ def test_what_is_no_number_arrives_as_its_type():
 def test_of_a_large_tensor_only_the_shape_arrives():
     large = torch.ones(1).expand(MOST_NUMBERS + 1, 10**6)
     assert len(json.dumps(packed(Outcome(large)))) < 200
-    assert result(large).shape == large.shape
+    assert result(large).value.shape == large.shape
 
 
 @pytest.mark.parametrize(

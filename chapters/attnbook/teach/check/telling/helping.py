@@ -1,0 +1,118 @@
+"""What may help: what an answer seems to do, and a question."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from attnbook.teach.check.finding import Finding, Help, Kind, Line
+from attnbook.teach.check.telling.results import (
+    likeness,
+    place_words,
+    shape_words,
+)
+from attnbook.teach.check.telling.stops import line_words
+from attnbook.teach.check.words import fill
+
+#: What stands in place of an argument that counts for nothing.
+_CONSTANTS = {"true": "True everywhere", "zero": "0", "one": "1"}
+
+#: What may have become of an argument, its name for {}.
+_INSTEAD = {
+    "not": "not {}",
+    "truths exchanged": "{} with True and False exchanged",
+    "one more": "{} + 1",
+    "one less": "{} − 1",
+    "reciprocal": "1/{}",
+    "square": "the square of {}",
+    "without the last": "{} without the last",
+    "without the first": "{} without the first",
+    "each without its last": "{}, each without its last",
+    "each without its first": "{}, each without its first",
+    "negative": "−{}",
+    "transposed": "{} transposed",
+    "times root": "{} times √d, d the last size of {}",
+    "divided by root": "{} divided by √d, d the last size of {}",
+}
+
+
+def help_lines(found: Help) -> list[str]:
+    """What may help, in a line or two."""
+    lines = []
+    if found.finding:
+        lines.append(HELP[found.finding.kind](found.finding))
+    if found.question:
+        begin = "perhaps" if found.perhaps else "hint"
+        lines.append(f"{begin}: {found.question}")
+    return [fill(line, "  ") for line in lines]
+
+
+def _float32(f: Finding) -> str:
+    return (
+        "it is right to the digits of a float32, and no further: the first is "
+        f"made {line_words(f.line or Line(0, ''))}"
+    )
+
+
+def _instead(f: Finding) -> str:
+    what = _INSTEAD[f.name].replace("{}", f.argument)
+    return f"it gives the right result for {what}."
+
+
+def _subtracted(f: Finding) -> str:
+    return f"it gives {_measure(f)} minus the right result."
+
+
+def _times(f: Finding) -> str:
+    what = _measure(f)
+    if abs(f.ratio) == 2:
+        what = f"the square of {what}"
+    done = "times" if f.ratio > 0 else "divided by"
+    return f"it gives the right result {done} {what}."
+
+
+def _measure(f: Finding) -> str:
+    return f"the length of {f.argument}" if f.name == "length" else f.argument
+
+
+def _increment(f: Finding) -> str:
+    words = likeness(f.inner) if f.inner else ""
+    return f"what it adds to the given {shape_words(f.answer)} is {words}."
+
+
+HELP: dict[Kind, Callable[[Finding], str]] = {
+    Kind.FLOAT32: _float32,
+    Kind.ALMOST: lambda f: (
+        "hint: it is nearly right. Is a number in it rounded, something small "
+        "added, or a derivative a quotient of differences?"
+    ),
+    Kind.EXCHANGED: lambda f: (
+        f"it gives the right result for {f.argument} and {f.other} exchanged."
+    ),
+    Kind.IGNORED: lambda f: (
+        f"it gives the right result for {f.argument} = "
+        f"{_CONSTANTS[f.name]}, whatever {f.argument} is."
+    ),
+    Kind.INSTEAD: _instead,
+    Kind.PARTS_REORDERED: lambda f: (
+        "the parts of the result are right, in another order."
+    ),
+    Kind.PART_ALONE: lambda f: f"this is part {f.count} of the result alone.",
+    Kind.SUBTRACTED: _subtracted,
+    Kind.TIMES: _times,
+    Kind.INCREMENT: _increment,
+    Kind.LATER_PART: lambda f: (
+        f"{place_words(f.place)} is {likeness(f.inner) if f.inner else ''}."
+    ),
+    Kind.LIST_REVERSED: lambda f: (
+        "the right parts stand in the reverse order."
+    ),
+    Kind.LIST_LATE: lambda f: "all comes one place late.",
+    Kind.LIST_EARLY: lambda f: "all comes one place early.",
+    Kind.CUTS_GRADIENT: lambda f: (
+        f"hint: {f.name}, in your code, lets no gradient through. Does one "
+        "have to pass there?"
+    ),
+    Kind.MAKES_NAN: lambda f: (
+        "which line makes 0/0, ∞/∞, ∞ − ∞ or 0 · ∞ of these numbers?"
+    ),
+}

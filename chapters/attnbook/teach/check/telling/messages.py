@@ -1,0 +1,205 @@
+"""Whole messages: the verdict, the case, and as many numbers as it takes."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from attnbook.teach.check.difference import Difference, Differs
+from attnbook.teach.check.finding import Finding, Help, Kind
+from attnbook.teach.check.telling.helping import help_lines
+from attnbook.teach.check.telling.results import (
+    gradient_words,
+    headline,
+    place_words,
+    shape_words,
+    step_words,
+    types_words,
+)
+from attnbook.teach.check.words import brief, fill, in_cases, number_kind
+
+
+def inputs(args: tuple, kwargs: Mapping[str, Any]) -> str:
+    """The arguments of a case, on four lines at most."""
+    for most in (16, 6, 3):
+        named = [brief(a, most=most) for a in args]
+        named += [f"{n}={brief(a, most=most)}" for n, a in kwargs.items()]
+        text = ", ".join(named)
+        if len(text) < 280:
+            break
+    text = textwrap.shorten(text, 290, placeholder=" …")
+    return fill(f"called with {text}", "  ")
+
+
+def apart(a: Any, b: Any) -> tuple[str, str]:
+    """Two values with as many digits as it takes to tell them apart."""
+    for digits in (4, 6, 8, 12):
+        pair = brief(a, digits), brief(b, digits)
+        if pair[0] != pair[1]:
+            return pair
+    return brief(a), brief(b)
+
+
+def numbers(found: Difference) -> list[str]:
+    """Expected and got: the part that differs, of a large one a row."""
+    if found.kind in (Differs.CHANGED, Differs.UNCHANGED):
+        return []
+    answer, expected = found.answer, found.expected
+    where = f" in {_where(found)}" if _where(found) else ""
+    large = isinstance(expected, Tensor) and expected.numel() > 16
+    if large and found.worst:
+        *row, column = found.worst
+        start = max(0, min(column - 3, expected.shape[-1] - 8))
+        answer, expected = (
+            x[tuple(row)][start : start + 8] for x in (answer, expected)
+        )
+        where += f" at {[*row, f'{start}:'] if start else row}"
+    told, got = apart(expected, answer)
+    lines = fill(f"expected{where} {told}", "  "), fill(f"got {got}", "  ")
+    return [_cut(line) for line in lines]
+
+
+def _where(found: Difference) -> str:
+    if found.gradient_of is not None:
+        return gradient_words(found)
+    return place_words(found.place)
+
+
+def _cut(text: str, most: int = 4) -> str:
+    lines = text.splitlines()
+    return "\n".join([*lines[:most], "    …"] if len(lines) > most else lines)
+
+
+def difference_words(found: Difference) -> str:
+    """Where two results differ first, with both numbers: for authors."""
+    if found.kind in (Differs.CHANGED, Differs.UNCHANGED):
+        kind = Kind[found.kind.name]
+        return headline(
+            Finding(kind, argument=found.argument, name=found.part)
+        )
+    steps = [step_words(step) for step in found.place]
+    if found.gradient_of is not None:
+        steps = [gradient_words(found)]
+    return ": ".join([*steps, _ofplace_words(found)])
+
+
+def _ofplace_words(found: Difference) -> str:
+    answer, expected = found.answer, found.expected
+    if found.kind == Differs.TYPE:
+        return types_words(
+            Finding(Kind.TYPE, answer=answer, expected=expected)
+        )
+    if found.kind == Differs.SHAPE:
+        return (
+            f"ours has shape {shape_words(answer)}, "
+            f"the reference {shape_words(expected)}"
+        )
+    at, place = found.worst, list(found.worst)
+    x, y = answer[at].item(), expected[at].item()
+    if number_kind(answer) == "boolean":
+        return f"first at {place}: ours {x}, the reference {y}"
+    why = "; ours is float32" if found.coarse else ""
+    return (
+        f"worst at {place}: ours {float(x):.6g}, the reference "
+        f"{float(y):.6g}, |Δ| {found.gap:.2g} > {found.within:g}{why}"
+    )
+
+
+def not_attempted(name: str) -> str:
+    """Of a stub that nobody has begun to fill in."""
+    return f"{name}: not attempted yet."
+
+
+def right(name: str, cases: int, gradients: bool) -> str:
+    """Of an answer that is right."""
+    too = ", gradients too" if gradients else ""
+    return f"{name}: right on all {cases} cases{too}."
+
+
+def known_mistake(name: str, mistake: str, symptom: str, hint: str) -> str:
+    """Of an answer that is one of the known mistakes."""
+    lines = [
+        f"{name}: this is a known mistake, {mistake}.",
+        fill(f"what happens: {symptom}", "  "),
+    ]
+    if hint:
+        lines.append(fill(f"hint: {hint}", "  "))
+    return "\n".join(lines)
+
+
+def slip(name: str, words: str, hint: str) -> str:
+    """Of an answer that is one of the known slips."""
+    head = fill(f"{name}: not right yet: {words}.")
+    return f"{head}\n{fill(f'hint: {hint}', '  ')}"
+
+
+def stopped(
+    name: str,
+    found: Finding,
+    args: tuple,
+    kwargs: Mapping[str, Any],
+    help_: Help,
+) -> str:
+    """Of an answer that raised an error, or broke a rule."""
+    head = f'{name}: not right yet on "{found.case}": {headline(found)}'
+    return "\n".join([head, inputs(args, kwargs), *help_lines(help_)])
+
+
+def wrong(
+    name: str,
+    wanted: str,
+    found: Finding,
+    difference: Difference,
+    args: tuple,
+    kwargs: Mapping[str, Any],
+    help_: Help,
+    *,
+    forgot_return: bool,
+) -> str:
+    """Of an answer that gives something else than is right."""
+    told = headline(found)
+    lines = [fill(f'{name}: not right yet on "{found.case}": {told}.')]
+    if forgot_return:
+        lines.append("  was a return forgotten?")
+    lines += help_lines(help_)
+    lines.append(fill(f"wanted: {wanted}", "  "))
+    lines.append(inputs(args, kwargs))
+    lines += numbers(difference)
+    if difference.kind == Differs.VALUE:
+        lines.append(fill(difference_words(difference), "  "))
+    return "\n".join(lines)
+
+
+def short_error(found: Finding) -> str:
+    """The core of a verdict on an error."""
+    return f"{found.case}: {headline(found).splitlines()[0]}"
+
+
+def short(
+    found: Finding, difference: Difference, answer: Any, expected: Any
+) -> str:
+    """The core of a verdict: both numbers if they are few, else where."""
+    told, got = apart(expected, answer)
+    both = f"expected {told}; got {got}"
+    if len(both) < 90 and told != got:
+        return f"{found.case}: {both}"
+    return f"{found.case}: {difference_words(difference)}"
+
+
+def side_effects(left: list[str]) -> list[str]:
+    """A remark on what an answer had changed, or nothing."""
+    if not left:
+        return []
+    some = ", ".join(left[:3]) + (" and more" if len(left) > 3 else "")
+    return [
+        fill(f"your code also changed {some}; it has been set back.", "  ")
+    ]
+
+
+def agreement(name: str, reference: str, cases: int, gradients: bool) -> str:
+    """Of a function of the page that does its task."""
+    too = ", gradients too" if gradients else ""
+    return f"{name} agrees with {reference} {in_cases(cases)}{too}"
