@@ -185,6 +185,7 @@ TESTS = {
     "": "tools",
 }
 
+TELLING = "attnbook/teach/check/test_telling.py"
 CATALOGUE = "attnbook/teach/catalogue/test_catalogue.py"
 
 #: Rooms that have no file of tests of their own, and the tests that hold them.
@@ -193,18 +194,18 @@ TESTED_BY = {
     "attnbook.run.options": "attnbook/run/test_command.py",
     "attnbook.run.places": "attnbook/run/test_command.py",
     "attnbook.teach.check.audit": "attnbook/teach/check/test_confine.py",
-    "attnbook.teach.check.examine": "attnbook/teach/check/test_telling.py",
-    "attnbook.teach.check.inputs": "attnbook/teach/check/test_telling.py",
+    "attnbook.teach.check.examine": TELLING,
+    "attnbook.teach.check.inputs": TELLING,
     "attnbook.teach.check.judge": "attnbook/teach/test_exercises.py",
     "attnbook.teach.check.running": "attnbook/teach/check/test_proof.py",
     "attnbook.teach.check.rules": "attnbook/teach/check/test_guard.py",
     "attnbook.teach.check.saving": "attnbook/teach/check/test_grade.py",
     "attnbook.teach.check.settled": "attnbook/teach/check/test_difference.py",
     "attnbook.teach.check.seeded": "attnbook/teach/page/test_notebook.py",
-    "attnbook.teach.check.telling.helping": "attnbook/teach/check/test_telling.py",
-    "attnbook.teach.check.telling.messages": "attnbook/teach/check/test_telling.py",
-    "attnbook.teach.check.telling.results": "attnbook/teach/check/test_telling.py",
-    "attnbook.teach.check.telling.stops": "attnbook/teach/check/test_telling.py",
+    "attnbook.teach.check.telling.helping": TELLING,
+    "attnbook.teach.check.telling.messages": TELLING,
+    "attnbook.teach.check.telling.results": TELLING,
+    "attnbook.teach.check.telling.stops": TELLING,
     "attnbook.teach.check.trial": "attnbook/teach/check/test_outcomes.py",
     "attnbook.teach.check.walls": "attnbook/teach/check/test_confine.py",
     "attnbook.teach.check.words": "attnbook/teach/test_exercises.py",
