@@ -269,11 +269,15 @@ def look_up_draft(vocab_size: int, sizes: Sequence[int] = (3, 2, 1)) -> Draft:
         sizes: how many last tokens are looked for, in this order; the first
             number with an earlier occurrence counts.
     """
-    certain = torch.eye(vocab_size, dtype=torch.float64)
 
     def draft(text: list[int]) -> Tensor | None:
-        found = (look_up(text, n) for n in sizes)
-        return next((certain[f] for f in found if f is not None), None)
+        for n in sizes:
+            found = look_up(text, n)
+            if found is not None:
+                certain = torch.zeros(vocab_size, dtype=torch.float64)
+                certain[found] = 1
+                return certain
+        return None
 
     return draft
 

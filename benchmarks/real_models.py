@@ -1,0 +1,458 @@
+"""What the two published models do with the book's questions.
+
+Nothing is timed. Each fact is a count, a text, or a number that is the same
+up to rounding on every machine: where MiniLM's heads look, what *bank* is in
+forty sentences, how much goes to the first token, what a window costs
+SmolLM2, what guesses from the text itself save, that served is alone, and how
+far the likeliest token leads where a text is printed. Chapters 2, 6, 13 to 16
+and 18 to 20 show some of it. It takes about three minutes of one processor.
+
+usage: python benchmarks/real_models.py
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from results import store
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from attnbook.byte_pairs import BytePairs
+from attnbook.chat import Chat
+from attnbook.encoder import Encoder, mean_of_real
+from attnbook.generate import Sampling, complete
+from attnbook.gpt import GPT
+from attnbook.layers import attention_weights
+from attnbook.pretrained import load, load_tokenizer
+from attnbook.published import PUBLISHED
+from attnbook.server import Server
+from attnbook.speculative import look_up_draft, write
+from attnbook.training import loss_share
+from attnbook.window import read_window
+
+MINILM = "all-MiniLM-L6-v2"
+SMOLLM2 = "SmolLM2-135M-Instruct"
+BOAT = "The boat left the river bank"
+
+#: Sentences with the bank of a river, and as many with a bank of accounts.
+#: They were written before anything was measured, and none was left out.
+RIVER = (
+    "The boat left the river bank.",
+    "We sat on the bank and watched the water.",
+    "He fished from the muddy bank all day.",
+    "Trees grew along the bank of the stream.",
+    "The flood washed away part of the bank.",
+    "She walked along the grassy bank with her dog.",
+    "Ducks were sleeping on the bank.",
+    "The canoe was pulled up on the bank.",
+    "They built a small hut on the left bank.",
+    "A heron stood motionless near the bank.",
+    "The path follows the bank for two miles.",
+    "Children threw stones from the bank.",
+    "The swimmer reached the opposite bank, exhausted.",
+    "Reeds hide the bank from the ferry.",
+    "At low tide the bank is covered with shells.",
+    "The bank was too steep to climb out of the water.",
+    "An otter slid down the bank into the river.",
+    "They tied the raft to a post on the bank.",
+    "The bridge joins the north bank to the island.",
+    "Mist lay over the bank at dawn.",
+)
+MONEY = (
+    "She opened an account at the bank.",
+    "The bank raised its interest rates.",
+    "He works for a large bank in the city.",
+    "I deposited the money in the bank.",
+    "The bank refused to give them a loan.",
+    "They robbed a bank and fled by car.",
+    "My bank charges a fee for every transfer.",
+    "The central bank printed more money.",
+    "You can change your dollars at the bank.",
+    "The bank sent me a new credit card.",
+    "Her savings are safe in the bank.",
+    "The bank closes at four on Fridays.",
+    "He owes the bank a fortune.",
+    "Investors lost their trust in the bank.",
+    "The mortgage was sold to another bank.",
+    "A clerk at the bank counted the notes.",
+    "The bank went bankrupt during the crisis.",
+    "Ask the bank for a statement of your account.",
+    "The merger created the largest bank in Europe.",
+    "She pays her rent by a bank transfer.",
+)
+TEXT = (
+    "The ferry crosses the river four times a day. In the morning it carries "
+    "people who work in the town, and at noon it brings the children home "
+    "from school. The old ferryman knows every one of them by name. He has "
+    "steered the boat for thirty years, in fog and in high water, and he says "
+    "that the river is never the same twice. In spring it is brown and fast "
+    "and full of branches. In summer it is so low that the boat sometimes "
+    "touches the stones, and then the children cheer. There was talk of a "
+    "bridge once. Engineers came with instruments and measured the banks, "
+    "and a model of the bridge stood in the town hall for a whole winter. "
+    "But the money was spent on the new school, and the ferry stayed. The "
+    "ferryman was not surprised. A bridge, he says, takes you to the other "
+    "side, but it does not wait for you. When the last passengers have gone, "
+    "he ties the boat to its post, wipes the bench with a cloth, and looks "
+    "at the water for a while. Then he walks up the path to his house, where "
+    "a lamp is burning in the window. The next morning he is at the landing "
+    "before anybody else. He checks the rope and the motor, pours a little "
+    "oil where it is needed, and rings the bell, and the first of the "
+    "children come running down the hill."
+)
+QUESTIONS = (
+    "What is the capital of France?",
+    "How many days are in a week?",
+    "Name three fruits.",
+    "Which animal says meow?",
+    "What colour is the sky on a clear day?",
+    "What does a boat do?",
+)
+CODE = """\
+def mean(numbers):
+    total = 0
+    for number in numbers:
+        total = total + number
+    return total / len(numbers)
+"""
+#: Prompts whose answers copy from them, and one whose answer does not.
+COPYING = {
+    "a text repeated": "Repeat this text exactly:\n"
+    "The ferry crosses the river four times a day. In the morning it carries "
+    "people who work in the town, and at noon it brings the children home "
+    "from school.",
+    "code repeated": f"Repeat this code exactly:\n{CODE}",
+    "a summary": f"Summarise this text in three sentences:\n{TEXT[:700]}",
+    "a story of its own": "Tell me a short story about a ferryman.",
+}
+
+
+def rounded(x: Tensor, digits: int = 3) -> Any:
+    """Nested lists of numbers with few digits."""
+    if x.ndim == 0:
+        return round(x.item(), digits)
+    return [rounded(part, digits) for part in x]
+
+
+# The encoder.
+
+
+def encoded(tokenizer: Tokenizer, text: str) -> Tensor:
+    """A text's token numbers, with [CLS] and [SEP]: (1, T)."""
+    return torch.tensor([tokenizer.encode(text).ids])
+
+
+def heads_on_the_boat(model: Encoder, tokenizer: Tokenizer) -> dict:
+    """All weights of all heads on the boat's sentence."""
+    tokens = encoded(tokenizer, BOAT)
+    weights = torch.cat(attention_weights(model, tokens))  # (L, H, T, T)
+    words = tokenizer.encode(BOAT).tokens
+    bank, river = words.index("bank"), words.index("river")
+    found = weights[:, :, bank, river]  # (L, H)
+    order = found.flatten().argsort(descending=True)[:6].tolist()
+    H = found.shape[1]
+    return {
+        "words": words,
+        "weights": rounded(weights),
+        "bank to river": [
+            {
+                "block": n // H,
+                "head": n % H,
+                "weight": rounded(found.flatten()[n]),
+            }
+            for n in order
+        ],
+    }
+
+
+def banks(model: Encoder, tokenizer: Tokenizer) -> dict:
+    """Cosines between *bank* in forty sentences, and which kind is nearer.
+
+    For each sentence, the mean cosine with the others of its kind and with
+    all of the other kind; it is told apart if the first is larger.
+    """
+    vectors = []  # a row for each sentence: after the embedding and each block
+    for text in (*RIVER, *MONEY):
+        at = tokenizer.encode(text).tokens.index("bank")
+        x = model.embed(encoded(tokenizer, text))
+        rows = [x[0, at]]
+        for block in model.blocks:
+            x = block(x)
+            rows.append(x[0, at])
+        vectors.append(torch.stack(rows))
+    all_rows = torch.stack(vectors, 1)  # (1 + L, 40, d)
+    unit = torch.nn.functional.normalize(all_rows, dim=-1)
+    cosines = unit @ unit.mT  # (1 + L, 40, 40)
+    n = len(RIVER)
+    kind = torch.arange(2 * n) < n
+    same = (kind[:, None] == kind) & ~torch.eye(2 * n, dtype=torch.bool)
+    other = kind[:, None] != kind
+    own_mean = (cosines * same).sum(-1) / same.sum(-1)  # (1 + L, 40)
+    other_mean = (cosines * other).sum(-1) / other.sum(-1)
+    parts = {
+        "river, river": same & kind[:, None],
+        "money, money": same & ~kind[:, None],
+        "river, money": other & kind[:, None],
+    }
+    found: dict[str, Any] = {"sentences": 2 * n}
+    for name, pairs in parts.items():
+        inside = cosines[:, pairs]  # (1 + L, pairs)
+        found[name] = {
+            "mean": rounded(inside.mean(-1)),
+            "least": rounded(inside.amin(-1)),
+            "most": rounded(inside.amax(-1)),
+        }
+    found["told apart"] = (own_mean > other_mean).sum(-1).tolist()
+    nearest = cosines.masked_fill(torch.eye(2 * n, dtype=torch.bool), -2)
+    nearest = nearest.argmax(-1)  # (1 + L, 40)
+    found["nearest is of its kind"] = (kind[nearest] == kind).sum(-1).tolist()
+    return found
+
+
+def sinks_of_the_encoder(model: Encoder, tokenizer: Tokenizer) -> dict:
+    """What words give to [CLS] and [SEP], block by block, as a mean."""
+    shares = []
+    for text in (*RIVER, *MONEY):
+        weights = torch.cat(attention_weights(model, encoded(tokenizer, text)))
+        shares.append(weights[:, :, 1:-1][..., [0, -1]].mean(2))  # (L, H, 2)
+    mean = torch.stack(shares).mean(0)  # (L, H, 2)
+    return {
+        "to [CLS]": rounded(mean[..., 0].mean(-1)),
+        "to [SEP]": rounded(mean[..., 1].mean(-1)),
+        "heads with more than half to [CLS]": (mean[..., 0] > 0.5)
+        .sum(-1)
+        .tolist(),
+        "heads with more than half to both": (mean.sum(-1) > 0.5)
+        .sum(-1)
+        .tolist(),
+    }
+
+
+def sentences(model: Encoder, tokenizer: Tokenizer) -> dict:
+    """Sentence vectors: alone, padded with a mask, and with padding averaged.
+
+    The padding is 20 tokens [PAD]. The mistake is to average all columns.
+    """
+    texts = (
+        "A man rows a boat.",
+        "Somebody is rowing.",
+        "The bank is closed.",
+    )
+    own = [mean_of_real(model(encoded(tokenizer, text))) for text in texts]
+    padded = []
+    wrong = []
+    for text in texts:
+        tokens = encoded(tokenizer, text)
+        real = torch.arange(tokens.shape[1] + 20) < tokens.shape[1]
+        tokens = torch.cat([tokens, tokens.new_zeros(1, 20)], 1)
+        x = model(tokens, real=real[None])
+        padded.append(mean_of_real(x, real[None]))
+        wrong.append(x.mean(1))
+
+    def cosines(vectors):
+        unit = torch.nn.functional.normalize(torch.cat(vectors), dim=-1)
+        return rounded(unit @ unit.mT)
+
+    gap = (torch.cat(own) - torch.cat(padded)).abs().max().item()
+    assert gap < 1e-5, gap
+    return {
+        "texts": texts,
+        "cosines": cosines(own),
+        "cosines with padding averaged": cosines(wrong),
+    }
+
+
+# The language model.
+
+
+def first_token(model: GPT, tokens: Tensor) -> dict:
+    """What later tokens give to the first of a text, block by block."""
+    weights = torch.cat(attention_weights(model, tokens))  # (L, H, T, T)
+    share = weights[:, :, 16:, 0].mean(-1)  # (L, H)
+    return {
+        "tokens": tokens.shape[1],
+        "to the first": rounded(share.mean(-1)),
+        "of all": rounded(share.mean()),
+        "heads with more than half": (share > 0.5).sum(-1).tolist(),
+        "heads": share.shape[1],
+    }
+
+
+def windows(model: GPT, tokens: Tensor) -> dict:
+    """The loss on a text, with all keys and with few, in nats a token.
+
+    Only tokens after the first 64 count, so that every window is full.
+    """
+    behind = 64
+    targets = tokens[:, behind + 1 :]
+
+    def loss(logits):
+        kept = logits[:, behind:-1].flatten(0, 1)
+        return round(
+            torch.nn.functional.cross_entropy(kept, targets[0]).item(), 3
+        )
+
+    found = {"tokens": tokens.shape[1], "all keys": loss(model(tokens))}
+    for window in (16, 32, 64):
+        for sinks in (0, 1, 4):
+            logits = read_window(model, tokens, window=window, sinks=sinks)
+            found[f"window {window}, sinks {sinks}"] = loss(logits)
+    return found
+
+
+def asked(model: GPT, tokenizer: BytePairs, question: str) -> list[int]:
+    """The tokens that are sent for a first question."""
+    chat = Chat(model, tokenizer)
+    chat.ask(question)
+    return chat.tokens
+
+
+def margins(model: GPT, prompt: list[int], new: list[int]) -> float:
+    """By how much the likeliest token leads, in logits, where it leads least;
+    each token of `new` has to be the likeliest."""
+    tokens = torch.tensor([prompt + new])
+    logits = model(tokens[:, :-1])[0, len(prompt) - 1 :]
+    assert logits.argmax(-1).tolist() == new
+    best = logits.topk(2).values
+    return round((best[:, 0] - best[:, 1]).min().item(), 3)
+
+
+def answers(model: GPT, tokenizer: BytePairs) -> list[dict]:
+    """Greedy answers, with their least margin."""
+    found = []
+    for question in QUESTIONS:
+        prompt = asked(model, tokenizer, question)
+        end = tokenizer.special["<|im_end|>"]
+        (new,) = complete(model, [prompt], 32, stop=[end])
+        found.append(
+            {
+                "question": question,
+                "answer": tokenizer.decode(new),
+                "tokens": len(new),
+                "prompt": len(prompt),
+                "least margin": margins(model, prompt, new),
+            }
+        )
+    return found
+
+
+def drawn(model: GPT, tokenizer: BytePairs) -> dict:
+    """What temperatures and cuts make of one beginning, three seeds each."""
+    prompt = tokenizer.encode("The boat left the river bank and")
+    ways = {
+        "temperature 0": Sampling(),
+        "temperature 0.7": Sampling(temperature=0.7),
+        "temperature 1": Sampling(temperature=1.0),
+        "temperature 1, top-p 0.9": Sampling(temperature=1.0, top_p=0.9),
+        "temperature 1.5": Sampling(temperature=1.5),
+    }
+    found = {}
+    for name, sampling in ways.items():
+        seeds = range(1 if sampling.temperature == 0 else 3)
+        texts = [
+            complete(model, [prompt], 20, sampling=sampling, seed=seed)[0]
+            for seed in seeds
+        ]
+        found[name] = [tokenizer.decode(text) for text in texts]
+    return found
+
+
+def guesses(model: GPT, tokenizer: BytePairs) -> list[dict]:
+    """What guesses looked up in the text itself save, in greedy answers."""
+    look = look_up_draft(model.config.vocab_size)
+    made: list[bool] = []
+
+    def draft(text: list[int]) -> Tensor | None:
+        guess = look(text)
+        made.append(guess is not None)
+        return guess
+
+    end = tokenizer.special["<|im_end|>"]
+    found = []
+    for name, question in COPYING.items():
+        prompt = asked(model, tokenizer, question)
+        (plain,) = complete(model, [prompt], 60, stop=[end])
+        row: dict[str, Any] = {
+            "prompt": name,
+            "answer": tokenizer.decode(plain),
+            "tokens": len(plain),
+            "least margin": margins(model, prompt, plain),
+        }
+        for k in (4, 8):
+            made.clear()
+            calls = write(
+                model, prompt, 60, draft, k, sampling=Sampling(), stop=[end]
+            )
+            new = [token for call in calls for token in call]
+            assert new == plain, name
+            row[f"calls, k {k}"] = len(calls)
+            row[f"guesses, k {k}"] = sum(made)
+            # Each call writes one token of its own.
+            row[f"kept, k {k}"] = len(plain) - len(calls)
+        found.append(row)
+    return found
+
+
+def served(model: GPT, tokenizer: BytePairs) -> dict:
+    """Requests served together, and each alone: all texts are equal."""
+    server = Server(model, n_pages=64)
+    requests = []
+    for n, question in enumerate(QUESTIONS):
+        sampling = Sampling(temperature=0.8 * (n % 2))
+        prompt = asked(model, tokenizer, question)
+        options: Any = {"sampling": sampling, "seed": n}
+        requests.append(
+            (prompt, options, server.submit(prompt, 12, **options))
+        )
+    server.run()
+    equal = 0
+    for prompt, options, request in requests:
+        (alone,) = complete(model, [prompt], 12, **options)
+        equal += request.written == alone
+    return {"requests": len(requests), "as alone": equal}
+
+
+def cache_bytes(model: GPT) -> dict:
+    """Bytes of keys and values, in float32, by the cache's own count."""
+    config = model.config
+    one = model.new_cache(1, 1).nbytes
+    assert config.n_kv_heads is not None
+    return {
+        "a token": one,
+        "a token, all heads": one * config.n_heads // config.n_kv_heads,
+        "a full context": one * config.context,
+        "weights": sum(p.nbytes for p in model.parameters()),
+    }
+
+
+@torch.no_grad()
+def main() -> None:
+    torch.set_num_threads(1)
+    encoder, words = load(MINILM), load_tokenizer(MINILM)
+    assert isinstance(encoder, Encoder) and isinstance(words, Tokenizer)
+    found: dict[str, Any] = {
+        "models": {n: m.sha256 for n, m in PUBLISHED.items()},
+        "boat": heads_on_the_boat(encoder, words),
+        "bank": banks(encoder, words),
+        "encoder's sinks": sinks_of_the_encoder(encoder, words),
+        "sentences": sentences(encoder, words),
+    }
+    model, tokenizer = load(SMOLLM2), load_tokenizer(SMOLLM2)
+    assert isinstance(model, GPT) and isinstance(tokenizer, BytePairs)
+    tokens = torch.tensor([tokenizer.encode(TEXT)])
+    loss = loss_share(model, tokens[:, :-1], tokens[:, 1:]).item()
+    found["text"] = {"text": TEXT, "loss": round(loss, 3)}
+    found["first token"] = first_token(model, tokens)
+    found["windows"] = windows(model, tokens)
+    found["cache"] = cache_bytes(model)
+    found["answers"] = answers(model, tokenizer)
+    found["drawn"] = drawn(model, tokenizer)
+    found["guesses"] = guesses(model, tokenizer)
+    found["served"] = served(model, tokenizer)
+    store("real_models", found)
+
+
+if __name__ == "__main__":
+    main()
