@@ -64,6 +64,8 @@ class Family(NamedTuple):
     options: dict[str, Any] = {}
     #: How many tokens a token sees, if the file does not say; None is all.
     window: int | None = None
+    #: The width of a head, if the file does not say; None is a share.
+    d_head: int | None = None
     #: Whether it is an `Encoder`, and its fields those of `EncoderConfig`.
     encoder: bool = False
 
@@ -109,6 +111,8 @@ _LLAMA = Family(
         "layers.#.self_attn.k_proj layers.#.self_attn.v_proj": (
             "blocks.#.attention.key_value"
         ),
+        "layers.#.self_attn.q_norm": "blocks.#.attention.query_norm",
+        "layers.#.self_attn.k_norm": "blocks.#.attention.key_norm",
         "layers.#.self_attn.o_proj": "blocks.#.attention.out",
         "layers.#.post_attention_layernorm": "blocks.#.feed_forward_norm",
         "layers.#.mlp.gate_proj": "blocks.#.feed_forward.gate",
@@ -124,6 +128,7 @@ _LLAMA = Family(
         "n_layers": ("num_hidden_layers",),
         "d_ff": ("intermediate_size",),
         "n_kv_heads": ("num_key_value_heads",),
+        "d_head": ("head_dim",),
     },
     norm_eps=("rms_norm_eps", 1e-6),
     activation=("hidden_act", "silu"),
@@ -178,7 +183,28 @@ FAMILIES = {
     "llama": _LLAMA,
     "mistral": _LLAMA._replace(window=4096),
     "qwen2": _LLAMA._replace(options=_LLAMA.options | {"qkv_bias": True}),
+    "qwen3": _LLAMA._replace(
+        options=_LLAMA.options | {"qk_norm": True}, d_head=128
+    ),
     "bert": _BERT,
+}
+#: Well-known architectures that our classes cannot be, and why. They, and
+#: mixtures of experts, are the majority of what is published today.
+OTHERS = {
+    "gemma2": "norms before and after each layer, and scores that are capped",
+    "gemma3_text": (
+        "norms before and after each layer, embeddings multiplied by the root "
+        "of their width, and in most blocks a window with another rotation"
+    ),
+    "gpt_oss": "experts, windows in every other block, and learned sinks",
+    "mixtral": "experts",
+    "olmo2": (
+        "norms after each layer instead of before, and one over the queries "
+        "and keys of all heads together"
+    ),
+    "phi3": "queries, keys and values in one matrix",
+    "qwen3_moe": "experts",
+    "deepseek_v3": "experts, and keys made from latents",
 }
 #: Sizes that may be null or missing, and then follow from others.
 _OPTIONAL = ("n_inner", "num_key_value_heads", "head_dim")
@@ -219,6 +245,11 @@ def config_of(config: dict) -> GPTConfig | EncoderConfig:
         TypeError: a value of the wrong type.
     """
     name = config.get("model_type")
+    if isinstance(name, str) and name in OTHERS:
+        raise ValueError(
+            f"this model has {OTHERS[name]}, which our classes have not; "
+            f"expected a model_type of {', '.join(FAMILIES)}; got {name!r}"
+        )
     if not isinstance(name, str) or name not in FAMILIES:
         raise ValueError(
             "the model_type is not one that this book can load; expected one "
@@ -230,6 +261,10 @@ def config_of(config: dict) -> GPTConfig | EncoderConfig:
         our_name: _size(config, *their_names)
         for our_name, their_names in family.sizes.items()
     }
+    if "head_dim" not in config and family.d_head is not None:
+        fields["d_head"] = family.d_head
+    if fields.get("d_head", 0) == fields["d_model"] / fields["n_heads"]:
+        fields["d_head"] = None  # it is what follows anyhow
     fields["activation"] = _activation(config, family)
     fields["norm_eps"] = config.get(*family.norm_eps)
     if family.encoder:
@@ -267,9 +302,9 @@ def _rotary(config, name, ours):
     """
     family = FAMILIES[name]
     window = config.get("sliding_window", family.window)
-    # Of transformers' classes Qwen2 alone asks `use_sliding_window`: Mistral
+    # Of transformers' classes only Qwen's ask `use_sliding_window`: Mistral
     # slides whatever that field says.
-    slides = name != "qwen2" or config.get("use_sliding_window", False)
+    slides = "qwen" not in name or config.get("use_sliding_window", False)
     if window is not None:
         whole("sliding_window", window, at_least=1)
     if window is not None and slides and window <= ours.context:
@@ -287,12 +322,11 @@ def _rotary(config, name, ours):
             "both places or in neither; expected the same for both; got "
             f"{attention_bias!r} and {config.get('mlp_bias', False)!r}"
         )
-    width = ours.d_model // ours.n_heads
-    head_dim = _size(config, "head_dim") or width
-    if head_dim != width or width % 2:
+    if ours.head_width() % 2:
         raise ValueError(
-            "head_dim does not fit; expected an even number, and hidden_size "
-            f"/ num_attention_heads, which is {width}; got {head_dim}"
+            "heads whose width is odd cannot be rotated; expected an even "
+            "head_dim, or hidden_size / num_attention_heads; got "
+            f"{ours.head_width()}"
         )
     return replace(ours, bias=attention_bias, **_rotation(config, ours))
 

@@ -61,13 +61,22 @@ class GPTConfig:
     )
     qkv_bias: bool = option(False, "biases in queries, keys, values anyhow")
     tied: bool = option(True, "the token embedding as the output head")
+    d_head: int | None = option(None, "width of a head", at_least=1)
+    qk_norm: bool = option(False, "norms on each head's queries and keys")
 
     def __post_init__(self) -> None:
         check_fields(self)
         n_kv_heads = self.n_kv_heads or self.n_heads
-        check_heads(self.d_model, self.n_heads, n_kv_heads)
+        width = self.d_model
+        if self.d_head is not None:  # then heads need not share d_model out
+            width = self.n_heads * self.d_head
+        check_heads(width, self.n_heads, n_kv_heads)
         _, low, high, _ = self.rotary_scaling
         number("rotary_scaling's high", high, above=low)
+
+    def head_width(self) -> int:
+        """The width of a head's queries and keys, d_k."""
+        return self.d_head or self.d_model // self.n_heads
 
     def parameter_count(self) -> int:
         """How many numbers a `GPT` of these sizes learns, by formula.
@@ -80,9 +89,12 @@ class GPTConfig:
         d = self.d_model
         bias = int(self.bias)  # a bias is one more input, which is always 1
         n_kv_heads = self.n_kv_heads or self.n_heads
-        d_keys = d * n_kv_heads // self.n_heads  # of all heads of keys
-        qkv = (d + 2 * d_keys) * (d + max(bias, int(self.qkv_bias)))
-        attention = qkv + d * (d + bias)
+        d_head = self.head_width()
+        d_queries = self.n_heads * d_head  # of all heads of queries
+        d_keys = n_kv_heads * d_head  # of all heads of keys
+        qkv = (d_queries + 2 * d_keys) * (d + max(bias, int(self.qkv_bias)))
+        qk_norms = 2 * d_head if self.qk_norm else 0
+        attention = qkv + qk_norms + d * (d_queries + bias)
         if self.activation == "swiglu":
             d_ff = self.d_ff or round(8 * d / 3)
             widening = 2 * d_ff * (d + bias)  # the gate has a matrix, too
@@ -136,6 +148,8 @@ class GPT(nn.Module):
                 rotary_scaling=config.rotary_scaling,
                 qkv_bias=config.qkv_bias,
                 n_kv_heads=config.n_kv_heads,
+                d_head=config.d_head,
+                qk_norm=config.qk_norm,
             )
             for _ in range(config.n_layers)
         )
@@ -178,7 +192,7 @@ class GPT(nn.Module):
             config.context if capacity is None else capacity,
             n_layers=config.n_layers,
             n_heads=config.n_kv_heads or config.n_heads,
-            d_k=config.d_model // config.n_heads,
+            d_k=config.head_width(),
             dtype=weight.dtype,
             device=weight.device,
         )

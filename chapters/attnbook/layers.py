@@ -125,7 +125,7 @@ class MultiHeadAttention(nn.Module):
     keys and values then come: cross-attention.
 
     Args:
-        d_model: the width of all tokens; each head has d_model / n_heads.
+        d_model: the width of all tokens.
         n_heads: the number of heads of queries.
         bias: whether all projections have a bias.
         dropout: the chance with which a weight, and then a number of the
@@ -136,6 +136,11 @@ class MultiHeadAttention(nn.Module):
             group of queries' heads (grouped-query attention, GQA; with one
             of them multi-query attention, MQA); n_heads if not given.
         qkv_bias: biases for queries, keys and values, whatever `bias` says.
+        d_head: the width of a head; d_model / n_heads if not given.
+        qk_norm: whether each head's queries and keys are normalised, by an
+            RMS norm, before they are rotated (QK-norm), which keeps scores
+            from growing.
+        norm_eps: the epsilon of these norms.
 
     Shapes: x (..., T, d_model), memory (..., S, d_model) → as x.
 
@@ -159,10 +164,18 @@ class MultiHeadAttention(nn.Module):
         rotary_scaling: tuple[float, float, float, float] = UNSCALED,
         n_kv_heads: int | None = None,
         qkv_bias: bool = False,
+        d_head: int | None = None,
+        qk_norm: bool = False,
+        norm_eps: float = 1e-5,
     ) -> None:
         super().__init__()
         n_kv_heads = n_heads if n_kv_heads is None else n_kv_heads
-        check_heads(d_model, n_heads, n_kv_heads)
+        if d_head is None:
+            check_heads(d_model, n_heads, n_kv_heads)
+            d_head = d_model // n_heads
+        check_sizes(d_model=d_model, n_heads=n_heads, d_head=d_head)
+        d_queries = n_heads * d_head  # H·d_k
+        check_heads(d_queries, n_heads, n_kv_heads)
         self.n_heads = n_heads
         self.n_kv_heads = n_kv_heads
         self.dropout = number("dropout", dropout, at_least=0, below=1)
@@ -170,10 +183,14 @@ class MultiHeadAttention(nn.Module):
         self.angles = partial(
             rotary_angles, base=rotary_base, scaling=rotary_scaling
         )
-        d_keys = n_kv_heads * (d_model // n_heads)  # H_kv·d_k
-        self.query = nn.Linear(d_model, d_model, bias=bias or qkv_bias)
+        d_keys = n_kv_heads * d_head  # H_kv·d_k
+        self.query = nn.Linear(d_model, d_queries, bias=bias or qkv_bias)
         self.key_value = nn.Linear(d_model, 2 * d_keys, bias=bias or qkv_bias)
-        self.out = nn.Linear(d_model, d_model, bias=bias)  # W_O
+        self.query_norm = self.key_norm = None
+        if qk_norm:
+            self.query_norm = make_norm("rms", d_head, eps=norm_eps)
+            self.key_norm = make_norm("rms", d_head, eps=norm_eps)
+        self.out = nn.Linear(d_queries, d_model, bias=bias)  # W_O
 
     def project(
         self,
@@ -198,6 +215,9 @@ class MultiHeadAttention(nn.Module):
         q = split_heads(self.query(x), self.n_heads)
         keys_values = self.key_value(memory).chunk(2, -1)
         k, v = (split_heads(a, self.n_kv_heads) for a in keys_values)
+        if self.query_norm is not None and self.key_norm is not None:
+            q = self.query_norm(q)
+            k = self.key_norm(k)
         if self.rotary:
             if positions is None and cache is not None:
                 positions = cache.places.positions
@@ -368,7 +388,12 @@ class TransformerBlock(nn.Module):
         new_norm = partial(make_norm, norm, d_model, eps=norm_eps, bias=bias)
         self.norm_first = norm_first
         self.attention = MultiHeadAttention(
-            d_model, n_heads, bias=bias, dropout=dropout, **attention
+            d_model,
+            n_heads,
+            bias=bias,
+            dropout=dropout,
+            norm_eps=norm_eps,
+            **attention,
         )
         self.attention_norm = new_norm()
         self.feed_forward = FEED_FORWARDS[activation](

@@ -26,7 +26,7 @@ def pool_heads(model: GPT, n_kv_heads: int) -> GPT:
     """
     config = replace(model.config, n_kv_heads=n_kv_heads)
     heads = model.config.n_kv_heads or model.config.n_heads
-    check_heads(model.config.d_model, heads, n_kv_heads)
+    check_heads(heads * config.head_width(), heads, n_kv_heads)
     state = {}
     for name, tensor in model.state_dict().items():
         if ".key_value." in name:  # (2·H·d_k, d_in), or a bias (2·H·d_k,)

@@ -4,7 +4,7 @@ import pytest
 import theirs
 import torch
 
-from attnbook.families import config_of
+from attnbook.families import OTHERS, config_of
 from attnbook.pretrained import load
 from attnbook.teach.check.proof import agrees
 
@@ -41,8 +41,15 @@ REFUSED = [
     ("llama", {"hidden_act": "gelu"}, "hidden_act"),
     ("llama", {"attention_bias": True}, "mlp_bias"),
     ("llama", {"attention_bias": "no", "mlp_bias": "no"}, "bias"),
-    ("llama", {"head_dim": 8}, "head_dim"),
-    ("llama", {"hidden_size": 12, "head_dim": 3}, "head_dim"),
+    ("llama", {"head_dim": 7}, "an even head_dim"),
+    ("llama", {"hidden_size": 12}, "an even head_dim"),
+    ("llama", {"head_dim": 0}, "head_dim"),
+    ("qwen3", {"use_sliding_window": True, "sliding_window": 9}, "sliding_w"),
+    ("qwen3", {"layer_types": ["sliding_attention"] * 2}, "layer_types"),
+    *(
+        ("llama", {"model_type": other}, "our classes have not")
+        for other in OTHERS
+    ),
     ("llama", {"vocab_size": None}, "vocab_size"),
     ("llama", {"intermediate_size": 0}, "intermediate_size"),
     ("llama", {"rope_parameters": LINEAR}, "rope_type"),
@@ -137,7 +144,7 @@ def test_llamas_scaling_stretches_the_files_context_unless_it_names_another():
 
 
 @pytest.mark.parametrize("rope", [LLAMA3, DEFAULT])
-@pytest.mark.parametrize("name", ["llama", "mistral", "qwen2"])
+@pytest.mark.parametrize("name", ["llama", "mistral", "qwen2", "qwen3"])
 @torch.no_grad()
 def test_a_row_of_the_table_is_transformers_model(tmp_path, name, rope):
     changes = dict(rope_parameters=rope | {"rope_theta": 90.0})

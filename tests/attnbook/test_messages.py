@@ -677,6 +677,11 @@ ROWS = [
         "1; got 1.5",
     ),
     (
+        lambda: MultiHeadAttention(8, 2, d_head=0),
+        ValueError,
+        "d_head is not allowed; expected a whole number, at least 1; got 0",
+    ),
+    (
         lambda: MultiHeadAttention(8, 3),
         ValueError,
         "d_model cannot be shared out among n_heads; expected a multiple; "
@@ -882,7 +887,7 @@ ROWS = [
         lambda: config_of({"model_type": "t5"}),
         ValueError,
         "the model_type is not one that this book can load; expected one of "
-        "gpt2, llama, mistral, qwen2, bert; got 't5'",
+        "gpt2, llama, mistral, qwen2, qwen3, bert; got 't5'",
     ),
     (
         lambda: config_of(GPT2 | {"activation_function": "mish"}),
@@ -947,10 +952,17 @@ ROWS = [
         "False",
     ),
     (
-        lambda: config_of(LLAMA | {"head_dim": 6}),
+        lambda: config_of(LLAMA | {"head_dim": 5}),
         ValueError,
-        "head_dim does not fit; expected an even number, and hidden_size / "
-        "num_attention_heads, which is 4; got 6",
+        "heads whose width is odd cannot be rotated; expected an even "
+        "head_dim, or hidden_size / num_attention_heads; got 5",
+    ),
+    (
+        lambda: config_of(LLAMA | {"model_type": "mixtral"}),
+        ValueError,
+        "this model has experts, which our classes have not; expected a "
+        "model_type of gpt2, llama, mistral, qwen2, qwen3, bert; got "
+        "'mixtral'",
     ),
     (
         lambda: config_of(LLAMA | {"rope_scaling": [1]}),
@@ -1058,7 +1070,8 @@ ROWS_ON_DISK = [
         lambda folder: load(published(folder, settings={"model_type": "t5"})),
         ValueError,
         "FOLDER/config.json: the model_type is not one that this book can "
-        "load; expected one of gpt2, llama, mistral, qwen2, bert; got 't5'",
+        "load; expected one of gpt2, llama, mistral, qwen2, qwen3, bert; got "
+        "'t5'",
     ),
     (
         lambda folder: load(published(folder, settings={"n_layer": 99})),
@@ -1124,7 +1137,7 @@ ROWS_ON_DISK = [
         lambda folder: rename({}, gpt(), "t5"),
         ValueError,
         "there is no such family of models; expected one of gpt2, llama, "
-        "mistral, qwen2, bert; got 't5'",
+        "mistral, qwen2, qwen3, bert; got 't5'",
     ),
     (
         lambda folder: load(put(folder / "m.gguf", EMPTY_GGUF)),

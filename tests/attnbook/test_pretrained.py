@@ -46,6 +46,14 @@ CONFIGS = {
     "llama, tied": {"tie_word_embeddings": True, "num_key_value_heads": None},
     "llama, eps": {"rms_norm_eps": 0.1},
     "llama, base": {"rope_parameters": THETA},
+    "llama, wide heads": {"head_dim": 10},
+    "qwen3": {},
+    "qwen3, heads that are no share": {"hidden_size": 30, "head_dim": 8},
+    "qwen3, one key head, tied": {
+        "num_key_value_heads": 1,
+        "tie_word_embeddings": True,
+        "head_dim": 6,
+    },
     "llama, biases": {"attention_bias": True, "mlp_bias": True},
 }
 

@@ -21,6 +21,7 @@ SMALL = {
     },
 }
 SMALL |= dict.fromkeys(("mistral", "qwen2"), SMALL["llama"])
+SMALL["qwen3"] = SMALL["llama"] | {"head_dim": 6}
 
 
 def their_config(family, **changes):
@@ -67,6 +68,6 @@ def exact(theirs):
 
     for module in theirs.modules():
         kind = type(module).__name__
-        if kind in ("LlamaRMSNorm", "LlamaRotaryEmbedding"):
+        if kind.endswith(("RMSNorm", "RotaryEmbedding")):
             module.__class__ = Norm if "Norm" in kind else Rotary
     return theirs
