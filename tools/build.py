@@ -40,6 +40,27 @@ def check_version(version: str) -> None:
         )
 
 
+def jupyter_book() -> list[str]:
+    """The command that builds the pages; a warning is an error."""
+    return [
+        sys.executable,
+        "-c",
+        "from jupyter_book.cli.main import main; main()",
+        "build",
+        "chapters",
+        "--path-output",
+        ".",
+        "--config",
+        "_config.yml",
+        "--toc",
+        str(ROOT / "_toc.yml"),  # read from the sources' folder, too
+        "--quiet",
+        "-W",
+        "--keep-going",
+        "-n",
+    ]
+
+
 def build_pages() -> int:
     """Build the pages anew; the exit status."""
     try:
@@ -58,24 +79,7 @@ def build_pages() -> int:
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": paths},
     )
-    command = [
-        sys.executable,
-        "-c",
-        "from jupyter_book.cli.main import main; main()",
-        "build",
-        "chapters",
-        "--path-output",
-        ".",
-        "--config",
-        "_config.yml",
-        "--toc",
-        str(ROOT / "_toc.yml"),  # read from the sources' folder, too
-        "--quiet",
-        "-W",
-        "--keep-going",
-        "-n",
-    ]
-    built = subprocess.run(command, cwd=ROOT)
+    built = subprocess.run(jupyter_book(), cwd=ROOT)
     failed = town.wait() or built.returncode
     if failed:
         return failed

@@ -75,10 +75,8 @@ def logits(
         sinks: how many of the first words a word sees besides these.
     """
     tokens = torch.tensor(town.vocabulary().encode(" ".join(words)))
+    seen = seen_words(len(tokens), hidden, window, sinks)
     at = torch.arange(len(tokens))
-    distance = at[:, None] - at  # (T, T), of query and key
-    seen = (distance >= 0) & ((distance < window) | (at < sinks))
-    seen &= ~torch.isin(at, torch.tensor([*hidden], dtype=torch.long))
     mask = alibi_bias(model.config.n_heads, at, at)  # (H, T, T)
     mask = mask.masked_fill(~seen, -math.inf)
     x = model.token_embedding(tokens)[None]  # (1, T, d)
@@ -101,6 +99,20 @@ def logits(
 
     x = model.run_blocks(x, run_block)
     return model.unembed(x)[0]
+
+
+def seen_words(
+    length: int, hidden: Collection[int], window: float, sinks: int
+) -> torch.Tensor:
+    """Which word sees which, (T, T): True where the query sees the key.
+
+    The arguments are those of `logits`.
+    """
+    at = torch.arange(length)
+    distance = at[:, None] - at  # of query and key
+    near = (distance < window) | (at < sinks)
+    shown = ~torch.isin(at, torch.tensor([*hidden], dtype=torch.long))
+    return (distance >= 0) & near & shown
 
 
 def pack(model: GPT) -> dict:

@@ -1,7 +1,7 @@
 """Places in the built pages where the town's model itself answers.
 
 The model runs there in the reader's browser; `site/town/` has the scripts and
-`tools/town_page.py` the weights. In a notebook, in print, and where no script
+`press.town_page` the weights. In a notebook, in print, and where no script
 runs, a sentence and the picture of the same cell stand in its place.
 """
 
