@@ -112,12 +112,7 @@ PENDING_ROOMS = {
     "attnbook.town",
 }
 PENDING_FUNCTIONS = {
-    "attnbook.cache.place",
     "attnbook.pretrained.rename",
-    "attnbook.run.checkpoints.__init__",
-    "attnbook.run.command._train_as_asked",
-    "attnbook.run.options.training_parser",
-    "attnbook.run.sample.main",
     "attnbook.teach.catalogue.divergence.record",
     "attnbook.teach.check.confine.alone",
     "build.build_pages",

@@ -150,8 +150,20 @@ class KVCache:
             return Places(columns + start, lengths, start)
         if real is None:
             real = torch.ones(batch, n_tokens, dtype=torch.bool)
-        real = real.to(device)
-        before = torch.tensor(self.lengths, device=device)  # (B,)
+        return self._uneven_places(offsets, real.to(device), lengths)
+
+    def _uneven_places(
+        self, offsets: Tensor, real: Tensor, lengths: list[int]
+    ) -> Places:
+        """The places where rows differ in length or in what is real.
+
+        Args:
+            offsets: the place of each token among the new ones of its row,
+                (T,) or (B, T).
+            real: (B, T), False at padding.
+            lengths: of the rows afterwards.
+        """
+        before = torch.tensor(self.lengths, device=real.device)  # (B,)
         positions = (offsets + before[:, None]) * real  # (B, T)
         at = real.nonzero(as_tuple=True)  # rows and columns, (N,) each
         slots = (at[0], at[1], positions[at])

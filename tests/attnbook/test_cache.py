@@ -423,7 +423,7 @@ def with_a_memory(cache):
         (fed_with(2, 1, real=FULL), ValueError, "T of real"),
         (fed_with(2, 1, real=[[1], [1]]), TypeError, "real"),
         (fed_with(2, 1, real=torch.tensor([[1], [2]])), ValueError, "mask"),
-        (fed_with(2, 1, real=torch.ones(2, 1)), TypeError, "mask"),
+        (fed_with(2, 1, real=torch.ones(2, 1)), TypeError, "real"),
         (other(n_kv_heads=1), ValueError, "keys"),
         (other(d_model=32), ValueError, "keys"),
         (other(n_layers=3), ValueError, "layer"),

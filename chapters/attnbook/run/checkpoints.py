@@ -69,17 +69,21 @@ class Run:
             index = self.device.index or torch.cuda.current_device()
             card = torch.cuda.default_generators[index]
             self.randoms["random.cuda"] = card
+        #: What a resumed run must have in common with the stored one.
+        self.about = self._described(vocabulary, data)
+
+    def _described(self, vocabulary: Vocabulary, data: str) -> dict:
+        """What tells this run from another, in the form in which JSON gives
+        it back."""
         about = {
-            "config": asdict(model.config),
-            "recipe": asdict(recipe),
+            "config": asdict(self.model.config),
+            "recipe": asdict(self.recipe),
             "vocabulary": list(vocabulary),
             "data": data,
             "processes": processes_here()[1],
             "device": self.device.type,
         }
-        #: What a resumed run must have in common with the stored one, in the
-        #: form in which JSON gives it back.
-        self.about = json.loads(json.dumps(about))
+        return json.loads(json.dumps(about))
 
     def save(self, path: Path) -> None:
         """Write a checkpoint. Every process calls it; the first one writes.

@@ -89,19 +89,9 @@ def _train_as_asked(options: argparse.Namespace, checkpoint: Path) -> None:
     batches = windows(numbers[:n_kept], context)
     data = f"a text with sha256 {hashlib.sha256(text.encode()).hexdigest()}"
     run = Run(model, recipe, vocabulary, data + origin)
-    first = processes_here()[0] == 0
-    with ExitStack() as stack:
-        for path in (options.out, checkpoint) if first else ():
-            stack.enter_context(reserved(path))
-        stack.enter_context(joined(device))
-        if options.resume and options.out.exists() and not options.overwrite:
-            _check_finished(run, checkpoint, options.out)
-            print(
-                f"the run has made all its {recipe.steps} steps, and "
-                f"{options.out} is its model: nothing is left to do"
-            )
-            return
-        report = _reporter(vocabulary, numbers[n_kept:], options.sample)
+    report = _reporter(vocabulary, numbers[n_kept:], options.sample)
+
+    def train() -> None:
         go_on(
             run,
             batches,
@@ -110,9 +100,34 @@ def _train_as_asked(options: argparse.Namespace, checkpoint: Path) -> None:
             every=options.every,
             report=report,
         )
+
+    _write_model(run, vocabulary, options, checkpoint, train)
+
+
+def _write_model(
+    run: Run,
+    vocabulary: Vocabulary,
+    options: argparse.Namespace,
+    checkpoint: Path,
+    train: Callable[[], None],
+) -> None:
+    """Train a run and write its model, while nobody else may write there."""
+    first = processes_here()[0] == 0
+    with ExitStack() as stack:
+        for path in (options.out, checkpoint) if first else ():
+            stack.enter_context(reserved(path))
+        stack.enter_context(joined(run.device))
+        if options.resume and options.out.exists() and not options.overwrite:
+            _check_finished(run, checkpoint, options.out)
+            print(
+                f"the run has made all its {run.recipe.steps} steps, and "
+                f"{options.out} is its model: nothing is left to do"
+            )
+            return
+        train()
         if first:
-            about = {"recipe": asdict(recipe), "data": run.about["data"]}
-            save_model(options.out, model, vocabulary, about=about)
+            about = {"recipe": asdict(run.recipe), "data": run.about["data"]}
+            save_model(options.out, run.model, vocabulary, about=about)
             print(f"wrote {options.out}")
 
 

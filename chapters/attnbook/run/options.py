@@ -83,19 +83,23 @@ def training_parser() -> argparse.ArgumentParser:
     add("--sample", type=int, default=64, help="characters in a report")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     add("--device", default=device, help="cpu, cuda or cuda:N")
-    for title, given in (("model", TEXT_CONFIG), ("recipe", TEXT_RECIPE)):
-        group = parser.add_argument_group(title)
-        for field in fields(given):
-            if field.name == "vocab_size":  # the text's
-                continue
-            default = getattr(given, field.name)
-            group.add_argument(
-                "--" + field.name.replace("_", "-"),
-                default=None if field.name == "warmup" else default,
-                help=_explained(field.name, field.metadata),
-                **_kind(default),
-            )
+    _add_fields(parser.add_argument_group("model"), TEXT_CONFIG)
+    _add_fields(parser.add_argument_group("recipe"), TEXT_RECIPE)
     return parser
+
+
+def _add_fields(group: Any, given: GPTConfig | Recipe) -> None:
+    """Add an option for each field; `given` has the values by itself."""
+    for field in fields(given):
+        if field.name == "vocab_size":  # the text's
+            continue
+        default = getattr(given, field.name)
+        group.add_argument(
+            "--" + field.name.replace("_", "-"),
+            default=None if field.name == "warmup" else default,
+            help=_explained(field.name, field.metadata),
+            **_kind(default),
+        )
 
 
 def _explained(name: str, metadata: Any) -> str:

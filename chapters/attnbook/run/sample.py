@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from attnbook.generate import Sampling, generate
@@ -14,6 +15,7 @@ from attnbook.run.command import (
 from attnbook.run.options import PROGRAM, OneLineParser
 from attnbook.run.processes import usable_device
 from attnbook.values import whole
+from attnbook.vocabulary import Vocabulary
 
 
 def _parser() -> OneLineParser:
@@ -50,6 +52,21 @@ def _parser() -> OneLineParser:
     return parser
 
 
+def _print_as_it_comes(
+    vocabulary: Vocabulary,
+    before: int,
+    stream: Iterator[list[int | None]],
+) -> None:
+    """Print the tokens of one text, the first of which follows `before`."""
+    for (token,) in stream:
+        assert token is not None  # there is no stop token
+        # With the token before it, since words have spaces between them.
+        both = vocabulary.decode([before, token])
+        print(both.removeprefix(vocabulary[before]), end="", flush=True)
+        before = token
+    print()
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the command, and return its exit code: 0, or 2 for what the user
     can mend, which is said in one line."""
@@ -81,15 +98,7 @@ def main(arguments: list[str] | None = None) -> int:
             seed=options.seed,
         )
         print(options.prompt, end="", flush=True)
-        before = begun[-1]
-        for (token,) in stream:
-            assert token is not None  # there is no stop token
-            # With the token before it, since words have spaces between them.
-            both = vocabulary.decode([before, token])
-            new = both.removeprefix(vocabulary[before])
-            print(new, end="", flush=True)
-            before = token
-        print()
+        _print_as_it_comes(vocabulary, begun[-1], stream)
         return 0
     except KeyboardInterrupt:
         print()
