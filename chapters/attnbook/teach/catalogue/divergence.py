@@ -94,9 +94,13 @@ def _first_tensor(things):
 class Row:
     """One tensor of two models.
 
-    `shape` is ours, or theirs if ours is missing; `difference` the largest
-    |ours − theirs|, or NaN if there is none to be had, and `problem` says
-    why.
+    Attributes:
+        label: what the tensor is, such as "block 0: attention".
+        shape: its shape in our model, or in theirs if ours lacks it.
+        difference: the largest |ours − theirs|; NaN if there is none to be
+            had, and then `problem` says why.
+        agrees: whether that is no more than the bound.
+        problem: why there is no difference to be had.
     """
 
     label: str

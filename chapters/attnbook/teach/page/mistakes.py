@@ -41,9 +41,11 @@ def verdict(mistake: Mistake) -> Verdict:
 
 
 class Evidence:
-    """What happens; wrong code, cause and fix, where seen, what catches it.
+    """A known mistake as a page shows it.
 
-    A page folds all but the first; where nothing can fold it is plain text.
+    What happens comes first. The wrong code, its cause, the fix, the threads
+    where it was seen and the check that catches it are folded. Where nothing
+    can be folded, all of it is plain text.
     """
 
     def __init__(self, mistake: Mistake) -> None:
@@ -57,6 +59,7 @@ class Evidence:
 
     def _repr_markdown_(self) -> str:
         seen = ", ".join(f"[{t}]({at})" for t, at in self.seen.items())
+        found = [f"*Seen in* {seen}"] if seen else []
         parts = [
             f"*What happens:* {plain(self.symptom)}",
             "<details>\n<summary>The wrong code, its cause, the fix, and what "
@@ -64,7 +67,7 @@ class Evidence:
             f"```python\n{self.source}\n```",
             f"*Cause:* {plain(self.cause)}",
             f"*Fix:* {plain(self.fix)}",
-            *[f"*Seen in* {seen}"] * bool(seen),
+            *found,
             f"*Caught by* `{self.check}`: {plain(self.caught)}",
             "</details>",
         ]
@@ -72,13 +75,14 @@ class Evidence:
 
     def __repr__(self) -> str:
         seen = ", ".join(self.seen.values())
+        found = [fill(f"seen in: {seen}")] if seen else []
         parts = [
             fill(f"what happens: {self.symptom}"),
             self.source,
             "",
             fill(f"cause: {self.cause}"),
             fill(f"fix: {self.fix}"),
-            *[fill(f"seen in: {seen}")] * bool(seen),
+            *found,
             fill(f"caught by {self.check}: {self.caught}"),
         ]
         return "\n".join(parts)

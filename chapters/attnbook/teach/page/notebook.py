@@ -57,27 +57,45 @@ def show(decimals: int = 4, **named: Any) -> None:
     other   (2,)  [  1.       1.    ]
     """
     values = {name: _rounded(value, decimals) for name, value in named.items()}
-    rows = {n: v for n, v in values.items() if v.size == (1, *v.shape)[-1] > 0}
+    rows = {name: v for name, v in values.items() if _is_one_row(v)}
     longest = max(map(len, rows), default=0)
     for name, value in values.items():
         if value.ndim == 0:
             print(f"{name:{longest}} = {value.item()}")
             continue
-        kind = value.shape, value.dtype.kind
-        alike = [n for n, v in rows.items() if (v.shape, v.dtype.kind) == kind]
-        if name in alike and value.dtype.kind in "biuf":
-            table = np.stack([rows[n].ravel() for n in alike])
-            lines = _written(table, decimals, sys.maxsize).splitlines()
-            row = lines[alike.index(name)]
-            row = "[" * value.ndim + row[2:].rstrip("]") + "]" * value.ndim
+        line = ""
+        if name in rows and value.dtype.kind in "biuf":
+            row = _row_beside_its_like(name, rows, decimals)
             line = f"{name:{longest}} {value.shape}  {row}"
-            if len(line) <= WIDTH:
-                print(line)
-                continue
-        print(f"{name} {value.shape}\n{_written(value, decimals)}")
+        if line and len(line) <= WIDTH:
+            print(line)
+        else:
+            print(f"{name} {value.shape}\n{_written(value, decimals)}")
+
+
+def _is_one_row(value: np.ndarray) -> bool:
+    """Whether all of an array's numbers lie in its last axis."""
+    return value.ndim > 0 and value.size == value.shape[-1] > 0
+
+
+def _row_beside_its_like(
+    name: str, rows: dict[str, np.ndarray], decimals: int
+) -> str:
+    """One row, written as wide as those of the same shape and type."""
+    value = rows[name]
+    alike = [
+        other
+        for other, row in rows.items()
+        if row.shape == value.shape and row.dtype.kind == value.dtype.kind
+    ]
+    table = np.stack([rows[other].ravel() for other in alike])
+    lines = _written(table, decimals, sys.maxsize).splitlines()
+    numbers = lines[alike.index(name)][2:].rstrip("]")
+    return "[" * value.ndim + numbers + "]" * value.ndim
 
 
 def _rounded(value: Any, decimals: int) -> np.ndarray:
+    """Values as an array, fractions rounded and without −0.0."""
     value = as_array(value)
     if np.issubdtype(value.dtype, np.floating):
         value = value.astype(np.float64).round(decimals) + 0.0
@@ -85,6 +103,7 @@ def _rounded(value: Any, decimals: int) -> np.ndarray:
 
 
 def _written(value: np.ndarray, decimals: int, width: int = 75) -> str:
+    """An array as text, without powers of ten."""
     return np.array2string(
         value,
         precision=decimals,
@@ -97,8 +116,8 @@ def _written(value: np.ndarray, decimals: int, width: int = 75) -> str:
 def show_source(*objects: Any) -> None:
     """Show the source of functions or classes of the package, highlighted.
 
-    It is read from the code that the chapter runs, so that the page and the
-    package cannot drift apart.
+    The source is read from the code that the chapter runs, so that the page
+    and the package cannot drift apart.
     """
     show_code(
         "\n\n\n".join(
