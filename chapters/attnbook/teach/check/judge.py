@@ -83,8 +83,8 @@ def attempted(fn: Callable, task: Task) -> tuple[Attempt, list[str]]:
     with Guard(fn) as guard:
         if inspect.isclass(fn) and task.layer:
             fn = partial(task.layer, fn)
-        tried = trial.attempt(fn, rules, timed=True)
-    return tried, guard.left
+        got = trial.outcomes(fn, rules, timed=True)
+    return trial.attempt_of(fn, got), guard.left
 
 
 def verdict_on(

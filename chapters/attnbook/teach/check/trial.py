@@ -69,14 +69,13 @@ class Trial:
         """How two outcomes are compared."""
         return {"within": self.task.within, "equal_nan": True}
 
-    def attempt(
+    def outcomes(
         self, fn: Callable, rules: Sequence[Rule] = (), timed: bool = False
-    ) -> Attempt:
-        """Try a function on each case, until it is broken off."""
+    ) -> list[Outcome]:
+        """What a function does on each case, until it is broken off."""
         got: list[Outcome] = []
-        differences: list[Difference | None] = []
         for case, wanted in zip(self.cases, self.wanted, strict=True):
-            outcome, found = attempt(
+            outcome, _ = attempt(
                 fn,
                 case,
                 wanted,
@@ -86,13 +85,16 @@ class Trial:
                 **self.bounds,
             )
             got.append(outcome)
-            differences.append(found)
             if outcome.broken_off:
                 break
-        return Attempt(fn, self, got, differences)
+        return got
 
     def attempt_of(self, fn: Callable, got: list[Outcome]) -> Attempt:
-        """The attempt of a function that has run elsewhere."""
+        """Compare what a function has done with what is right.
+
+        The function may have replaced what compares two tensors, so this is
+        called when all that it has changed is set back, or in another process.
+        """
         pairs = zip(got, self.wanted)
         found = [outcome_difference(a, b, **self.bounds) for a, b in pairs]
         return Attempt(fn, self, got, found)

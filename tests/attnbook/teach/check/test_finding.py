@@ -185,7 +185,8 @@ def test_a_known_mistake_runs_on_a_case_once():
         return scores * 0
 
     trial = Trial.on(task)
-    tried = trial.attempt(lambda scores, dim=-1: scores * 2)
+    double = lambda scores, dim=-1: scores * 2  # noqa: E731
+    tried = trial.attempt_of(double, trial.outcomes(double))
     for _ in range(3):
         assert not tried.is_like(wrong)
     assert len(calls) == 1
@@ -229,7 +230,7 @@ def test_outcomes_that_are_errors_of_one_type_are_alike():
     def breaks(scores, dim=-1):
         raise KeyError(dim)
 
-    tried = trial.attempt(breaks)
+    tried = trial.attempt_of(breaks, trial.outcomes(breaks))
     assert tried.is_like(breaks) and len(tried.failing) == len(trial.cases)
     one = tried.got[0]
     assert outcome_difference(one, one, within=0) is None
