@@ -29,11 +29,15 @@ from notebooks import CHAPTERS
 
 
 def texts(cell: NotebookNode) -> list[str]:
-    """What a cell shows: its texts, and the kinds of its pictures."""
+    """What a cell shows: its texts, and the kinds of its pictures.
+
+    Warnings of libraries are left out, which the set-up cell switches off.
+    """
     found = []
     for output in cell.outputs:
         if output.output_type == "stream":
-            found.append(f"{output.name}: {output.text}")
+            if output.name != "stderr":
+                found.append(output.text)
         elif output.output_type == "error":
             found.append(f"error: {output.ename}")
         else:
