@@ -170,7 +170,7 @@ def refused(place: str, port: int, process: int) -> dict[str, bool]:
     """
 
     def write() -> None:
-        with open(Path(place) / "written", "w"):
+        with open(Path(place) / "written", "w", encoding="utf-8"):
             pass
 
     def change_rights() -> None:
