@@ -3,6 +3,7 @@
 import pytest
 import theirs
 import torch
+from transformers import Qwen3Config
 
 from attnbook.families import OTHERS, config_of
 from attnbook.pretrained import load
@@ -153,3 +154,13 @@ def test_a_row_of_the_table_is_transformers_model(tmp_path, name, rope):
     ours, tokens = load(tmp_path), theirs.tokens_of(2, 24)
     assert ours.config.parameter_count() == model.num_parameters()
     agrees(ours(tokens), model(tokens).logits, name="theirs", within=1e-4)
+
+
+def test_a_head_has_its_own_width_or_its_familys_or_a_share():
+    """Qwen3's is 128 where the file does not say it, as in transformers."""
+    small = {k: v for k, v in SMALL["qwen3"].items() if k != "head_dim"}
+    assert config_of(small).head_width() == 128
+    assert config_of(small | {"head_dim": 10}).head_width() == 10
+    assert Qwen3Config().head_dim == 128
+    share = config_of(SMALL["llama"])
+    assert share.d_head is None and share.head_width() == 6
