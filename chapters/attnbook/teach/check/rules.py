@@ -6,6 +6,7 @@ It raises nothing itself: an answer could catch that.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -81,6 +82,12 @@ class AtMost(TorchDispatchMode):
         self.broken: Finding | None = None
         self._held: dict[StorageWeakRef, int] = {}
         self._total = 0
+
+    def __enter__(self) -> AtMost:
+        # Torch imports this at the first call that is watched. That takes
+        # seconds, and they should not be the answer's.
+        importlib.import_module("torch._dynamo")
+        return super().__enter__()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         given = {_storage(x) for x in tree_leaves((args, kwargs or {}))}

@@ -103,7 +103,7 @@ def run(
     try:
         with torch.inference_mode(False), torch.enable_grad():
             args, kwargs = _fresh(case)
-            with Clock() if timed else nullcontext(), following(rules):
+            with following(rules), Clock() if timed else nullcontext():
                 result = fn(*args, **kwargs)
             spoilt = _spoilt(fn, case, args, kwargs)
             with Clock() if timed else nullcontext():
