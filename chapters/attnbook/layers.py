@@ -26,7 +26,7 @@ from attnbook.attention import (
 )
 from attnbook.cache import LayerCache
 from attnbook.feed_forward import FEED_FORWARDS
-from attnbook.masks import check_mask, merge_causal
+from attnbook.masks import check_head_mask, merge_causal
 from attnbook.norms import make_norm
 from attnbook.positions import UNSCALED, rotary_angles, rotate
 from attnbook.shapes import check_tokens, expect
@@ -281,7 +281,7 @@ class MultiHeadAttention(nn.Module):
                 rotary or cached.
         """
         q, k, v = self.project(x, memory, positions, cache)
-        _check_scores(mask, q, k)
+        check_head_mask(mask, q, k)
         dropout = self.dropout if self.training else 0.0
         context = attend(q, k, v, mask=mask, causal=causal, dropout=dropout)
         out = self.out(merge_heads(context))  # (..., T, d_model)
@@ -303,7 +303,7 @@ class MultiHeadAttention(nn.Module):
         those before dropout.
         """
         q, k, v = self.project(x, memory, positions, cache)
-        _check_scores(mask, q, k)
+        check_head_mask(mask, q, k)
         group = self.n_heads // self.n_kv_heads  # heads that share keys
         k, v = (a.repeat_interleave(group, -3) for a in (k, v))
         if causal:
@@ -426,34 +426,3 @@ class TransformerBlock(nn.Module):
         if self.norm_first:
             return x + layer(norm(x), **options)
         return norm(x + layer(x, **options))
-
-
-def _check_scores(mask, q, k):
-    """Refuse a mask that does not fit the scores, heads included.
-
-    A mask that lacks the heads' axis is refused too where sizes happen to
-    agree: its axis of texts would fall on the heads, or on the queries, and
-    hide other keys than it should without a word.
-    """
-    if mask is None:
-        return
-    batch = expect(q=(q, "... H T d_k"), k=(k, "... H_kv S d_k"))
-    n_heads, n_queries = q.shape[-3:-1]
-    check_mask(mask, (*batch, n_heads, n_queries, k.shape[-2]))
-    if not batch or mask.ndim not in (2, 3):
-        return
-    if mask.ndim == 3:
-        name, size = "heads", n_heads
-        # Numbers to add for each head and query are a bias of positions.
-        may_be_texts = mask.dtype == torch.bool or mask.shape[1] < n_queries
-    else:
-        name, size = "queries", n_queries
-        may_be_texts = True
-    if may_be_texts and 1 < size == batch[-1] == mask.shape[0]:
-        raise ValueError(
-            f"the mask's first axis may mean the {size} texts or the {size} "
-            f"{name}; expected a mask with an axis for texts, heads, queries "
-            "and keys each, such as real[:, None, None, :] for padding or "
-            f"mask[None, None] for one that all texts share; got one of shape "
-            f"{tuple(mask.shape)}"
-        )

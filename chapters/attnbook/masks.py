@@ -214,3 +214,40 @@ def check_mask(mask: Tensor, shape: tuple[int, ...]) -> None:
             "the mask cannot be added to scores; expected finite numbers, or "
             f"−inf where a query may not attend; got {got}"
         )
+
+
+def check_head_mask(mask: Tensor | None, q: Tensor, k: Tensor) -> None:
+    """Refuse a mask that does not fit the scores of heads.
+
+    Shapes: q (..., H, T, d_k), k (..., H_kv, S, d_k).
+
+    A mask that lacks the heads' axis is refused too where sizes happen to
+    agree: its axis of texts would fall on the heads, or on the queries, and
+    hide other keys than it should without a word.
+
+    Raises:
+        TypeError, ValueError: what `check_mask` refuses, or a mask whose
+            first axis may mean two things.
+    """
+    if mask is None:
+        return
+    batch = expect(q=(q, "... H T d_k"), k=(k, "... H_kv S d_k"))
+    n_heads, n_queries = q.shape[-3:-1]
+    check_mask(mask, (*batch, n_heads, n_queries, k.shape[-2]))
+    if not batch or mask.ndim not in (2, 3):
+        return
+    if mask.ndim == 3:
+        name, size = "heads", n_heads
+        # Numbers to add for each head and query are a bias of positions.
+        may_be_texts = mask.dtype == torch.bool or mask.shape[1] < n_queries
+    else:
+        name, size = "queries", n_queries
+        may_be_texts = True
+    if may_be_texts and 1 < size == batch[-1] == mask.shape[0]:
+        raise ValueError(
+            f"the mask's first axis may mean the {size} texts or the {size} "
+            f"{name}; expected a mask with an axis for texts, heads, queries "
+            "and keys each, such as real[:, None, None, :] for padding or "
+            f"mask[None, None] for one that all texts share; got one of shape "
+            f"{tuple(mask.shape)}"
+        )
