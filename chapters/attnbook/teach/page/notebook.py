@@ -55,6 +55,9 @@ def show(decimals: int = 4, **named: Any) -> None:
     >>> show(by_hand=torch.tensor([105.0, 1 / 3]), other=torch.ones(2))
     by_hand (2,)  [105.       0.3333]
     other   (2,)  [  1.       1.    ]
+    >>> show(lost=31, day_12=85.02781)
+    lost   = 31
+    day_12 = 85.0278
     """
     values = {name: _rounded(value, decimals) for name, value in named.items()}
     rows = {name: v for name, v in values.items() if _is_one_row(v)}
@@ -74,8 +77,8 @@ def show(decimals: int = 4, **named: Any) -> None:
 
 
 def _is_one_row(value: np.ndarray) -> bool:
-    """Whether all of an array's numbers lie in its last axis."""
-    return value.ndim > 0 and value.size == value.shape[-1] > 0
+    """Whether it is a single number, or all its numbers lie in one axis."""
+    return value.ndim == 0 or value.size == value.shape[-1] > 0
 
 
 def _row_beside_its_like(
