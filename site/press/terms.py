@@ -57,6 +57,8 @@ GLOSSARY = "glossary"
 
 #: Pages that have no such links: itself, and what leads elsewhere.
 UNLINKED = {GLOSSARY, "notation", "bibliography", "index"}
+#: … and a page of short entries, each with a link to its chapter.
+UNLINKED |= {"something_is_wrong"}
 
 
 class Form(NamedTuple):

@@ -6,6 +6,7 @@ Importing anything in here makes this book known to the engine in `check/`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attnbook.teach.check.registry import Book, register
@@ -27,5 +28,6 @@ register(
         load=_tasks,
         answer_prefix="my_",
         environment={"ATTNBOOK_OFFLINE": "1"},
+        clinic=Path(__file__).parent / "catalogue" / "clinic.toml",
     )
 )

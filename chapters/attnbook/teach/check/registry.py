@@ -34,12 +34,15 @@ class Book:
             submission gives its answer, such as ``my_softmax``.
         environment: variables that are set while a submission is tried,
             for example one that keeps the package off the network.
+        clinic: the file with the book's symptoms and their causes, if it
+            has one.
     """
 
     package: str
     load: Callable[[], Mapping[str, Task]]
     answer_prefix: str
     environment: Mapping[str, str] = field(default_factory=dict)
+    clinic: Path | None = None
 
     @cached_property
     def tasks(self) -> Mapping[str, Task]:

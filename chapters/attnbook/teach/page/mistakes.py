@@ -1,4 +1,8 @@
-"""Known mistakes on a page: ``mistakes.run("forgets_the_scale")``."""
+"""Known mistakes on a page, and the way to them from what one sees.
+
+``mistakes.run("forgets_the_scale")`` shows one; ``mistakes.find("loss halves
+with padding mask")`` names the likely causes of a fault.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from attnbook.teach.check.judge import Verdict, judge
 from attnbook.teach.check.registry import the_book
 from attnbook.teach.check.task import Mistake, threads_in
 from attnbook.teach.check.words import fill
+from attnbook.teach.page.clinic import Cause, find_causes
 
 
 def get(name: str) -> Mistake:
@@ -30,6 +35,60 @@ def get(name: str) -> Mistake:
 def run(name: str) -> None:
     """Run a known mistake: what happens, and the rest folded."""
     display(Evidence(get(name)))
+
+
+def find(words: str, most: int = 3) -> Found:
+    """What a fault may come from, the likeliest first.
+
+    Args:
+        words: what you see, in your own words or in those of the trade:
+            ``mistakes.find("loss halves with padding mask")``.
+        most: how many causes are given at most.
+
+    Raises:
+        ValueError: if there are no words.
+    """
+    return Found(find_causes(words, most))
+
+
+class Found(list[Cause]):
+    """Causes that were found; a page shows each with its test and mend."""
+
+    def _repr_markdown_(self) -> str:
+        parts = [
+            f"{n}. **{plain(cause.says)}**\n\n"
+            f"   True where all is well: `{cause.test}`\n\n"
+            f"   *Mend:* {cause.mend} "
+            f"[Explained here]({address(cause)})."
+            for n, cause in enumerate(self, 1)
+        ]
+        return "\n\n".join(parts) or _NOTHING_FOUND
+
+    def __repr__(self) -> str:
+        parts = []
+        for n, cause in enumerate(self, 1):
+            parts += [
+                fill(f"{n}. {cause.says}"),
+                f"  true where all is well: {cause.test}",
+                fill(f"  mend: {cause.mend}"),
+                f"  explained in {address(cause)}",
+            ]
+            if cause.mistakes:
+                named = ", ".join(cause.mistakes)
+                parts.append(fill(f"  known mistakes: {named}"))
+        return "\n".join(parts) or _NOTHING_FOUND
+
+
+_NOTHING_FOUND = (
+    "Nothing fits these words. Try what you see in other words, or look "
+    "through the page 'Something is wrong'."
+)
+
+
+def address(cause: Cause) -> str:
+    """The file and section that explain a cause, as seen from a page."""
+    page, _, anchor = cause.at.partition("#")
+    return f"{page}.ipynb#{anchor}"
 
 
 def verdict(mistake: Mistake) -> Verdict:

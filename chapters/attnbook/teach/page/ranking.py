@@ -1,0 +1,165 @@
+"""Which of some entries fit words that somebody typed.
+
+The words of each entry are weighed once, when the index is made, and the
+weights are stored as whole numbers. To rank is then to add some of them up,
+so that a page's script (`site/static/ranking.js`) gets the same order as this
+room, to the last tie.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+#: Words that say nothing about a fault.
+STOPS = frozenset(
+    "a an and are as at be been but by can do does doing for from get gets "
+    "give gives got had has have having how i if in into is it its just like "
+    "me my no of on one or our so some such than that the their them then "
+    "there these they this to too up was we were what when where which while "
+    "who why will with would you your s t m".split()
+)
+
+#: How much a word counts that was not typed to its end, in tenths.
+PREFIX_TENTHS = 7
+
+#: Letters that such a beginning has at least.
+SHORTEST_PREFIX = 4
+
+
+def stem(word: str) -> str:
+    """A word without its ending, the same for British and American forms.
+
+    >>> stem("normalised") == stem("normalizing") == stem("normalisation")
+    True
+    """
+    if len(word) <= 3 or re.search(r"\d", word):
+        return word
+    word = re.sub(r"is(e|es|ed|ing|ation|ations|er|ers)$", r"iz\1", word)
+    word = re.sub(r"ies$", "y", word)
+    word = re.sub(r"(s|x|z|ch|sh)es$", r"\1", word)
+    word = re.sub(r"([^sui])s$", r"\1", word)
+    if len(word) > 5:
+        word = re.sub(r"(ation|ing|ion|ed|ly)$", "", word)
+    elif len(word) > 4:
+        word = re.sub(r"ed$", "", word)
+    word = re.sub(r"(at)?e$", "", word) if len(word) > 4 else word
+    word = re.sub(r"at$", "", word) if len(word) > 5 else word
+    return re.sub(r"([b-df-hj-np-tv-z])\1$", r"\1", word)
+
+
+def stems(text: str) -> list[str]:
+    """The stems of a text's words in their order, without the stop words."""
+    plain = unicodedata.normalize("NFKD", text)
+    plain = re.sub(r"[\u0300-\u036f]", "", plain).lower()
+    words = re.findall(r"[a-z0-9]+", plain)
+    return [stem(word) for word in words if word not in STOPS]
+
+
+def phrases(synonyms: Iterable[Sequence[str]]) -> dict[str, str]:
+    """The name of each group of synonyms under the stems of its phrases.
+
+    Args:
+        synonyms: groups of words or phrases that mean the same.
+    """
+    found: dict[str, str] = {}
+    for number, group in enumerate(synonyms):
+        for phrase in group:
+            key = " ".join(stems(phrase))
+            if key:
+                found.setdefault(key, f"={number}")
+    return found
+
+
+def terms(text: str, known: Mapping[str, str]) -> list[str]:
+    """What a text is found by: its stems, pairs of neighbours, and the names
+    of the groups of synonyms whose phrases it has.
+
+    Args:
+        known: as `phrases` gives them.
+    """
+    words = stems(text)
+    found = list(words)
+    found += [f"{a} {b}" for a, b in zip(words, words[1:], strict=False)]
+    longest = max((key.count(" ") + 1 for key in known), default=0)
+    for start in range(len(words)):
+        for length in range(longest, 0, -1):
+            key = " ".join(words[start : start + length])
+            if start + length <= len(words) and key in known:
+                found.append(known[key])
+                break
+    return found
+
+
+def make_index(
+    entries: Sequence[Mapping[str, str]],
+    fields: Mapping[str, float],
+    synonyms: Iterable[Sequence[str]],
+) -> dict[str, Any]:
+    """Weigh the terms of some entries (a form of BM25 with fields).
+
+    Args:
+        entries: of each entry the text of each field.
+        fields: how much a word in a field counts.
+        synonyms: groups of words or phrases that mean the same.
+
+    Returns:
+        Under "phrases" what `phrases` gives, and under "terms" for each term
+        the entries that have it: number, weight, number, weight, …
+    """
+    known = phrases(synonyms)
+    counts = [
+        {name: Counter(terms(entry.get(name, ""), known)) for name in fields}
+        for entry in entries
+    ]
+    mean = {
+        name: max(1.0, sum(c[name].total() for c in counts) / len(counts))
+        for name in fields
+    }
+    having = Counter(term for c in counts for term in set().union(*c.values()))
+    weighed: dict[str, list[int]] = {term: [] for term in sorted(having)}
+    for number, count in enumerate(counts):
+        sums: dict[str, float] = {}
+        for name, weight in fields.items():
+            length = 0.6 + 0.4 * count[name].total() / mean[name]
+            for term, times in count[name].items():
+                sums[term] = sums.get(term, 0.0) + weight * times / length
+        for term in sorted(sums):
+            rare = math.log(1 + len(entries) / having[term])
+            part = 0.5 if " " in term else 1.0
+            share = sums[term] / (1.5 + sums[term])
+            weighed[term] += [number, round(1000 * rare * part * share)]
+    return {"phrases": known, "terms": weighed}
+
+
+def rank(index: Mapping[str, Any], query: str) -> list[tuple[int, int]]:
+    """The entries that have something of a query, the best first.
+
+    Args:
+        index: as `make_index` gives it.
+
+    Returns:
+        The number of each entry, and its score. Of two with the same score
+        the one with the smaller number comes first.
+    """
+    scores: dict[int, int] = {}
+    for term in dict.fromkeys(terms(query, index["phrases"])):
+        best = dict(pairs(index["terms"].get(term, ())))
+        if not best and len(term) >= SHORTEST_PREFIX and " " not in term:
+            for longer, listed in index["terms"].items():
+                if longer.startswith(term) and " " not in longer:
+                    for entry, weight in pairs(listed):
+                        part = weight * PREFIX_TENTHS // 10
+                        best[entry] = max(best.get(entry, 0), part)
+        for entry, weight in best.items():
+            scores[entry] = scores.get(entry, 0) + weight
+    return sorted(scores.items(), key=lambda one: (-one[1], one[0]))
+
+
+def pairs(listed: Sequence[int]) -> list[tuple[int, int]]:
+    """Numbers and weights, which stand in turn, as pairs."""
+    return list(zip(listed[::2], listed[1::2], strict=True))

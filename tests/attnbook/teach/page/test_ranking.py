@@ -1,0 +1,73 @@
+"""Words that somebody typed, and the entries that fit them."""
+
+import pytest
+from ranked import in_node
+
+from attnbook.teach.page.ranking import make_index, rank, stem, stems, terms
+
+ENTRIES = [
+    {"title": "A mask that hides nothing", "text": "the padding is read"},
+    {"title": "Dropout is on", "text": "in evaluation, too"},
+    {"title": "Grouped queries", "text": "GQA repeats the heads of keys"},
+]
+FIELDS = {"title": 2.0, "text": 1.0}
+SYNONYMS = [["GQA", "grouped-query attention"], ["pad token", "padding"]]
+
+#: Words with every ending that `stem` knows, and some that look like one.
+WORDS = (
+    "padding padded pads normalised normalization queries masses classes "
+    "is causal loss losses generation generating generate quantization "
+    "attention divided falls fully noise bias this 1e-9 k_v √d_k naïve Ünder "
+    "GradScaler cutting rolled tokenize tokenise constructor __proto__ 🛶"
+)
+
+
+@pytest.fixture(scope="module")
+def index():
+    return make_index(ENTRIES, FIELDS, SYNONYMS)
+
+
+@pytest.mark.parametrize(
+    "query, best",
+    [
+        ("padding mask", 0),
+        ("evaluating with dropouts", 1),
+        ("grouped query attention", 2),  # by its other name
+        ("pad token", 0),
+        ("evalu", 1),  # not typed to its end
+    ],
+)
+def test_the_entry_that_fits_comes_first(index, query, best):
+    assert rank(index, query)[0][0] == best
+
+
+@pytest.mark.parametrize("query", ["", "the", "xyzzy", "__proto__", "🛶"])
+def test_words_that_no_entry_has_find_nothing(index, query):
+    assert rank(index, query) == []
+
+
+def test_forms_of_a_word_have_one_stem():
+    assert stem("padding") == stem("padded") == stem("pads") == "pad"
+    assert stem("normalised") == stem("normalization")
+    assert stems("The Queries of it") == ["query"]
+
+
+def test_neighbours_and_synonyms_are_terms():
+    assert terms("pad token", {"pad token": "=1"}) == [
+        *("pad", "token", "pad token", "=1")
+    ]
+
+
+def test_the_script_has_the_same_stems():
+    assert in_node("ranking.stems(given)", WORDS) == stems(WORDS)
+
+
+def test_the_script_ranks_alike(index):
+    queries = [*WORDS.split(), WORDS, "grouped query attention", "evalu", ""]
+    found = in_node(
+        "given.queries.map((q) => ranking.rank(ranking.open(given.index), q))",
+        {"index": index, "queries": queries},
+    )
+    wanted = [[list(one) for one in rank(index, q)] for q in queries]
+    assert found == wanted
+    assert any(wanted)

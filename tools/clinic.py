@@ -1,0 +1,279 @@
+"""The clinic: make its page and its index, or measure its search.
+
+usage: python tools/clinic.py [--write] [--kept]
+
+The causes of what somebody sees are in the catalogue's `clinic.toml`. With
+--write the page "Something is wrong" is made of them, and the index that both
+`mistakes.find` and the page's search box use. Where a section was renamed, the
+cause is led to the one with the most similar name, and that is printed.
+
+Without an option public reports are searched for, in the words of who
+reported them, and it is printed in how many cases the cause is among the
+first three. `benchmarks/clinic_reports.toml` has the reports. Half of the
+new ones were chosen by a seed and kept: nobody looked at them while the
+search was made. Which of those fail is printed with --kept.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import json
+import random
+import re
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from docutils.nodes import make_id
+from notebooks import CHAPTERS, ROOT, read, write_text
+
+from attnbook.teach.catalogue import all_mistakes, all_tasks
+from attnbook.teach.check.registry import the_book
+from attnbook.teach.page.clinic import (
+    Cause,
+    Clinic,
+    Symptom,
+    find_causes,
+    index_path,
+    the_clinic,
+    weigh,
+)
+from attnbook.teach.page.mistakes import address, plain
+
+PAGE = CHAPTERS / "something_is_wrong.md"
+GLOSSARY = CHAPTERS / "glossary.md"
+REPORTS = ROOT / "benchmarks" / "clinic_reports.toml"
+
+#: A report counts as found if its cause is among so many.
+FIRST = 3
+#: The seed by which half of the new reports are kept.
+SEED = 34
+
+HEAD = """# Something is wrong
+
+**What you will do:** start from what you see, find what it may come from, and
+make sure with a test of one line.
+
+**What you need:** your own program, and a Python session beside it.
+
+**How long:** five minutes for one fault.
+
+You have a fault and not yet a name for it. Type what you see, in your own
+words or in those of the trade, or look through the symptoms below. Under each
+stand the causes that are worth trying first.
+
+Each cause comes with **a test of one line**. It is true where all is well, and
+false, or an error, where that cause is at work. In it `mine` is your own
+function; what it is called with is said beside it. Names such as `model` or
+`tokens` are those of your own program. The lines need no more than
+
+```python
+import math
+import torch
+import torch.nn.functional as F
+```
+
+In Python the same search is `mistakes.find`:
+
+```python
+from attnbook.teach.page import mistakes
+
+mistakes.find("loss halves with padding mask")
+```
+
+<div id="clinic" hidden></div>
+"""
+
+
+def glossary_names(text: str) -> list[list[str]]:
+    """The terms of the glossary that have other names, with these."""
+    found = []
+    for entry in re.split(r"\n(?=\S)", text):
+        called = re.search(r"^  Also called:([^.]*)\.", entry, re.MULTILINE)
+        if called:
+            names = [name.split() for name in called[1].split(",")]
+            term = entry.partition("\n")[0].strip()
+            found.append([term, *(" ".join(name) for name in names)])
+    return found
+
+
+def synonyms() -> list[list[str]]:
+    """Groups of words that mean the same: the clinic's, the glossary's."""
+    path = the_book().clinic
+    assert path is not None
+    own = tomllib.loads(path.read_text("utf-8"))["synonyms"]
+    return own + glossary_names(GLOSSARY.read_text("utf-8"))
+
+
+def sections(page: str) -> list[str]:
+    """The anchors of a chapter's sections, in their order."""
+    cells = read(CHAPTERS / f"{page}.ipynb").cells
+    text = "\n".join(c.source for c in cells if c.cell_type == "markdown")
+    return [make_id(h) for h in re.findall(r"(?m)^#{1,3} (.+)$", text)]
+
+
+def mend_links(text: str) -> str:
+    """The clinic's file with links to sections that exist.
+
+    The anchor of a section is its heading, in which a side road says how
+    long it takes. So a link is lost whenever that is measured anew; it is
+    led to the section whose name is the most similar, or, where none is, to
+    the one that every chapter has.
+    """
+
+    def mend(match: re.Match[str]) -> str:
+        page, anchor = match.groups()
+        there = sections(page)
+        if anchor in there:
+            return match[0]
+        near = difflib.get_close_matches(anchor, there, n=1, cutoff=0.6)
+        found = near[0] if near else "where-people-go-wrong"
+        print(f"{page}: #{anchor} is #{found} now")
+        return f'at = "{page}#{found}"'
+
+    return re.sub(r'(?m)^at = "(\w+)#([\w-]+)"$', mend, text)
+
+
+def index_text() -> str:
+    """The index as it is stored."""
+    index = weigh(the_clinic(), all_mistakes(), synonyms())
+    causes = [
+        {"id": cause.id, "says": cause.says}
+        for cause in the_clinic().causes.values()
+    ]
+    stored = {"entries": causes, **index}
+    return json.dumps(stored, ensure_ascii=False, separators=(",", ":"))
+
+
+def page_text(clinic: Clinic) -> str:
+    """The page, as Markdown."""
+    parts = [HEAD]
+    first: dict[str, Symptom] = {}
+    for symptom in clinic.symptoms:
+        for cause in symptom.causes[: symptom.n_own]:
+            first[cause.id] = symptom
+    for symptom in clinic.symptoms:
+        parts.append(f"## {symptom.title}\n")
+        for cause in symptom.causes[: symptom.n_own]:
+            parts += [*explained(cause)]
+        for cause in symptom.causes[symptom.n_own :]:
+            parts.append(
+                f'**{plain(cause.says)}** <a href="#{cause.id}">The test, and '
+                f'the mend</a>, under "{plain(first[cause.id].title)}".\n'
+            )
+    return "\n".join(parts)
+
+
+def explained(cause: Cause) -> Iterator[str]:
+    """A cause on the page, with its test, its mend and its links."""
+    yield f'<span id="{cause.id}"></span>\n\n**{plain(cause.says)}**\n'
+    if cause.on:
+        task = all_tasks()[cause.on]
+        given = str(inspect.signature(task.right))
+        given = re.sub(r"=<[^>]*>", "", given)
+        yield (
+            f"*Test*, with `mine{given}` as your own function, which returns "
+            f"{cause.gives or plain(task.wanted)}:\n"
+        )
+    else:
+        yield "*Test*, in your own program:\n"
+    yield f"```python\n{cause.test}\n```\n"
+    links = ", ".join(
+        f"[`{name}`](mistakes.ipynb#{name})" for name in cause.mistakes
+    )
+    known = f" Known mistakes: {links}." if links else ""
+    yield (
+        f"*Mend:* {cause.mend} [Chapter {int(cause.at[:2])}]"
+        f"({address(cause)}) explains it.{known}\n"
+    )
+
+
+# Measuring
+
+
+def reports() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The reports of the review, and the new ones."""
+    data = tomllib.loads(REPORTS.read_text("utf-8"))
+    return data["review"], data["new"]
+
+
+def kept_half(new: Sequence[Mapping[str, Any]]) -> list[bool]:
+    """Which of the new reports are not looked at, chosen by the seed."""
+    numbers = list(range(len(new)))
+    random.Random(SEED).shuffle(numbers)
+    kept = set(numbers[: len(new) // 2])
+    return [n in kept for n in range(len(new))]
+
+
+def is_found(report: Mapping[str, Any], words: str) -> bool:
+    """Whether one of a report's causes is among the first three."""
+    names = [cause.id for cause in find_causes(words, FIRST)]
+    return any(cause in names for cause in report["causes"])
+
+
+def share(found: Sequence[bool]) -> str:
+    """How many of some searches found the cause, as a phrase."""
+    n = sum(found)
+    return f"{n} of {len(found)} ({n / len(found):.0%})"
+
+
+def measure(show_kept: bool) -> None:
+    """Print in how many cases the cause is among the first three."""
+    review, new = reports()
+    review = [r for r in review if r["causes"]]
+    kept = kept_half(new)
+    groups = {
+        "review, the symptom": (review, "symptom"),
+        "review, the words tried": (review, "words"),
+        "new, looked at while tuning": (
+            [r for r, k in zip(new, kept, strict=True) if not k],
+            "symptom",
+        ),
+        "new, kept": (
+            [r for r, k in zip(new, kept, strict=True) if k],
+            "symptom",
+        ),
+    }
+    for name, (group, field) in groups.items():
+        there = [r for r in group if r["causes"]]
+        asked = [
+            (r, words)
+            for r in there
+            for words in (
+                [r[field]] if isinstance(r[field], str) else r[field]
+            )
+        ]
+        found = [is_found(r, words) for r, words in asked]
+        absent = len(group) - len(there)
+        print(f"{name}: {share(found)}, {absent} with a cause that is absent")
+        if name != "new, kept" or show_kept:
+            for (report, words), there_is in zip(asked, found, strict=True):
+                if not there_is:
+                    got = [c.id for c in find_causes(words, FIRST)]
+                    print(f"    {report['thread']}: {words!r}")
+                    print(f"      wanted {report['causes']}, got {got}")
+
+
+def main() -> None:
+    """Do what the command line asks for."""
+    options = sys.argv[1:]
+    if unknown := set(options) - {"--write", "--kept"}:
+        sys.exit(
+            f"tools/clinic.py does not know {', '.join(sorted(unknown))}; "
+            "expected --write, --kept or nothing"
+        )
+    if "--write" in options:
+        clinic = the_book().clinic
+        assert clinic is not None
+        write_text(clinic, mend_links(clinic.read_text("utf-8")))
+        write_text(PAGE, page_text(the_clinic()))
+        write_text(Path(index_path(clinic)), index_text() + "\n")
+    else:
+        measure("--kept" in options)
+
+
+if __name__ == "__main__":
+    main()
