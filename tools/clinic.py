@@ -27,7 +27,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from docutils.nodes import make_id
+from mdit_py_plugins.anchors.index import slugify
 from notebooks import CHAPTERS, ROOT, read, write_text
 
 from attnbook.teach.catalogue import all_mistakes, all_tasks
@@ -112,7 +112,7 @@ def sections(page: str) -> list[str]:
     """The anchors of a chapter's sections, in their order."""
     cells = read(CHAPTERS / f"{page}.ipynb").cells
     text = "\n".join(c.source for c in cells if c.cell_type == "markdown")
-    return [make_id(h) for h in re.findall(r"(?m)^#{1,3} (.+)$", text)]
+    return [slugify(h) for h in re.findall(r"(?m)^#{1,3} (.+)$", text)]
 
 
 def mend_links(text: str) -> str:

@@ -12,7 +12,7 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 #: Words that say nothing about a fault.
@@ -23,6 +23,9 @@ STOPS = frozenset(
     "there these they this to too up was we were what when where which while "
     "who why will with would you your s t m".split()
 )
+
+#: How much a word of the trade counts, beside an ordinary one.
+NAMED = 1.6
 
 #: How much a word counts that was not typed to its end, in tenths.
 PREFIX_TENTHS = 7
@@ -86,7 +89,10 @@ def terms(text: str, known: Mapping[str, str]) -> list[str]:
     found = list(words)
     found += [f"{a} {b}" for a, b in zip(words, words[1:], strict=False)]
     longest = max((key.count(" ") + 1 for key in known), default=0)
+    begins = {key.partition(" ")[0] for key in known}
     for start in range(len(words)):
+        if words[start] not in begins:
+            continue
         for length in range(longest, 0, -1):
             key = " ".join(words[start : start + length])
             if start + length <= len(words) and key in known:
@@ -99,6 +105,8 @@ def make_index(
     entries: Sequence[Mapping[str, str]],
     fields: Mapping[str, float],
     synonyms: Iterable[Sequence[str]],
+    pairs_in: Collection[str] | None = None,
+    shares: Sequence[float] | None = None,
 ) -> dict[str, Any]:
     """Weigh the terms of some entries (a form of BM25 with fields).
 
@@ -106,6 +114,11 @@ def make_index(
         entries: of each entry the text of each field.
         fields: how much a word in a field counts.
         synonyms: groups of words or phrases that mean the same.
+        pairs_in: the fields in which two words side by side count once more
+            as a pair; all fields if it is None. In long texts they would
+            make the index several times as large.
+        shares: how much each entry counts beside the others; all alike if
+            it is None.
 
     Returns:
         Under "phrases" what `phrases` gives, and under "terms" for each term
@@ -113,7 +126,14 @@ def make_index(
     """
     known = phrases(synonyms)
     counts = [
-        {name: Counter(terms(entry.get(name, ""), known)) for name in fields}
+        {
+            name: Counter(
+                term
+                for term in terms(entry.get(name, ""), known)
+                if " " not in term or pairs_in is None or name in pairs_in
+            )
+            for name in fields
+        }
         for entry in entries
     ]
     mean = {
@@ -131,8 +151,12 @@ def make_index(
         for term in sorted(sums):
             rare = math.log(1 + len(entries) / having[term])
             part = 0.5 if " " in term else 1.0
-            share = sums[term] / (1.5 + sums[term])
-            weighed[term] += [number, round(1000 * rare * part * share)]
+            if term.startswith("="):
+                part = NAMED
+            filled = sums[term] / (1.5 + sums[term])
+            share = 1.0 if shares is None else shares[number]
+            weight = round(1000 * rare * part * filled * share)
+            weighed[term] += [number, weight]
     return {"phrases": known, "terms": weighed}
 
 

@@ -8,7 +8,7 @@ import re
 import pytest
 import torch
 import torch.nn.functional as F
-from docutils.nodes import make_id
+from mdit_py_plugins.anchors.index import slugify
 from notebooks import CHAPTERS, read
 from ranked import in_node
 
@@ -96,7 +96,7 @@ def sections(page):
     """The anchors of a chapter's headings."""
     cells = read(CHAPTERS / f"{page}.ipynb").cells
     text = "\n".join(c.source for c in cells if c.cell_type == "markdown")
-    return {make_id(h) for h in re.findall(r"(?m)^#{1,3} (.+)$", text)}
+    return {slugify(h) for h in re.findall(r"(?m)^#{1,3} (.+)$", text)}
 
 
 def test_every_cause_leads_to_a_section():

@@ -1,0 +1,154 @@
+"""The sections of the book, for the site's search.
+
+Sphinx's own search finds pages. This one finds sections, and entries of the
+glossary: what a title says counts most, and words of the trade that mean the
+same count for each other. The order is made by `attnbook.teach.page.ranking`,
+and on the page by `static/ranking.js`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from docutils.nodes import make_id
+from sphinx.application import Sphinx
+
+from attnbook.teach.page.ranking import make_index
+from press.contents import Contents
+from press.places import CHAPTERS, SITE
+
+#: How much a word counts, by where it is.
+FIELDS = {"title": 6.0, "page": 1.5, "text": 1.0}
+
+#: Pages that list what others explain: their sections count this much.
+LISTS = {"notation", "sheet", "checks", "mistakes", "errata", "changes"}
+LISTS |= {"bibliography", "teachers"}
+SHARE_OF_A_LIST = 0.6
+
+#: Sections that are the same on every page, or no place to learn from.
+LEFT_OUT = {"further-reading", "three-questions", "what-is-new-here"}
+
+CLINIC = CHAPTERS / "attnbook/teach/catalogue/clinic.toml"
+WORDS = SITE / "search_words.toml"
+GLOSSARY = "glossary"
+
+
+class Section(NamedTuple):
+    """A section, or an entry of the glossary."""
+
+    page: str
+    anchor: str
+    title: str
+    of: str  # the title of its page
+    text: str
+
+
+def markdown(path: Path) -> str:
+    """The text of a source: of a notebook, its Markdown cells."""
+    text = path.read_text("utf-8")
+    if path.suffix != ".ipynb":
+        return text
+    cells = json.loads(text)["cells"]
+    return "\n\n".join(
+        "".join(cell["source"])
+        for cell in cells
+        if cell["cell_type"] == "markdown"
+    )
+
+
+def plain(text: str) -> str:
+    """The words of Markdown, without tags, formulas and addresses."""
+    text = re.sub(r"<[^>]+>|\$[^$]*\$", " ", text, flags=re.S)
+    return re.sub(r"\]\([^)]*\)|[*`\[\]]", " ", text)
+
+
+def sections_of(page: str, text: str) -> Iterator[Section]:
+    """The sections of a page, in their order."""
+    text = re.sub(r"```.*?```", " ", text, flags=re.S)
+    pieces = re.split(r"(?m)^(#{1,3}) (.+)$", text)
+    of = plain(pieces[2]).strip() if len(pieces) > 2 else page
+    for title, body in zip(pieces[2::3], pieces[3::3], strict=True):
+        anchor = make_id(title)
+        if anchor not in LEFT_OUT and not anchor.startswith("exercise"):
+            yield Section(page, anchor, plain(title).strip(), of, plain(body))
+
+
+def entries_of(text: str) -> Iterator[Section]:
+    """The entries of the glossary, each as a section of its own."""
+    inside = text.partition("```{glossary}\n")[2].partition("\n```")[0]
+    for entry in re.split(r"\n(?=\S)", inside):
+        term, _, body = entry.partition("\n")
+        called = re.findall(r"(?:called|See here for):([^.]*)\.", body)
+        anchor = f"term-{re.sub(r'[^A-Za-z0-9]+', '-', term).strip('-')}"
+        title = ", ".join([term, *(" ".join(c.split()) for c in called)])
+        body = re.sub(r"(?m)^ *%.*$", "", body)
+        yield Section(GLOSSARY, anchor, title, "Glossary", plain(body))
+
+
+def all_sections(documents: list[str]) -> list[Section]:
+    """The sections of these pages, and the glossary's entries."""
+    found: list[Section] = []
+    for page in documents:
+        [path] = CHAPTERS.glob(f"{page}.[im][pd]*")
+        text = markdown(path)
+        is_glossary = page == GLOSSARY
+        found += entries_of(text) if is_glossary else sections_of(page, text)
+    return found
+
+
+def synonyms() -> list[list[str]]:
+    """Words of the trade that mean the same, the site's own first."""
+    found = [
+        group
+        for path in (WORDS, CLINIC)
+        for group in tomllib.loads(path.read_text("utf-8"))["synonyms"]
+    ]
+    glossary = markdown(CHAPTERS / f"{GLOSSARY}.md")
+    for entry in re.split(r"\n(?=\S)", glossary):
+        called = re.search(r"(?m)^  Also called:([^.]*)\.", entry)
+        if called:
+            names = [" ".join(n.split()) for n in called[1].split(",")]
+            found.append([entry.partition("\n")[0], *names])
+    return found
+
+
+def search_index(sections: list[Section]) -> dict[str, Any]:
+    """What the search page needs: the sections, and the weights."""
+    entries = [
+        {"title": s.title, "page": s.of, "text": s.text} for s in sections
+    ]
+    shares = [SHARE_OF_A_LIST if s.page in LISTS else 1.0 for s in sections]
+    index = make_index(entries, FIELDS, synonyms(), {"title"}, shares)
+    shown = [[s.page, s.anchor, s.title, s.of] for s in sections]
+    return {"entries": shown, **index}
+
+
+def write_search(app: Sphinx, exception: Exception | None) -> None:
+    """Put the index beside the scripts, as a script."""
+    if exception is not None or app.builder.name != "html":
+        return
+    documents = Contents.of(app.config.external_site_map).documents
+    index = search_index(all_sections(documents))
+    text = json.dumps(index, ensure_ascii=False, separators=(",", ":"))
+    path = Path(app.outdir, "_static", "sections-index.js")
+    path.write_text(f"window.sectionsIndex = {text};\n", "utf-8")
+
+
+def add_scripts(
+    app: Sphinx, pagename: str, templatename: str, context: Any, doctree: Any
+) -> None:
+    """Load the search's scripts on the search page."""
+    if pagename == "search":
+        for script in "ranking.js", "sections-index.js", "sections.js":
+            app.add_js_file(script, loading_method="defer")
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    app.connect("html-page-context", add_scripts)
+    app.connect("build-finished", write_search)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,71 @@
+"""Whether the site's search leads from the words of the trade to a section.
+
+usage: python tools/search_words.py [--kept]
+
+`benchmarks/search_words.toml` has what practitioners type, and where it should
+lead. It is printed how often that is among the first three sections. Half of
+the words were chosen by chance and kept: nobody looked at them while the
+search was made. Which of those fail is printed with --kept.
+"""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from collections.abc import Sequence
+from typing import Any
+
+from notebooks import ROOT
+
+from attnbook.teach.page.ranking import rank
+from press.contents import contents
+from press.sections import Section, all_sections, search_index
+
+WORDS = ROOT / "benchmarks" / "search_words.toml"
+FIRST = 3
+
+
+def halves(words: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """The words that were looked at, and those that were kept."""
+    seen = [word for word in words if not word.get("kept")]
+    return seen, [word for word in words if word.get("kept")]
+
+
+def first(index: Any, sections: Sequence[Section], typed: str) -> list[str]:
+    """The addresses of the first sections found, without ".html"."""
+    found = [sections[n] for n, _ in rank(index, typed)[:FIRST]]
+    return [f"{s.page}#{s.anchor}" for s in found]
+
+
+def misses(
+    index: Any, sections: Sequence[Section], words: Sequence[Any]
+) -> list[str]:
+    """What does not lead to its place, with where it leads instead."""
+    lost = []
+    for word in words:
+        found = first(index, sections, word["typed"])
+        if not any(at.startswith(tuple(word["leads_to"])) for at in found):
+            lost.append(f"{word['typed']!r}: {', '.join(found) or 'nothing'}")
+    return lost
+
+
+def main() -> None:
+    """Print the two shares, and what fails."""
+    if unknown := set(sys.argv[1:]) - {"--kept"}:
+        sys.exit(
+            f"tools/search_words.py does not know {', '.join(unknown)}; "
+            "expected --kept or nothing"
+        )
+    sections = all_sections(contents().documents)
+    index = search_index(sections)
+    words = tomllib.loads(WORDS.read_text("utf-8"))["word"]
+    for name, half in zip(("seen", "kept"), halves(words), strict=True):
+        lost = misses(index, sections, half)
+        n = len(half) - len(lost)
+        print(f"{name}: {n} of {len(half)} ({n / len(half):.0%})")
+        if name == "seen" or "--kept" in sys.argv:
+            print(*(f"    {line}" for line in lost), sep="\n")
+
+
+if __name__ == "__main__":
+    main()
