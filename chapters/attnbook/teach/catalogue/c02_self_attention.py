@@ -258,8 +258,9 @@ def simple_attention(x):
 def softmax_over_queries(x):
     """The columns of the weights sum to one, not the rows. Every shape is
     right, and a context vector is no average any more.
-    cause: The softmax runs over the queries. Without a batch dim=1 is the axis
-    of the keys; with one in front it is that of the queries.
+    cause: The softmax runs over the queries. It is often written as dim=1:
+    for scores (T, T) that is the axis of the keys, but with a batch in front
+    it is the axis of the queries, the same as dim=-2.
     fix: softmax(scores, dim=-1): counted from the end, the axis of the keys
     stays the same with any axes in front."""
     scores = x @ x.transpose(-2, -1)  # (..., T, T)
