@@ -11,3 +11,14 @@ scripts, KaTeX.
 
 The press may import the library; nothing of the library imports the press.
 """
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+# The library lies in chapters/, which is on Python's path where a command of
+# tools/ has started the press, but not where Sphinx has.
+_CHAPTERS = str(Path(__file__).resolve().parents[2] / "chapters")
+if _CHAPTERS not in sys.path:
+    sys.path.append(_CHAPTERS)
