@@ -272,9 +272,10 @@ def acceptance(p, q):
     symptom=symptoms.GUESSES_NO_FASTER,
 )
 def waits_for_two_draws_to_agree(p, q):
-    """A draft that is as good as the model itself is refused half of the time.
+    """A draft that is as good as the model itself is refused with probability
+    1 − Σ p², and should never be.
     cause: This is the probability that a draw from p equals the draw from q.
-    Keeping only such guesses is right too, and wastes most good ones.
+    Keeping only such guesses is right too, and wastes many good ones.
     fix: A guess x is kept with probability min(1, p(x) / q(x)).
     hint: How often is a guess kept if the draft is the model itself?"""
     return (p * q).sum(-1)
