@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 import town_model
-import town_page
 from notebooks import CHAPTERS
 
 from attnbook.gpt import GPT
 from attnbook.teach.page import live
 from attnbook.town import TOWN_CONFIG, WORDS, Town, bigram
+from press import town_page
 
 pytestmark = pytest.mark.slow  # the weights are packed, which takes seconds
 
