@@ -52,7 +52,7 @@ def test_two_writers_do_not_meet(tmp_path):
         one.write(b"one")
         two.write(b"two")
         one.flush()
-        assert len(list(tmp_path.glob(".new-*"))) == 2  # beside it, hidden
+        assert len(list(tmp_path.glob(".*.new-*"))) == 2  # beside it, hidden
     assert path.read_bytes() == b"one"
     assert other.read_bytes() == b"other" and len(os.listdir(tmp_path)) == 2
 
