@@ -136,8 +136,14 @@ def test_a_head_on_top_is_left_away_and_a_pooler_may_be_missing(tmp_path):
         ({"is_decoder": True}, "is_decoder means a model"),
         ({"add_cross_attention": True}, "add_cross_attention means"),
         ({"position_embedding_type": "relative_key"}, "expected 'absolute'"),
-        ({"hidden_act": "tanh"}, "hidden_act means a model which our class cannot be"),
-        ({"num_attention_heads": 5}, "d_model cannot be shared out among n_heads"),
+        (
+            {"hidden_act": "tanh"},
+            "hidden_act means a model which our class cannot be",
+        ),
+        (
+            {"num_attention_heads": 5},
+            "d_model cannot be shared out among n_heads",
+        ),
         ({"type_vocab_size": 0}, "at least 1"),
     ],
 )
