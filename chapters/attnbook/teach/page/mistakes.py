@@ -59,7 +59,7 @@ class Found(list[Cause]):
             f"{n}. **{plain(cause.says)}**\n\n"
             f"   True where all is well: `{cause.test}`\n\n"
             f"   *Mend:* {cause.mend} "
-            f"[Explained here]({address(cause)})."
+            f"Explained in `{address(cause)}`."
             for n, cause in enumerate(self, 1)
         ]
         return "\n\n".join(parts) or _NOTHING_FOUND

@@ -124,6 +124,7 @@ def make_index(
         Under "phrases" what `phrases` gives, and under "terms" for each term
         the entries that have it: number, weight, number, weight, …
     """
+    # long: one pass after the other over the same few tables
     known = phrases(synonyms)
     counts = [
         {
