@@ -1,5 +1,7 @@
 """The tool that measures the pages: its table."""
 
+from types import SimpleNamespace
+
 import pytest
 import scores
 
@@ -17,6 +19,8 @@ def report(performance):
 def site(tmp_path, monkeypatch):
     """Two pages, and no Chromium that anybody would start."""
     monkeypatch.setattr(scores, "HTML", tmp_path / "html")
+    two = SimpleNamespace(files=lambda site: sorted(site.glob("*.html")))
+    monkeypatch.setattr(scores, "contents", lambda: two)
     monkeypatch.setattr(scores, "find_chromium", lambda playwright: "")
     (tmp_path / "html").mkdir()
     for name in ("05_masking.html", "index.html"):

@@ -7,7 +7,7 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
-from cycler import cycler
+from matplotlib import cycler  # type: ignore[attr-defined]
 from matplotlib.axes import Axes
 from torch import Tensor
 
