@@ -20,7 +20,8 @@ from results import store
 from torch import Tensor
 
 from attnbook.gpt import GPT, POSITIONS, GPTConfig
-from attnbook.town import LEFT, WORDS, Town
+from attnbook.grammar import LEFT, WORDS
+from attnbook.town import Town
 from attnbook.training import Recipe, train
 
 TRAINED, LONG, BIN = 96, 384, 48  # tokens

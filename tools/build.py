@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 from importlib import metadata
+from pathlib import Path
 
 from notebooks import CHAPTERS, ROOT
 
@@ -61,8 +62,21 @@ def jupyter_book() -> list[str]:
     ]
 
 
+def start_town_script(path: Path) -> subprocess.Popen[bytes]:
+    """Begin to write the script of *The town* to a path.
+
+    It takes seconds, so it is made beside the pages, by a process of its own.
+    """
+    imports = os.pathsep.join([str(SITE), str(CHAPTERS)])
+    return subprocess.Popen(
+        [sys.executable, "-m", "press.town_page", str(path)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": imports},
+    )
+
+
 def build_pages() -> int:
-    """Build the pages anew; the exit status."""
+    """Build the pages anew, and return an exit status: 0 if all is well."""
     try:
         check_version(metadata.version("jupyter-book"))
     except RuntimeError as error:
@@ -71,14 +85,8 @@ def build_pages() -> int:
     # What an earlier, failed build left would make this one pass.
     shutil.rmtree(ROOT / "_build", ignore_errors=True)
     (ROOT / "_build").mkdir()
-    # The town's script takes seconds, so it is made beside the pages.
     script = ROOT / "_build" / "town.js"
-    paths = os.pathsep.join(map(str, (SITE, CHAPTERS)))
-    town = subprocess.Popen(
-        [sys.executable, "-m", "press.town_page", str(script)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": paths},
-    )
+    town = start_town_script(script)
     built = subprocess.run(jupyter_book(), cwd=ROOT)
     failed = town.wait() or built.returncode
     if failed:

@@ -4,16 +4,17 @@ Each room imports from rooms further down only::
 
     speculative   chat                        what guesses ahead; a talk
     server   pretrained   town                what answers; weights, texts
-    gguf                                      other people's files
-    byte_pairs   published                    their tokens; where they are
+    gguf   questions                          other people's files; tests
+    gguf_layout   byte_pairs   published      what is in them; where they are
     pages   latent   pooling   window   families   generate   fast
                                               what uses a model
+    prompts                                   what a model goes on from
     gpt   encoder                             the models
     layers   kernel                           its blocks; tiles on a card
     feed_forward   norms   attention   merging   cache   their parts
     positions   training                      where a token stands; the loop
     masks   batches   vocabulary   text       who sees whom; texts as numbers
-    config   shapes                           options and tensors that fit
+    config   shapes   packed   grammar        what fits; weights of few bits
     files   values                            what is written, and refused
 
 `run` keeps a long training safe; `teach` is the machinery behind the pages.

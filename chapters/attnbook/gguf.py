@@ -13,19 +13,14 @@ It is the format of llama.cpp. A file has, one after the other,
 the names and in the order of a Llama checkpoint, so that `pretrained` can go
 on as with any other, and `tokenizer` makes the tokenizer that lies in it.
 
-Nothing in a file is trusted: each length is held against what is left of the
-file before anything is read or made of it, so that a damaged file gives an
-error, in a time and a memory that its own size bounds.
+`gguf_layout` finds where everything lies and refuses damaged files; `packed`
+knows how numbers of few bits are stored.
 
-Source: the specification, github.com/ggml-org/ggml, docs/gguf.md; for the
-blocks of 32 weights the same repository's src/ggml-common.h.
+Source: the specification, github.com/ggml-org/ggml, docs/gguf.md.
 """
 
 from __future__ import annotations
 
-import math
-import struct
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,101 +30,7 @@ from torch import Tensor
 
 from attnbook.byte_pairs import BytePairs, bytes_of
 from attnbook.files import locate, shown
-
-#: The versions that have this layout. (Version 1 had shorter lengths.)
-VERSIONS = (2, 3)
-#: More axes than this no tensor has, nor does llama.cpp read more.
-MOST_AXES = 4
-ALIGNMENT = 32  # bytes, where a file does not say another
-
-#: The types of single values in the metadata: `struct`'s letters for them.
-_SINGLE = {
-    0: "B",  # unsigned 8 bits
-    1: "b",
-    2: "H",
-    3: "h",
-    4: "I",
-    5: "i",
-    6: "f",
-    7: "?",
-    10: "Q",
-    11: "q",
-    12: "d",
-}
-_STRING = 8
-_ARRAY = 9
-
-
-class Stored(NamedTuple):
-    """A way to store numbers: in blocks, each of so many weights."""
-
-    name: str
-    weights: int  # in a block
-    size: int  # of a block, in bytes
-    unpack: Callable[[np.ndarray], np.ndarray]  # (blocks, size) → weights
-
-
-def _f32(blocks):
-    return blocks.view("<f4")
-
-
-def _f16(blocks):
-    return blocks.view("<f2").astype(np.float32)
-
-
-def _q8_0(blocks):
-    """A scale of 16 bits, and 32 whole numbers from −128 to 127."""
-    scale = blocks[:, :2].copy().view("<f2").astype(np.float32)
-    return scale * blocks[:, 2:].view(np.int8)
-
-
-def _nibbles(packed):
-    """Sixteen bytes → 32 numbers of 4 bits: first all low halves, then all
-    high ones."""
-    low = packed & 15
-    high = packed >> 4
-    return np.concatenate([low, high], axis=1)
-
-
-def _q4_0(blocks):
-    """A scale of 16 bits, and 32 whole numbers from 0 to 15, of which 8
-    means nought."""
-    scale = blocks[:, :2].copy().view("<f2").astype(np.float32)
-    return scale * (_nibbles(blocks[:, 2:]).astype(np.int8) - 8)
-
-
-def _q4_1(blocks):
-    """A scale and a smallest value of 16 bits each, and 32 whole numbers
-    from 0 to 15: value = scale · number + smallest."""
-    pair = blocks[:, :4].copy().view("<f2").astype(np.float32)
-    scale = pair[:, :1]
-    smallest = pair[:, 1:]
-    return scale * _nibbles(blocks[:, 4:]) + smallest
-
-
-#: The types that are read, by the number that a file has for them.
-TYPES = {
-    0: Stored("F32", 1, 4, _f32),
-    1: Stored("F16", 1, 2, _f16),
-    2: Stored("Q4_0", 32, 18, _q4_0),
-    3: Stored("Q4_1", 32, 20, _q4_1),
-    8: Stored("Q8_0", 32, 34, _q8_0),
-}
-
-
-#: A tensor's name, its shape, how it is stored, and the offset that the file
-#: says it has.
-Announced = tuple[str, tuple[int, ...], Stored, int]
-
-
-class TensorInfo(NamedTuple):
-    """What a file says of one tensor, before its numbers."""
-
-    shape: tuple[int, ...]  # as torch has it: the axis that varies fastest
-    # is the last one; a file lists it first
-    stored: Stored
-    start: int  # of its first byte, in the file
-    n_bytes: int
+from attnbook.gguf_layout import TensorInfo, layout
 
 
 class Gguf(NamedTuple):
@@ -137,69 +38,6 @@ class Gguf(NamedTuple):
 
     metadata: dict[str, Any]
     tensors: dict[str, Tensor]  # float32, on the CPU
-
-
-class _Cursor:
-    """Reads a file's bytes from the first on, and never beyond the last."""
-
-    def __init__(self, data: np.ndarray) -> None:
-        self.data = data  # (N,), uint8
-        self.at = 0
-
-    def left(self) -> int:
-        """Bytes that have not been read."""
-        return len(self.data) - self.at
-
-    def take(self, n: int, what: str) -> bytes:
-        """The next n bytes; `what` they are to be, for the message."""
-        if n > self.left():
-            raise ValueError(
-                f"{what} of {n} bytes was to begin at byte {self.at}, but "
-                f"the file ends after {len(self.data)} bytes"
-            )
-        part = self.data[self.at : self.at + n].tobytes()
-        self.at += n
-        return part
-
-    def numbers(self, form: str, what: str) -> tuple:
-        """Numbers in little-endian order, by `struct`'s letters."""
-        form = "<" + form
-        return struct.unpack(form, self.take(struct.calcsize(form), what))
-
-    def count(self, what: str, least_bytes: int) -> int:
-        """A number of things that follow, each of at least so many bytes."""
-        (n,) = self.numbers("Q", f"the number of {what}")
-        if n * least_bytes > self.left():
-            raise ValueError(
-                f"it announces {n} {what} in the {self.left()} bytes that "
-                f"are left, where each takes at least {least_bytes}"
-            )
-        return n
-
-    def text(self, what: str) -> str:
-        length = self.count(f"bytes of {what}", 1)
-        return self.take(length, what).decode("utf-8")
-
-    def value(self, kind: int, key: str) -> Any:
-        """A value of the metadata: one number, one text, or a list."""
-        what = f"the value of {shown(key)}"
-        if kind in _SINGLE:
-            return self.numbers(_SINGLE[kind], what)[0]
-        if kind == _STRING:
-            return self.text(what)
-        if kind != _ARRAY:
-            raise ValueError(f"{what} is of type {kind}, which there is not")
-        (inner,) = self.numbers("I", f"the type within {what}")
-        if inner == _STRING:
-            n = self.count(f"texts in {what}", 8)
-            return [self.text(what) for _ in range(n)]
-        if inner not in _SINGLE:
-            raise ValueError(
-                f"{what} is a list of type {inner}; expected numbers or texts"
-            )
-        size = struct.calcsize("<" + _SINGLE[inner])
-        n = self.count(f"numbers in {what}", size)
-        return list(self.numbers(f"{n}{_SINGLE[inner]}", what))
 
 
 def read(path: str | Path) -> Gguf:
@@ -220,117 +58,13 @@ def read(path: str | Path) -> Gguf:
     # Mapped, so that only what is read takes memory.
     data = np.asarray(np.memmap(path, np.uint8, "r"))
     try:
-        metadata, infos = _head(data)
+        metadata, infos = layout(data)
     except ValueError as error:
         raise ValueError(
             f"{path} cannot be read as a GGUF file: {error}"
         ) from error
     tensors = {name: _numbers(data, info) for name, info in infos.items()}
     return Gguf(metadata, tensors)
-
-
-def _head(data: np.ndarray) -> tuple[dict[str, Any], dict[str, TensorInfo]]:
-    """All but the numbers: the metadata, and where each tensor lies.
-
-    Raises:
-        ValueError: anything that does not fit; nothing has been made by then
-            but the metadata itself.
-    """
-    cursor = _Cursor(data)
-    letters = cursor.take(4, "the letters GGUF")
-    if letters != b"GGUF":
-        raise ValueError(f"it begins with {letters!r} and not with b'GGUF'")
-    (version,) = cursor.numbers("I", "the version")
-    if version not in VERSIONS:
-        raise ValueError(
-            f"it says version {version}, which is none of "
-            f"{', '.join(map(str, VERSIONS))}"
-        )
-    # A tensor takes a name's length, one axis, a type and a place; a key its
-    # name's length, its type and a value of one byte.
-    n_tensors = cursor.count("tensors", 8 + 4 + 8 + 4 + 8)
-    n_keys = cursor.count("keys", 8 + 4 + 1)
-    metadata: dict[str, Any] = {}
-    for _ in range(n_keys):
-        key = cursor.text("a key's name")
-        if key in metadata:
-            raise ValueError(f"it has the key {shown(key)} twice")
-        (kind,) = cursor.numbers("I", f"the type of {shown(key)}")
-        metadata[key] = cursor.value(kind, key)
-    alignment = metadata.get("general.alignment", ALIGNMENT)
-    if type(alignment) is not int or alignment < 8 or alignment % 8:
-        raise ValueError(
-            "general.alignment has to be a multiple of 8; it is "
-            f"{shown(alignment)}"
-        )
-    announced = [_tensor_info(cursor) for _ in range(n_tensors)]
-    return metadata, _placed(announced, cursor, alignment)
-
-
-def _tensor_info(cursor: _Cursor) -> Announced:
-    """The name, shape, way of storing and offset of the next tensor."""
-    name = cursor.text("a tensor's name")
-    (n_axes,) = cursor.numbers("I", f"the number of axes of {shown(name)}")
-    if not 1 <= n_axes <= MOST_AXES:
-        raise ValueError(
-            f"tensor {shown(name)} has {n_axes} axes; expected 1 to "
-            f"{MOST_AXES}"
-        )
-    axes = cursor.numbers(f"{n_axes}Q", f"the sizes of {shown(name)}")
-    (kind,) = cursor.numbers("I", f"the type of {shown(name)}")
-    (offset,) = cursor.numbers("Q", f"the place of {shown(name)}")
-    if kind not in TYPES:
-        known = ", ".join(stored.name for stored in TYPES.values())
-        raise ValueError(
-            f"tensor {shown(name)} is stored as type {kind} of ggml; this "
-            f"book reads {known}"
-        )
-    stored = TYPES[kind]
-    if 0 in axes or axes[0] % stored.weights:
-        raise ValueError(
-            f"tensor {shown(name)} has the sizes {axes}; expected none of 0, "
-            f"and rows of a multiple of {stored.weights}, as {stored.name} "
-            "has so many weights in a block"
-        )
-    return name, axes[::-1], stored, offset
-
-
-def _placed(
-    announced: list[Announced], cursor: _Cursor, alignment: int
-) -> dict[str, TensorInfo]:
-    """Where each tensor lies, if together they are the rest of the file."""
-    base = _up(cursor.at, alignment)
-    size = len(cursor.data)
-    infos: dict[str, TensorInfo] = {}
-    expected = 0  # the offset of the next tensor: they lie without gaps
-    end = base
-    for name, shape, stored, offset in announced:
-        if name in infos:
-            raise ValueError(f"it has the tensor {shown(name)} twice")
-        if offset != expected:
-            raise ValueError(
-                f"tensor {shown(name)} was to begin {offset} bytes after "
-                f"byte {base}; the tensors before it end at {expected}"
-            )
-        n_bytes = math.prod(shape) // stored.weights * stored.size
-        end = base + offset + n_bytes
-        if end > size:
-            raise ValueError(
-                f"tensor {shown(name)} {shape} is not whole: it was to end "
-                f"at byte {end}, and the file has {size} bytes"
-            )
-        infos[name] = TensorInfo(shape, stored, base + offset, n_bytes)
-        expected = _up(offset + n_bytes, alignment)
-    if size > _up(end, alignment):
-        raise ValueError(
-            f"its tensors end at byte {end}, but the file has {size} bytes"
-        )
-    return infos
-
-
-def _up(n, step):
-    """The first multiple of a step that is n or more."""
-    return -(-n // step) * step
 
 
 def _numbers(data: np.ndarray, info: TensorInfo) -> Tensor:

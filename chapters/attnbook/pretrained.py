@@ -226,13 +226,7 @@ def rename(
         # Some files have the head all the same.
         head = weights.pop("lm_head.weight", None)
     _check_names(weights, matches, where)
-    _check_tensors(weights, matches, where)
-    embedding = weights[matches[0].theirs[0]]
-    if head is not None and not torch.equal(head, embedding):
-        raise ValueError(
-            f"{where} has a head of its own; expected lm_head.weight equal "
-            "to the embedding, as tie_word_embeddings says; got another"
-        )
+    _check_tensors(weights, matches, where, head)
     ours: dict[str, Tensor] = {}
     for match in matches:
         parts = [weights[name] for name in match.theirs]
@@ -299,8 +293,12 @@ def _check_names(tensors, matches, where):
         )
 
 
-def _check_tensors(tensors, matches, where):
-    """Refuse tensors of another shape, or of types that a model has not."""
+def _check_tensors(tensors, matches, where, head=None):
+    """Refuse tensors of another shape, or of types that a model has not.
+
+    `head` is a head that lies beside the tensors although it is tied to the
+    embedding, the first of them. It must equal it.
+    """
     expected = {name: match for match in matches for name in match.theirs}
     for name, match in expected.items():
         got = tuple(tensors[name].shape)
@@ -319,6 +317,12 @@ def _check_tensors(tensors, matches, where):
         raise ValueError(
             f"{where} holds numbers of the wrong type; expected all of one "
             f"type, and floats of 16 bits or more; got {found}"
+        )
+    embedding = tensors[matches[0].theirs[0]]
+    if head is not None and not torch.equal(head, embedding):
+        raise ValueError(
+            f"{where} has a head of its own; expected lm_head.weight equal "
+            "to the embedding, as tie_word_embeddings says; got another"
         )
 
 

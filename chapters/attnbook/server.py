@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from attnbook.generate import Sampling, check_prompt
+from attnbook.generate import Sampling
 from attnbook.gpt import GPT
 from attnbook.pages import Pages, Part, read_parts
+from attnbook.prompts import check_prompt
 from attnbook.values import whole
 
 

@@ -25,8 +25,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnbook.generate import Sampling, check_prompt, draw, window_start
+from attnbook.generate import Sampling, draw
 from attnbook.gpt import GPT
+from attnbook.prompts import check_prompt, window_start
 from attnbook.server import Request, sample
 from attnbook.shapes import expect
 from attnbook.values import whole
@@ -226,7 +227,7 @@ def write(
         seed: of all that is drawn, 0 or more.
 
     Raises:
-        TypeError, ValueError: what `attnbook.generate.check_prompt` refuses,
+        TypeError, ValueError: what `attnbook.prompts.check_prompt` refuses,
             or a size out of its range.
     """
     check_prompt("the prompt", prompt, model, 1, stop)

@@ -1,28 +1,23 @@
 """The book's own language: short stories of one town.
 
 Its truth is known: for every beginning of a story, the exact probability of
-each next word. A grammar is a Python generator. It yields a distribution,
-{word: probability}, and is sent the word that was chosen. So one and the same
-grammar draws stories and computes the probability of each of their words.
+each next word. The words and the sentences are in `grammar`; here `Town` puts
+sentences together into stories, draws them, and computes the probability of
+each of their words.
 
 Three things in a story hang on a word that stands far before them:
 
 - *returning*: "mira went to the library . … mira is going back to the";
 - *bank*: "the boat left the river bank at dawn and", or "the city bank";
 - *agreement*: "the boats near the old bridge", are or is.
+
+`questions` finds the places in a story where one can ask for such a word.
 """
 
 import itertools
 import math
 import random
-from collections.abc import (
-    Callable,
-    Collection,
-    Generator,
-    Iterable,
-    Iterator,
-    Sequence,
-)
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -32,69 +27,40 @@ from torch import Tensor, nn
 from attnbook.config import check_fields, option
 from attnbook.files import shown
 from attnbook.gpt import GPTConfig
+from attnbook.grammar import (
+    END,
+    ENDINGS,
+    PAD,
+    PEOPLE,
+    PLACES,
+    START,
+    STOP,
+    THE,
+    USUAL_PLACE,
+    WALKED,
+    WALKING,
+    WORDS,
+    Distribution,
+    Grammar,
+    aside,
+    in_turn,
+    mixed,
+    uniform,
+    usually,
+)
+from attnbook.questions import FINDERS, KINDS, Question
 from attnbook.training import Recipe, evaluating
 from attnbook.values import one_of, whole
 from attnbook.vocabulary import Vocabulary
 
-PAD, START, END = "<pad>", "<s>", "</s>"
-PEOPLE = ("mira", "omar", "lena", "tomas", "nora", "emil", "ada", "jonas")
-PLACES = tuple(
-    "library harbour market mill tower school garden station".split()
-)
-WHEN = ("early", "late", "alone", "today")
-WALKED, WALKING = ("went", "walked", "ran"), ("going", "walking", "running")
-#: Everybody has habits, three times in five: how or when one goes, and where,
-#: if nobody is there yet.
-USUAL_PLACE = dict(zip(PEOPLE, PLACES))
-USUAL_WHEN = dict(zip(PEOPLE, WHEN * 2))
-USUALLY = 0.6
-COLOURS = ("red", "blue", "green", "white", "brown", "yellow", "grey")
-NOUNS = ("boat", "bridge", "house", "cart", "gate", "tree", "lamp", "wall")
-NEAR = ("near", "behind", "beside", "below")
-SIZES = ("old", "new", "small", "big")
-#: Who leaves a bank, and which: a boat never leaves the city's.
-LEAVERS = {"boat": ("river",), "robbers": ("city",)} | dict.fromkeys(
-    ("fisher", "children", "baker", "miller"), ("river", "city")
-)
-#: How one goes on from each of the two banks.
-LEFT = {
-    "river": ("drifted", "sailed", "floated"),
-    "city": ("drove", "hurried", "marched"),
-}
-TIMES = ("dawn", "noon", "dusk", "night")
-WORDS = (
-    PAD, START, END, ".", "the", "to", "is", "are", "back", "left", "bank",
-    "at", "and", "home", "away",
-    *PEOPLE, *PLACES, *WALKED, *WALKING, *WHEN, *COLOURS,
-    *NOUNS, *(noun + "s" for noun in NOUNS), *NEAR, *SIZES,
-    *(leaver for leaver in LEAVERS if leaver not in NOUNS),
-    *LEFT, *itertools.chain(*LEFT.values()), *TIMES,
-)  # fmt: skip
-
-Distribution = dict[str, float]
-Grammar = Generator[Distribution, str, None]
+#: What leaves no choice but to end the story.
+_END = uniform((END,))
 
 
 @cache
 def vocabulary() -> Vocabulary:
     """The words of the language, numbered in the order of `WORDS`."""
     return Vocabulary(WORDS)
-
-
-@dataclass(frozen=True)
-class Question:
-    """The beginning of a story, and the word that must follow."""
-
-    #: What it asks about, one of `KINDS`.
-    kind: str
-    #: The beginning, word by word.
-    prompt: list[str]
-    #: The word that follows.
-    answer: str
-    #: The words among which one chooses, the answer being one of them.
-    candidates: tuple[str, ...]
-    #: The place in the prompt of the word on which the answer hangs.
-    antecedent: int
 
 
 @dataclass(frozen=True)
@@ -131,30 +97,30 @@ class Town:
         went: dict[str, str] = {}  # person → place
         returned = 0
         asides = 0
-        yield _uniform((START,))
+        yield uniform((START,))
         while True:
             opening = self._opening(went, returned)
             if asides < self.asides:
-                opening = _mixed((1 - self.aside, opening), (self.aside, _THE))
+                opening = mixed((1 - self.aside, opening), (self.aside, THE))
             word = yield opening
             if word == END:
                 return
             if word == "the":
                 asides += 1
-                yield from _aside()
+                yield from aside()
                 continue
             if word in went:
                 returned += 1
-                yield from _words("is")
-                yield _uniform(WALKING)
-                yield from _words(f"back to the {went[word]}")
+                yield from in_turn("is")
+                yield uniform(WALKING)
+                yield from in_turn(f"back to the {went[word]}")
             else:
-                yield _uniform(WALKED)
-                yield from _words("to the")
+                yield uniform(WALKED)
+                yield from in_turn("to the")
                 free = tuple(p for p in PLACES if p not in went.values())
-                went[word] = yield _usually(USUAL_PLACE[word], free)
-            if (yield _ENDINGS[word]) != ".":
-                yield _STOP
+                went[word] = yield usually(USUAL_PLACE[word], free)
+            if (yield ENDINGS[word]) != ".":
+                yield STOP
 
     def _opening(self, went: dict[str, str], returned: int) -> Distribution:
         """The first word of a sentence that is no aside.
@@ -163,16 +129,16 @@ class Town:
             went: who went where so far.
             returned: how many have gone back.
         """
-        new = _uniform(tuple(p for p in PEOPLE if p not in went))
+        new = uniform(tuple(p for p in PEOPLE if p not in went))
         if len(went) < self.people[0]:
             return new
-        known = _uniform(tuple(p for p in PEOPLE if p in went))
+        known = uniform(tuple(p for p in PEOPLE if p in went))
         if returned == 0 and len(went) < self.people[1]:
-            return _mixed((0.5, new), (0.5, known))
+            return mixed((0.5, new), (0.5, known))
         if returned < self.returns[0]:
             return known
         if returned < self.returns[1]:
-            return _mixed((0.5, known), (0.5, _END))
+            return mixed((0.5, known), (0.5, _END))
         return _END
 
     def _read(self, words: Sequence[str]) -> tuple[list[float], Distribution]:
@@ -265,7 +231,7 @@ class Town:
             ValueError: an unknown kind, or too many people for questions on
                 returning: twice as many places are needed.
         """
-        ask = _ASK[one_of("kind", kind, KINDS)]
+        ask = FINDERS[one_of("kind", kind, KINDS)]
         rng = random.Random(seed)
         most = self.people[1]
         without: set[str] = set()
@@ -310,125 +276,6 @@ def _choose(
         if left < 0:
             return word
     return word  # the sum was a rounding error short
-
-
-def _mixed(*parts: tuple[float, Distribution]) -> Distribution:
-    """A weighted sum of distributions that have no word in common."""
-    return {word: w * p for w, part in parts for word, p in part.items()}
-
-
-@cache
-def _uniform(words: tuple[str, ...]) -> Distribution:
-    """Each of some words with the same probability."""
-    return {word: 1 / len(words) for word in words}
-
-
-@cache
-def _usually(usual: str, words: tuple[str, ...]) -> Distribution:
-    """The usual word with probability `USUALLY`, if it is one of the words;
-    all others with the same probability."""
-    if usual not in words or len(words) == 1:
-        return _uniform(words)
-    other = (1 - USUALLY) / (len(words) - 1)
-    return {word: USUALLY if word == usual else other for word in words}
-
-
-def _words(text: str) -> Grammar:
-    """Words that must come, one after the other."""
-    for word in text.split():
-        yield _uniform((word,))
-
-
-_THE, _STOP, _END = (_uniform((word,)) for word in ("the", ".", END))
-#: How a sentence about someone ends: with a word on how or when, or without.
-_ENDINGS = {
-    name: _mixed((0.2, _STOP), (0.8, _usually(USUAL_WHEN[name], WHEN)))
-    for name in PEOPLE
-}
-#: What stands after "the": half for a bank, half for what is near what.
-_LEAVES = {leaver: 0.5 / len(LEAVERS) for leaver in LEAVERS}
-_STANDS = {n: 0.25 / len(NOUNS) for one in NOUNS for n in (one, one + "s")}
-_SUBJECTS = {
-    w: _LEAVES.get(w, 0.0) + _STANDS.get(w, 0.0) for w in _LEAVES | _STANDS
-}
-
-
-def _aside() -> Grammar:
-    """A sentence about a bank, or about what is near what."""
-    subject = yield _SUBJECTS
-    left = _LEAVES.get(subject, 0.0) / _SUBJECTS[subject]
-    after = {"left": left} if left else {}
-    if left < 1:
-        after |= {near: (1 - left) / len(NEAR) for near in NEAR}
-    verb = yield after
-    yield from _words("the")
-    if verb == "left":
-        bank = yield _uniform(LEAVERS[subject])
-        yield from _words("bank at")
-        yield _uniform(TIMES)
-        yield from _words("and")
-        yield _uniform(LEFT[bank])
-        yield _uniform(("home", "away"))
-    else:
-        others = _others(subject.removesuffix("s"))
-        if (yield _sized(others)) in SIZES:
-            yield _uniform(others)
-        yield _uniform(("are" if subject.endswith("s") else "is",))
-        yield _uniform(COLOURS + SIZES)
-    yield _STOP
-
-
-@cache
-def _others(noun: str) -> tuple[str, ...]:
-    """Every noun but one, in the singular and in the plural."""
-    return tuple(n + s for n in NOUNS if n != noun for s in ("", "s"))
-
-
-@cache
-def _sized(nouns: tuple[str, ...]) -> Distribution:
-    """A noun, or in half of the cases the word for its size, which comes
-    first."""
-    return _mixed((0.5, _uniform(nouns)), (0.5, _uniform(SIZES)))
-
-
-#: Where the answer stands in a story, the candidates, and where the word
-#: stands on which the answer hangs.
-Found = tuple[int, tuple[str, ...], int]
-
-
-def _returning(story: list[str], rng: random.Random) -> Iterator[Found]:
-    """Ask at the first return: where did that person go before?"""
-    here = story.index("back") + 3  # back to the …
-    person = story[here - 6]
-    walks = [n for n, word in enumerate(story[:here]) if word in WALKED]
-    places = {story[n - 1]: n + 3 for n in walks}  # where a name's place is
-    yield here, tuple(story[n] for n in places.values()), places[person]
-
-
-def _bank(story: list[str], rng: random.Random) -> Iterator[Found]:
-    """Ask how somebody goes on from a bank who might have left either."""
-    for n, word in enumerate(story):
-        if word == "bank" and len(LEAVERS[story[n - 4]]) > 1:
-            other = {"river": "city", "city": "river"}[story[n - 1]]
-            yield n + 4, (story[n + 4], rng.choice(LEFT[other])), n - 1
-            return
-
-
-def _agreement(story: list[str], rng: random.Random) -> Iterator[Found]:
-    """Ask for is or are, after a noun and its neighbour."""
-    for n, word in enumerate(story):
-        if word in NEAR:
-            yield n + 3 + (story[n + 2] in SIZES), ("is", "are"), n - 1
-            return
-
-
-#: What finds the question of a kind in a story; each finds one at most.
-_ASK: dict[str, Callable[[list[str], random.Random], Iterator[Found]]] = {
-    "returning": _returning,
-    "bank": _bank,
-    "agreement": _agreement,
-}
-KINDS = tuple(_ASK)
 
 
 def encode(stories: Sequence[Sequence[str]]) -> tuple[Tensor, Tensor]:

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from attnbook import town
+from attnbook import grammar, town
 from attnbook.files import replacing
 from attnbook.gpt import GPT
 from attnbook.positions import alibi_bias
@@ -189,27 +189,27 @@ def checks(model: GPT) -> list[dict]:
     ]
 
 
-def grammar() -> dict:
+def words_and_rules() -> dict:
     """The language's words and numbers, for grammar.js."""
     rules = town.Town()
     return {
-        "start": town.START,
-        "end": town.END,
-        "people": town.PEOPLE,
-        "places": town.PLACES,
-        "when": town.WHEN,
-        "walked": town.WALKED,
-        "walking": town.WALKING,
-        "usual_place": town.USUAL_PLACE,
-        "usual_when": town.USUAL_WHEN,
-        "usually": town.USUALLY,
-        "colours": town.COLOURS,
-        "nouns": town.NOUNS,
-        "near": town.NEAR,
-        "sizes": town.SIZES,
-        "leavers": town.LEAVERS,
-        "left": town.LEFT,
-        "times": town.TIMES,
+        "start": grammar.START,
+        "end": grammar.END,
+        "people": grammar.PEOPLE,
+        "places": grammar.PLACES,
+        "when": grammar.WHEN,
+        "walked": grammar.WALKED,
+        "walking": grammar.WALKING,
+        "usual_place": grammar.USUAL_PLACE,
+        "usual_when": grammar.USUAL_WHEN,
+        "usually": grammar.USUALLY,
+        "colours": grammar.COLOURS,
+        "nouns": grammar.NOUNS,
+        "near": grammar.NEAR,
+        "sizes": grammar.SIZES,
+        "leavers": grammar.LEAVERS,
+        "left": grammar.LEFT,
+        "times": grammar.TIMES,
         "go": rules.people,
         "return": rules.returns,
         "asides": rules.asides,
@@ -241,7 +241,7 @@ def data(model: GPT) -> dict:
             "norm_eps": config.norm_eps,
         },
         "words": town.WORDS,
-        "grammar": grammar(),
+        "grammar": words_and_rules(),
         "pairs": pairs(),
         "entropy": ENTROPY,
         "story": STORY,

@@ -28,7 +28,6 @@ from attnbook.generate import (
     keep_min_p,
     keep_top_k,
     keep_top_p,
-    pad_left,
 )
 from attnbook.gpt import POSITIONS, GPTConfig
 from attnbook.teach.check.seeded import randn
@@ -124,15 +123,6 @@ def test_a_sum_that_is_not_1_is_no_harm():
     p = torch.tensor([[1.0, 3.0]] * 3)
     chance = torch.tensor([0.2, 0.3, 0.999])
     assert draw(p, chance).tolist() == [0, 1, 1]
-
-
-# ---- padding
-
-
-@pytest.mark.parametrize("sequences", [[], [[]], [[1], []]])
-def test_pad_left_refuses_nothing(sequences):
-    with pytest.raises(ValueError, match="prompt.*; expected .*; got "):
-        pad_left(sequences)
 
 
 # ---- writing

@@ -64,20 +64,6 @@ def test_numbers_and_metadata_are_the_packages(tmp_path, kind):
     assert found.metadata == their_metadata(tmp_path / "a.gguf")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_pattern_of_bits_is_unpacked_as_by_the_package(kind):
-    """All bytes in all places of a block, and random scales."""
-    stored = gguf.TYPES[kind.value]
-    rng = np.random.default_rng(0)
-    blocks = rng.integers(0, 256, (512, stored.size), dtype=np.uint8)
-    with np.errstate(all="ignore"):  # among the scales are NaN and ∞
-        expected = theirs.dequantize(blocks, kind)
-        found = stored.unpack(blocks)
-    assert found.dtype == np.float32
-    assert np.array_equal(found, expected, equal_nan=True)
-    assert (stored.weights, stored.size) == theirs.GGML_QUANT_SIZES[kind]
-
-
 def add_all_kinds(out):
     out.add_uint8("a.u8", 200)
     out.add_int8("a.i8", -3)

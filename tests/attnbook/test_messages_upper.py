@@ -16,8 +16,9 @@ from models import random_model
 import attnbook
 from attnbook.batches import pack, windows
 from attnbook.cache import KVCache, RollingCache
-from attnbook.generate import check_prompt, generate, pad_left
+from attnbook.generate import generate
 from attnbook.gpt import GPTConfig
+from attnbook.prompts import check_prompt, pad_left
 from attnbook.run import command, loop, places, processes
 from attnbook.server import Server
 from attnbook.speculative import Reader
@@ -322,8 +323,8 @@ ELSEWHERE = {
     "the run does not fit into memory": "test_a_wrong_command_is_one_line",
 }
 ROOMS = (
-    *("batches", "cache", "generate", "pages", "server", "speculative"),
-    *("text", "town", "training", "vocabulary"),
+    *("batches", "cache", "generate", "pages", "prompts", "server"),
+    *("speculative", "text", "town", "training", "vocabulary"),
     *("run/checkpoints", "run/command", "run/loop", "run/options"),
     *("run/places", "run/processes", "run/sample"),
 )

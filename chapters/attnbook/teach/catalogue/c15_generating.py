@@ -318,7 +318,7 @@ def waits_for_all_to_end_at_once(chosen, stop):
 
 @task(
     against="a loop over tokens",
-    home="generate.pad_left",
+    home="prompts.pad_left",
     cases={
         "one shorter": ([[5, 6], [7]],),
         "0 is a token too": ([[0, 3, 0, 2], [0], [4, 0]],),

@@ -41,7 +41,6 @@ def record(
         ValueError: a name that no module has; a module that does not run,
             or neither gives nor is given a tensor.
     """
-    modules = dict(model.named_modules())
     found: dict[str, Tensor] = {}
 
     def keep(name, things):
@@ -51,26 +50,7 @@ def record(
 
     with ExitStack() as hooks, torch.no_grad():
         for name in names:
-            module, _, what = name.partition(":")
-            if module not in modules or what not in ("", "input", "output"):
-                near = difflib.get_close_matches(module, modules, cutoff=0)
-                raise ValueError(
-                    "there is no such module; expected a name such as "
-                    f"{' or '.join(near)}, or one with ':input' behind; "
-                    f"got {name!r}"
-                )
-            if what == "input":
-                hook = modules[module].register_forward_pre_hook(
-                    lambda _, args, kwargs, name=name: keep(
-                        name, (args, kwargs)
-                    ),
-                    with_kwargs=True,
-                )
-            else:
-                hook = modules[module].register_forward_hook(
-                    lambda _, args, output, name=name: keep(name, output)
-                )
-            hooks.enter_context(hook)
+            hooks.enter_context(_hook(model, name, keep))
         model(*args, **kwargs)
     for name in names:
         if name not in found:
@@ -81,7 +61,37 @@ def record(
     return {name: found[name] for name in names}
 
 
+def _hook(model, name, keep):
+    """Have `keep(name, things)` called when a module of a model runs.
+
+    `name` is one of `record`; `things` are what the module gives, or what it
+    is given if the name ends in ":input". Returns torch's handle, which takes
+    the hook away again when it is left as a context.
+
+    Raises:
+        ValueError: no module has the name.
+    """
+    modules = dict(model.named_modules())
+    module, _, what = name.partition(":")
+    if module not in modules or what not in ("", "input", "output"):
+        near = difflib.get_close_matches(module, modules, cutoff=0)
+        raise ValueError(
+            "there is no such module; expected a name such as "
+            f"{' or '.join(near)}, or one that ends in ':input'; got {name!r}"
+        )
+    if what == "input":
+        return modules[module].register_forward_pre_hook(
+            lambda _, args, kwargs: keep(name, (args, kwargs)),
+            with_kwargs=True,
+        )
+    return modules[module].register_forward_hook(
+        lambda _, args, output: keep(name, output)
+    )
+
+
 def _first_tensor(things):
+    """The first tensor in nested tuples, lists and values of mappings, or
+    None if there is none."""
     if isinstance(things, Mapping):
         things = tuple(things.values())
     if isinstance(things, (tuple, list)):

@@ -56,7 +56,7 @@ LEAVING = 5
 
 
 class Ended(NamedTuple):
-    """What came of it.
+    """How a process of `alone` has ended, and what it has sent.
 
     Attributes:
         result: what `work` returned; None if the process did not send
@@ -97,12 +97,7 @@ def alone(
             forked from one that has: then each starts at once.
         kept_by: the walls that are put up: "system", "Python".
     """
-    processes: ForkServerContext | SpawnContext
-    if "forkserver" in multiprocessing.get_all_start_methods():
-        processes = multiprocessing.get_context("forkserver")
-        processes.set_forkserver_preload([prepared])
-    else:
-        processes = multiprocessing.get_context("spawn")
+    processes = _processes(prepared)
     mine, theirs = processes.Pipe(duplex=False)
     messages: list[bytes] = []
     with mine, tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as made:
@@ -125,20 +120,46 @@ def alone(
             late = listener.is_alive()
             if not late:
                 process.join(LEAVING)
-            took, lives = time.monotonic() - began, process.is_alive()
+            took = time.monotonic() - began
+            lives = process.is_alive()
         finally:
             _end(process)
         listener.join(LEAVING)
-    code, odd = process.exitcode, ""
+    code = process.exitcode
     late |= code == -OUT_OF_TIME
     late |= code == -KILLED and not lives and took >= seconds
+    return _judged(messages, late=late, lives=lives, code=code)
+
+
+def _processes(prepared: str) -> ForkServerContext | SpawnContext:
+    """The way in which processes are started on this system: forked from one
+    that has imported the module `prepared`, or else as new ones."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    forking = multiprocessing.get_context("forkserver")
+    forking.set_forkserver_preload([prepared])
+    return forking
+
+
+def _judged(
+    messages: Sequence[bytes], *, late: bool, lives: bool, code: int | None
+) -> Ended:
+    """What a process's end amounts to.
+
+    Args:
+        messages: what it has sent.
+        late: whether it was out of time.
+        lives: whether it still ran when its way back was closed.
+        code: its exit code.
+    """
+    odd = ""
     if len(messages) > 1:
         odd = "sent more than one result"
     elif lives and not late:
         odd = "closed its way back and went on"
     elif messages and code == 0 and not late:
         try:
-            # JSON: a pickle would run here what it likes.
+            # It is read as JSON; a pickle could run here whatever it likes.
             return Ended(json.loads(messages[0]), late, code)
         except (ValueError, RecursionError):
             odd = "sent something else than a result"
