@@ -2,6 +2,7 @@
 
 import io
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -349,6 +350,8 @@ class Terminal:
         end = time.monotonic() + 120
         while self.seen.count(words) < times:
             assert time.monotonic() < end, self.seen
+            if not select.select([self.own], [], [], 1)[0]:
+                continue
             try:
                 self.seen += os.read(self.own, 4096).decode(errors="replace")
             except OSError:  # the program has ended

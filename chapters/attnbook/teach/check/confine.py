@@ -51,6 +51,9 @@ OUT_OF_TIME = getattr(signal, "SIGXCPU", 0)
 KILLED = getattr(signal, "SIGKILL", 0)
 #: A process that computes nothing is waited for so many times as long.
 PATIENCE = 10
+#: Seconds that a process has to shut itself in, before `work` begins. It may
+#: have to import torch first, on a machine that does much besides.
+STARTING = 300
 #: Seconds that a process has to end in, after it has sent its result.
 LEAVING = 5
 
@@ -96,6 +99,10 @@ def alone(
         prepared: the module that processes have imported, where they are
             forked from one that has: then each starts at once.
         kept_by: the walls that are put up: "system", "Python".
+
+    Raises:
+        RuntimeError: if the process does not begin, which is no fault of
+            `work`.
     """
     processes = _processes(prepared)
     mine, theirs = processes.Pipe(duplex=False)
@@ -109,8 +116,7 @@ def alone(
         process.start()
         try:
             theirs.close()
-            with contextlib.suppress(EOFError, OSError):
-                mine.recv_bytes(9)  # nothing of a stranger's has run as yet
+            _wait_for_beginning(mine)
             # It may send half a message and stop: so another thread waits.
             listener = threading.Thread(
                 target=_listen, args=(mine, messages), daemon=True
@@ -164,6 +170,22 @@ def _judged(
         except (ValueError, RecursionError):
             odd = "sent something else than a result"
     return Ended(None, late, code, odd)
+
+
+def _wait_for_beginning(pipe: Connection) -> None:
+    """Wait until the process has shut itself in and is about to work.
+
+    Nothing of a stranger's has run until then; but a process may get stuck
+    all the same, for example one forked from another that has threads.
+    """
+    if not pipe.poll(STARTING):
+        raise RuntimeError(
+            "the process in which an answer is tried did not begin within "
+            f"{STARTING} seconds; expected a machine with less to do: grade "
+            "again later"
+        )
+    with contextlib.suppress(EOFError, OSError):
+        pipe.recv_bytes(9)
 
 
 def _listen(pipe: Connection, messages: list[bytes]) -> None:

@@ -194,6 +194,17 @@ def test_half_a_result_holds_nobody_up(monkeypatch):
     assert ended.late and ended.result is None
 
 
+def test_a_process_that_does_not_begin_is_no_answers_fault(monkeypatch):
+    monkeypatch.setattr(confine, "STARTING", 0)
+    monkeypatch.setattr(confine, "_inside", never_begins)
+    with pytest.raises(RuntimeError, match="did not begin within 0 seconds"):
+        alone(leaves, 0, **LIMITS)
+
+
+def never_begins(*_):
+    time.sleep(99)
+
+
 def ignores(number):
     signal.signal(number, signal.SIG_IGN)
     while True:
