@@ -167,6 +167,8 @@ TESTS = {
 }
 
 TELLING = "attnbook/teach/check/test_telling.py"
+OWN = "attnbook/teach/check/test_own.py"
+OWN_COMMAND = "attnbook/teach/check/test_own_command.py"
 CATALOGUE = "attnbook/teach/catalogue/test_catalogue.py"
 
 #: Rooms that have no file of tests of their own, and the tests that hold them.
@@ -177,6 +179,15 @@ TESTED_BY = {
     "attnbook.run.places": "attnbook/run/test_command.py",
     "attnbook.teach.check.audit": "attnbook/teach/check/test_confine.py",
     "attnbook.teach.check.inputs": TELLING,
+    "attnbook.teach.check.own.bounds": OWN,
+    "attnbook.teach.check.own.calling": OWN,
+    "attnbook.teach.check.own.cases": OWN,
+    "attnbook.teach.check.own.command": OWN_COMMAND,
+    "attnbook.teach.check.own.form": OWN,
+    "attnbook.teach.check.own.layouts": OWN,
+    "attnbook.teach.check.own.modules": OWN,
+    "attnbook.teach.check.own.report": OWN,
+    "attnbook.teach.check.own.ways": OWN,
     "attnbook.teach.check.saving": "attnbook/teach/check/test_grade.py",
     "attnbook.teach.check.seeded": "attnbook/teach/page/test_notebook.py",
     "attnbook.teach.check.telling.helping": TELLING,

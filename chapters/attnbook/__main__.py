@@ -13,6 +13,7 @@ import sys
 #: the line. A module is imported only when its command is wanted.
 COMMANDS = {
     "chat": "attnbook.chat",
+    "check": "attnbook.teach.check.own.command",
     "grade": "attnbook.teach.check.grade",
     "sample": "attnbook.run.sample",
 }

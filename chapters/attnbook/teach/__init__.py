@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from attnbook.teach.check.registry import Book, register
 
 if TYPE_CHECKING:
+    from attnbook.teach.check.own.form import Form
     from attnbook.teach.check.task import Task
 
 
@@ -22,6 +23,13 @@ def _tasks() -> Mapping[str, Task]:
     return all_tasks()
 
 
+def _forms() -> Mapping[str, Form]:
+    """The forms in which other people write what a task asks for."""
+    from attnbook.teach.catalogue.forms import all_forms
+
+    return all_forms()
+
+
 register(
     Book(
         package="attnbook",
@@ -29,5 +37,6 @@ register(
         answer_prefix="my_",
         environment={"ATTNBOOK_OFFLINE": "1"},
         clinic=Path(__file__).parent / "catalogue" / "clinic.toml",
+        load_forms=_forms,
     )
 )

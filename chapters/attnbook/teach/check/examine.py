@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from attnbook.teach.check.difference import (
     Difference,
@@ -87,6 +87,8 @@ def readers_files(fn: Callable) -> set[str]:
     """Where the code of an answer stands, a class's or a wrapped one's too."""
     files = set()
     fn = inspect.unwrap(fn)
+    if isinstance(fn, nn.Module):
+        fn = type(fn)
     parts = [fn, *(vars(kind).get("__call__") for kind in type(fn).__mro__)]
     if isinstance(fn, functools.partial):
         parts += [fn.func, *fn.args]

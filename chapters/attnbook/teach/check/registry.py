@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # a book is registered before torch is imported
+    from attnbook.teach.check.own.form import Form
     from attnbook.teach.check.task import Mistake, Task
 
 
@@ -36,6 +37,8 @@ class Book:
             for example one that keeps the package off the network.
         clinic: the file with the book's symptoms and their causes, if it
             has one.
+        load_forms: makes what is known of the forms in which other people
+            write a task's function, by the task's name (see `own.form`).
     """
 
     package: str
@@ -43,11 +46,17 @@ class Book:
     answer_prefix: str
     environment: Mapping[str, str] = field(default_factory=dict)
     clinic: Path | None = None
+    load_forms: Callable[[], Mapping[str, Form]] = dict
 
     @cached_property
     def tasks(self) -> Mapping[str, Task]:
         """Every task by its name."""
         return self.load()
+
+    @cached_property
+    def forms(self) -> Mapping[str, Form]:
+        """The forms that a task's function may have, by the task's name."""
+        return self.load_forms()
 
     @cached_property
     def mistakes(self) -> Mapping[str, Mistake]:

@@ -120,11 +120,15 @@ def attempt(
     *,
     gradients: bool,
     within: float,
+    gradients_within: float | None = None,
     equal_nan: bool = False,
     rules: Sequence[Rule] = (),
     timed: bool = False,
 ) -> tuple[Outcome, Difference | None]:
     """What `fn` does, and where that differs from the reference's outcome.
+
+    `within` is the largest gap that is allowed, `gradients_within` that of
+    gradients, if it is another one.
 
     Gradients are taken only where the result is right: a wrong result may be
     of any size, and its gradient would be larger; and an argument that is
@@ -132,7 +136,11 @@ def attempt(
     """
     outcome = run(fn, case, rules=rules, timed=timed)
     so_far = replace(outcome, gradients=reference.gradients)
-    bounds: dict[str, Any] = {"within": within, "equal_nan": equal_nan}
+    bounds: dict[str, Any] = {
+        "within": within,
+        "gradients_within": gradients_within,
+        "equal_nan": equal_nan,
+    }
     found = outcome_difference(so_far, reference, **bounds)
     if found or not gradients or outcome.error:
         return outcome, found
@@ -146,11 +154,13 @@ def outcome_difference(
     expected: Outcome,
     *,
     within: float,
+    gradients_within: float | None = None,
     equal_nan: bool = False,
 ) -> Difference | None:
     """The first difference between two outcomes, or None.
 
-    Two errors of one type are no difference.
+    Two errors of one type are no difference. `gradients_within` is the
+    largest gap that is allowed between gradients, `within` if not given.
     """
     if answer.error or expected.error:
         if type(answer.error) is type(expected.error):
@@ -170,8 +180,10 @@ def outcome_difference(
         if at not in answer.spoilt:
             name, part = expected.spoilt[at]
             return Difference(Differs.UNCHANGED, argument=name, part=part)
+    if gradients_within is None:
+        gradients_within = within
     return _gradient_difference(
-        answer.gradients, expected.gradients, within, equal_nan
+        answer.gradients, expected.gradients, gradients_within, equal_nan
     )
 
 

@@ -38,6 +38,8 @@ class Task:
         home: the book's own function that does it, as "module.function"
             inside the book's package; empty if there is none.
         within: the largest |Δ| allowed.
+        bounds: by the label of a case, the largest |Δ| of its result and of
+            its gradients, where these are not `within`.
         gradients: whether the gradients must be right too.
         layer: how an answer that is a class is called, where a class is
             allowed: `layer(kind, *arguments)`.
@@ -58,6 +60,7 @@ class Task:
     against: str
     home: str = ""
     within: float = 1e-9
+    bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     gradients: bool = False
     layer: Callable | None = None
     rules: Sequence[Rule] = ()

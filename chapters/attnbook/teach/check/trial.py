@@ -64,25 +64,32 @@ class Trial:
         wanted = [run(task.right, c, gradients=task.gradients) for c in cases]
         return cls(task, cases, wanted)
 
-    @property
-    def bounds(self) -> dict[str, Any]:
-        """How two outcomes are compared."""
-        return {"within": self.task.within, "equal_nan": True}
+    def bounds(self, n: int) -> dict[str, Any]:
+        """How two outcomes of a case are compared."""
+        one = self.task.within
+        result, gradients = self.task.bounds.get(
+            self.cases[n].label, (one, one)
+        )
+        return {
+            "within": result,
+            "gradients_within": gradients,
+            "equal_nan": True,
+        }
 
     def outcomes(
         self, fn: Callable, rules: Sequence[Rule] = (), timed: bool = False
     ) -> list[Outcome]:
         """What a function does on each case, until it is broken off."""
         got: list[Outcome] = []
-        for case, wanted in zip(self.cases, self.wanted, strict=True):
+        for n, case in enumerate(self.cases):
             outcome, _ = attempt(
                 fn,
                 case,
-                wanted,
+                self.wanted[n],
                 gradients=self.task.gradients,
                 rules=rules,
                 timed=timed,
-                **self.bounds,
+                **self.bounds(n),
             )
             got.append(outcome)
             if outcome.broken_off:
@@ -95,8 +102,10 @@ class Trial:
         The function may have replaced what compares two tensors, so this is
         called when all that it has changed is set back, or in another process.
         """
-        pairs = zip(got, self.wanted)
-        found = [outcome_difference(a, b, **self.bounds) for a, b in pairs]
+        found = [
+            outcome_difference(one, self.wanted[n], **self.bounds(n))
+            for n, one in enumerate(got)
+        ]
         return Attempt(fn, self, got, found)
 
     def known(self, wrong: Callable, n: int) -> Outcome:
@@ -116,7 +125,7 @@ class Trial:
                 self.cases[n],
                 self.wanted[n],
                 gradients=self.task.gradients,
-                **self.bounds,
+                **self.bounds(n),
             )
         return self.tried[wrong, n]
 
@@ -191,7 +200,8 @@ class Attempt:
         if n not in self.failing:
             return True  # both are right
         other = self.trial.known(wrong, n)
-        return not outcome_difference(self.got[n], other, **self.trial.bounds)
+        bounds = self.trial.bounds(n)
+        return not outcome_difference(self.got[n], other, **bounds)
 
     def float32_line(self) -> Line | None:
         """The reader's line in which a float32 is first made of others.

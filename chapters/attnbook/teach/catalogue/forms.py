@@ -1,0 +1,333 @@
+"""The forms that functions of the field have, task by task.
+
+`own` in the engine translates calls by them: which arguments are laid out in
+heads, which are masks, what a module is built from and where its matrices go.
+A task that is not named here is checked as it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attnbook.teach.check.inputs import randns
+from attnbook.teach.check.own.form import (
+    BATCH_MASK,
+    HEADS,
+    MASK,
+    PAIRS,
+    POSITIONS,
+    TOKENS,
+    WEIGHTS,
+    AsModule,
+    Form,
+)
+
+_QKV = {"q": HEADS, "k": HEADS, "v": HEADS}
+_NO_KEY = "of a query that may read no key programs make zeros, NaN or a mean"
+_SHARED = "a program may want heads of its own for keys and values"
+_OVERFLOW = (
+    "in float16 a product may be too large before it is scaled; a program "
+    "for bfloat16 need not mind"
+)
+_CONSTANT = "a constant token is all rounding, and eps decides"
+
+
+def _draw_attention(
+    B: int = 2, H: int = 2, T: int = 5, S: int = 0, d: int = 8
+) -> tuple[Tensor, ...]:
+    sizes = (B, H, T, d), (B, H, S or T, d), (B, H, S or T, d)
+    return randns(*sizes, seed=900)
+
+
+def _draw_grouped(
+    B: int = 2, H: int = 4, H_kv: int = 2, T: int = 5, d: int = 8
+) -> tuple[Tensor, ...]:
+    sizes = (B, H, T, d), (B, H_kv, T, d), (B, H_kv, T, d)
+    return randns(*sizes, seed=910)
+
+
+def _draw_heads(
+    B: int = 2, T: int = 5, d_model: int = 16, n_heads: int = 4
+) -> tuple[Any, ...]:
+    d = d_model
+    x, *matrices = randns((B, T, d), *[(d, d)] * 4, seed=920)
+    return x, *(w / d**0.5 for w in matrices), n_heads
+
+
+def _heads_sizes(named: Mapping[str, Any]) -> dict[str, Any]:
+    wide = len(named["w_out"])
+    sizes = {"d_model": wide, "n_heads": named["n_heads"], "d_out": wide}
+    return sizes | {"d_k": wide // named["n_heads"]}
+
+
+def _heads_matrices(named: Mapping[str, Any]) -> dict[str, Tensor]:
+    parts = ("query", "key", "value", "out")
+    return {f"{part}.weight": named[f"w_{part}"].mT for part in parts}
+
+
+_ATTENTION = AsModule(_heads_sizes, _heads_matrices, ("x", "mask"))
+
+
+def _norm_sizes(named: Mapping[str, Any]) -> dict[str, Any]:
+    return {"d_model": named["x"].shape[-1], "eps": named["eps"]}
+
+
+def _norm_values(named: Mapping[str, Any]) -> dict[str, Tensor]:
+    x, weight = named["x"], named["weight"]
+    ones = torch.ones(x.shape[-1], dtype=x.dtype, device=x.device)
+    return {"weight": ones if weight is None else weight}
+
+
+def _layer_norm_values(named: Mapping[str, Any]) -> dict[str, Tensor]:
+    found, bias = _norm_values(named), named["bias"]
+    zeros = torch.zeros_like(found["weight"])
+    return found | {"bias": zeros if bias is None else bias}
+
+
+def _draw_norm(
+    B: int = 2, T: int = 5, d_model: int = 16
+) -> tuple[Tensor, ...]:
+    return randns((B, T, d_model), (d_model,), seed=930)
+
+
+def _inner_sizes(named: Mapping[str, Any]) -> dict[str, Any]:
+    d_model, d_ff = named["w_up"].shape
+    return {"d_model": d_model, "d_ff": d_ff}
+
+
+def _inner_values(named: Mapping[str, Any]) -> dict[str, Tensor]:
+    return {
+        "up.weight": named["w_up"].mT,
+        "up.bias": named["b_up"],
+        "down.weight": named["w_down"].mT,
+        "down.bias": named["b_down"],
+    }
+
+
+def _gated_values(named: Mapping[str, Any]) -> dict[str, Tensor]:
+    parts = ("gate", "up", "down")
+    return {f"{part}.weight": named[f"w_{part}"].mT for part in parts}
+
+
+def _draw_rotation(
+    B: int = 2, H: int = 2, T: int = 5, d: int = 8
+) -> tuple[Tensor, ...]:
+    return *randns((B, H, T, d), seed=940), torch.arange(T)
+
+
+def _counted_from_0(named: Mapping[str, Any]) -> bool:
+    positions = named["positions"]
+    x = next(named[n] for n in ("x", "q") if n in named)
+    if positions.numel() != x.shape[-2]:
+        return False
+    return positions.flatten().tolist() == [*range(x.shape[-2])]
+
+
+def _of_any_size(_: Mapping[str, Any]) -> bool:
+    """The size of a tile changes no result, so a function may choose it."""
+    return True
+
+
+def _block_sizes(named: Mapping[str, Any]) -> dict[str, Any]:
+    d = named["x"].shape[-1]
+    return {"d_model": d, "n_heads": named["n_heads"], "d_ff": 4 * d}
+
+
+def _block_values(named: Mapping[str, Any]) -> dict[str, Tensor]:
+    state, found = named["state"], {}
+    for part in ("weight", "bias"):
+        rows = state[f"self_attn.in_proj_{part}"].chunk(3)
+        for name, value in zip(("query", "key", "value"), rows):
+            found[f"{name}.{part}"] = value
+        for ours, theirs in (
+            ("out", "self_attn.out_proj"),
+            ("up", "linear1"),
+            ("down", "linear2"),
+            ("attention_norm", "norm1"),
+            ("feed_forward_norm", "norm2"),
+        ):
+            found[f"{ours}.{part}"] = state[f"{theirs}.{part}"]
+    return found
+
+
+_ATTEND = "Attention"
+_MASKS = "Masks"
+_HEADS = "Heads, shared keys and values"
+_NORMS = "Norms"
+_INNER = "Feed-forward layers"
+_PLACES = "Positions: rotary, ALiBi, sinusoidal"
+_BLOCKS = "Blocks and models"
+_LOSSES = "Losses, batches and targets"
+_TRAIN = "Training: accumulation, AdamW"
+_BYTES = "Byte pairs and text"
+_CACHE = "Caches"
+_SAMPLE = "Samplers"
+_ONLINE = "Online softmax, tiles, merging: forward and backward"
+_GUESS = "Speculative decoding"
+_LOAD = "Loaders"
+_SERVE = "Serving"
+
+_MASK_RESULT = (MASK,)
+_BOTH_RESULTS = (HEADS, WEIGHTS)
+
+
+def _forms() -> dict[str, Form]:  # long: one task after another
+    attend = Form(
+        _ATTEND,
+        _QKV | {"mask": MASK},
+        _BOTH_RESULTS,
+        draw=_draw_attention,
+        free={
+            "boolean, the second query fully masked": _NO_KEY,
+            "additive, the second query fully masked": _NO_KEY,
+            "float16, too large before the scale": _OVERFLOW,
+        },
+    )
+    rotation = Form(
+        _PLACES,
+        {"x": PAIRS, "positions": POSITIONS},
+        (PAIRS,),
+        draw=_draw_rotation,
+        implied={"positions": _counted_from_0},
+        in_float32=("positions",),
+    )
+    norm = Form(
+        _NORMS,
+        module=AsModule(_norm_sizes, _norm_values, ("x",)),
+        draw=_draw_norm,
+    )
+    heads = Form(
+        _HEADS,
+        {"x": TOKENS, "mask": MASK},
+        (TOKENS,),
+        module=_ATTENTION,
+        draw=_draw_heads,
+    )
+    tiles = {"rows": _of_any_size, "columns": _of_any_size}
+    return {
+        "scaled_dot_product_attention": attend,
+        "causal_attention": Form(_ATTEND, _QKV, _BOTH_RESULTS),
+        "self_attention": Form(_ATTEND, {"x": TOKENS}),
+        "simple_attention": Form(_ATTEND, {"x": TOKENS}),
+        "attention_scores": Form(_ATTEND),
+        "softmax": Form(_ATTEND),
+        "masked_weights": Form(
+            _ATTEND,
+            {"mask": MASK},
+            free={
+                "a query without keys": _NO_KEY,
+                "float16, a query without keys": _NO_KEY,
+                "nothing, and no NaN on the way": _NO_KEY,
+            },
+        ),
+        "mask_scores": Form(
+            _MASKS, {"mask": MASK}, free={"a query without keys": _NO_KEY}
+        ),
+        "additive_mask": Form(_MASKS),
+        "causal_mask": Form(_MASKS, results=_MASK_RESULT),
+        "window_mask": Form(_MASKS, results=_MASK_RESULT),
+        "sink_mask": Form(_MASKS, results=_MASK_RESULT),
+        "prefix_mask": Form(_MASKS, results=_MASK_RESULT),
+        "chunk_mask": Form(_MASKS, results=_MASK_RESULT),
+        "tree_mask": Form(_MASKS, results=_MASK_RESULT),
+        "decoder_mask": Form(_MASKS, results=(BATCH_MASK,)),
+        "batch_mask": Form(_MASKS, results=(BATCH_MASK,)),
+        "split_heads": Form(_HEADS),
+        "merge_heads": Form(_HEADS),
+        "MultiHeadAttention": heads,
+        "multi_head_attention": Form(_HEADS),
+        "grouped_attention": Form(_HEADS, _QKV, (HEADS,), draw=_draw_grouped),
+        "queries_keys_values": Form(_HEADS),
+        "pool_key_value": Form(_HEADS),
+        "latent_attention": Form(_HEADS),
+        "attend_with_sink": Form(_HEADS),
+        "layer_norm": replace(
+            norm,
+            module=AsModule(_norm_sizes, _layer_norm_values, ("x",)),
+            free={"a constant token": _CONSTANT},
+        ),
+        "rms_norm": norm,
+        "layer_norm_backward": Form(_NORMS),
+        "rms_norm_backward": Form(_NORMS),
+        "gelu": Form(_INNER),
+        "feed_forward": Form(
+            _INNER, module=AsModule(_inner_sizes, _inner_values, ("x",))
+        ),
+        "swiglu": Form(
+            _INNER, module=AsModule(_inner_sizes, _gated_values, ("x",))
+        ),
+        "gate_backward": Form(_INNER),
+        "rotate": rotation,
+        "rotate_some": replace(rotation, draw=None),
+        "rotary_attention": Form(
+            _PLACES,
+            {"q": PAIRS, "k": PAIRS, "v": HEADS, "positions": POSITIONS},
+            (HEADS,),
+            implied={"positions": _counted_from_0},
+            in_float32=("positions",),
+        ),
+        "rotary_angles": Form(_PLACES, in_float32=("positions",)),
+        "interpolated_angles": Form(_PLACES, in_float32=("positions",)),
+        "sinusoidal": Form(_PLACES, in_float32=("positions",)),
+        "to_half_layout": Form(_PLACES),
+        "alibi_slopes": Form(_PLACES),
+        "alibi_bias": Form(_PLACES),
+        "token_positions": Form(_PLACES),
+        "Block": Form(
+            _BLOCKS,
+            {"x": TOKENS, "mask": MASK},
+            (TOKENS,),
+            module=AsModule(_block_sizes, _block_values, ("x", "mask")),
+        ),
+        "online_softmax": Form(_ONLINE),
+        "softmax_backward": Form(_ONLINE),
+        "attention_in_blocks": Form(
+            _ONLINE, _QKV, (HEADS,), implied={"block": _of_any_size}
+        ),
+        "tiled_attention": Form(_ONLINE, _QKV, (HEADS, HEADS), implied=tiles),
+        "tiled_backward": Form(_ONLINE, implied=tiles),
+        "cover_words": Form(_LOSSES, exact=True),
+        "draw": Form(_SAMPLE, exact=True),
+        "from_gpt2": Form(_LOAD, exact=True),
+    } | _others()
+
+
+def _others() -> dict[str, Form]:
+    """Tasks that need a heading and nothing else."""
+    topics = {
+        _BLOCKS: "pre_norm_block post_norm_block pre_norm_stack decoder_block "
+        "language_model encode stream_gradient",
+        _LOSSES: "cross_entropy loss_in_blocks covered_loss shifted "
+        "decoder_input mean_loss perplexity bits_per_byte",
+        _TRAIN: "accumulate adamw drop",
+        _BYTES: "learn_merges encode_bytes text_as_it_comes",
+        _CACHE: "decode_step attend_stored roll_in rolling_step "
+        "cached_positions new_positions decoupled_step with_prefix "
+        "rows_that_fit kept_bytes answers",
+        _SAMPLE: "at_temperature tempered_softmax keep_top_k keep_top_p "
+        "keep_min_p penalise race nucleus_size last_logits goes_on "
+        "pad_left greedy_until chance_of_text",
+        _ONLINE: "merge merge_finished log_sum_exp tiles_to_visit "
+        "softmax_jacobian",
+        _GUESS: "residual acceptance law_of_a_call look_up expected_calls",
+        _LOAD: "config_of to_linear to_c_attn stack_key_value "
+        "what_differs find_first first_wrong llama_parameters",
+        _SERVE: "slots held tokens_found shares give_back",
+    }
+    return {
+        name: Form(topic)
+        for topic, names in topics.items()
+        for name in names.split()
+    }
+
+
+@cache
+def all_forms() -> dict[str, Form]:
+    """The forms of tasks, by the task's name, topic by topic."""
+    return _forms()

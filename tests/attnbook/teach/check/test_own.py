@@ -1,0 +1,494 @@
+"""Somebody's own code under the checks: right is right in every form, wrong
+is wrong in every form, and what cannot be tried is said."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from attnbook.teach.catalogue import all_tasks
+from attnbook.teach.catalogue.forms import all_forms
+from attnbook.teach.check.own import WrongUse, cases, examine, hold
+from attnbook.teach.check.proof import Disagreement
+
+SDPA = "scaled_dot_product_attention"
+
+
+def attention(q, k, v, mask=None):
+    scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf)
+    return scores.softmax(-1) @ v
+
+
+def unscaled(q, k, v, mask=None):
+    return attention(q * math.sqrt(q.shape[-1]), k, v, mask)
+
+
+def test_a_right_function_gets_one_sentence():
+    said = hold(attention, SDPA)
+    assert said.startswith(
+        "attention agrees with torch's scaled_dot_product_attention in 7 cases"
+    )
+    assert "gradients too, in float64 to within 1e-09" in said.replace(
+        "\n  ", " "
+    )
+
+
+def test_a_wrong_one_gets_the_sentence_of_the_book():
+    with pytest.raises(Disagreement, match="known mistake, forgets_the_scale"):
+        hold(unscaled, SDPA)
+
+
+def test_whatever_is_left_out_is_said_with_its_reason():
+    found = examine(attention, SDPA)
+    assert found.left_out["a scale given"] == "the function takes no scale"
+    assert "a scale given" in found.message
+    # NaN for a query without keys: it is told, and does not decide ...
+    assert "boolean, the second query fully masked" in found.free
+    assert found.right
+    # ... unless somebody wants it to.
+    assert not examine(attention, SDPA, strict=True).right
+    zeros = hold(
+        F.scaled_dot_product_attention, SDPA, names={"mask": "attn_mask"}
+    )
+    assert "agrees" in zeros
+
+
+def in_layout(fn, layout):
+    """A function whose tensors are laid out in another way."""
+    order = [layout.index(axis) for axis in "BHTd"]
+    back = ["BHTd".index(axis) for axis in layout]
+
+    def other(query, key, value, attn_mask=None):
+        q, k, v = (x.permute(order) for x in (query, key, value))
+        return fn(q, k, v, attn_mask).permute(back)
+
+    return other
+
+
+@pytest.mark.parametrize("layout", ["BHTd", "BTHd", "TBHd", "HTdB"])
+def test_another_layout_is_right_only_in_that_layout(layout):
+    mine = in_layout(attention, layout)
+    assert examine(mine, SDPA, layout=layout).right
+    assert not examine(in_layout(unscaled, layout), SDPA, layout=layout).right
+    if layout != "BHTd":
+        assert not examine(mine, SDPA, layout="BHTd").right
+
+
+@pytest.mark.parametrize("layout", ["BTd", "TBd"])
+def test_heads_and_texts_may_share_an_axis(layout):
+    def mine(q, k, v, mask=None):
+        if layout == "TBd":
+            q, k, v = (x.transpose(0, 1) for x in (q, k, v))
+        assert q.ndim == k.ndim == v.ndim == 3
+        out = attention(q, k, v, mask)
+        return out.transpose(0, 1) if layout == "TBd" else out
+
+    assert examine(mine, SDPA, layout=layout).right
+
+
+def test_a_layout_without_texts_takes_the_cases_of_one_text():
+    found = examine(attention, SDPA, layout="Td")
+    assert found.right
+    why = found.left_out["two sequences of three heads"]
+    assert why == "several heads, and no axis for them"
+
+
+def with_mask(kind):
+    """Attention whose mask means something else."""
+
+    def mine(q, k, v, attn_mask=None):
+        scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+        if attn_mask is not None:
+            if kind == "hidden":
+                scores = scores.masked_fill(attn_mask, -torch.inf)
+            elif kind == "ones":
+                scores = scores.masked_fill(attn_mask == 0, -torch.inf)
+            else:
+                scores = scores + attn_mask
+        return scores.softmax(-1) @ v
+
+    return mine
+
+
+@pytest.mark.parametrize("kind", ["hidden", "ones", "additive", "lowest"])
+def test_masks_of_another_convention(kind):
+    assert examine(with_mask(kind), SDPA, masks=kind).right
+    if kind != "ones":  # of a boolean mask, == 0 is right too
+        assert not examine(with_mask(kind), SDPA, masks="allowed").right
+
+
+@pytest.mark.parametrize("kind", ["allowed", "hidden", "ones", "additive"])
+def test_a_mask_that_is_returned_may_mean_something_else(kind):
+    def mine(n_queries, n_keys):
+        ones = torch.ones(n_queries, n_keys, dtype=torch.bool)
+        mask = ones.tril(n_keys - n_queries)
+        made = {
+            "allowed": mask,
+            "hidden": ~mask,
+            "ones": mask.int(),
+            "additive": torch.zeros(mask.shape).masked_fill(~mask, -torch.inf),
+        }
+        return made[kind][None, None]
+
+    def late(n_queries, n_keys):
+        return mine(n_queries, n_keys + 1)[..., :-1]
+
+    assert examine(mine, "causal_mask", masks=kind).right
+    assert not examine(late, "causal_mask", masks=kind).right
+
+
+def test_the_axes_of_a_mask():
+    shapes = []
+
+    def mine(q, k, v, mask=None):
+        shapes.append(None if mask is None else mask.ndim)
+        assert mask is None or len(mask) == len(q)
+        return attention(q, k, v, None if mask is None else mask[:, None])
+
+    assert examine(mine, SDPA, layout="BHTd", mask_shape="BTS").right
+    assert set(shapes) == {None, 3}
+
+
+def test_a_function_that_is_causal_by_itself():
+    def mine(q, k, v):
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    only = "two sequences", "one query, three keys"
+    assert not examine(mine, SDPA, only=only).right
+    found = examine(mine, SDPA, causal=True, sizes={"T": 6})
+    assert found.right and found.labels == ["your sizes, T = 6"]
+    assert found.free["two queries, five keys"].startswith("where there are")
+    # It says that it hides later keys, so no mask tells it to.
+    assert not examine(attention, SDPA, causal=True).right
+
+
+def rotated(x, cos, sin):
+    first, second = x[..., 0::2], x[..., 1::2]
+    turned = first * cos - second * sin, first * sin + second * cos
+    return torch.stack(turned, -1).flatten(-2)
+
+
+def of_neighbours(x, positions, base=10_000.0):
+    pair = torch.arange(0, x.shape[-1], 2).double()
+    angles = positions.double()[..., None] / base ** (pair / x.shape[-1])
+    return rotated(x, angles.cos(), angles.sin())
+
+
+def test_both_layouts_of_pairs():
+    assert examine(of_neighbours, "rotate", pairs="neighbours").right
+    wrong = examine(of_neighbours, "rotate")
+    assert wrong.verdict.mistake == "takes_neighbours_for_pairs"
+
+
+def test_positions_that_a_function_counts_itself():
+    def mine(x):
+        return of_neighbours(x, torch.arange(x.shape[-2]))
+
+    ways = {"pairs": "neighbours", "sizes": {"T": 7}}
+    found = examine(mine, "rotate", **ways)
+    assert found.right and "several heads" in found.labels
+    assert found.left_out["two pairs at position 2"]
+
+
+class RMSNorm(nn.Module):
+    def __init__(self, dim, eps=1e-6):
+        super().__init__()
+        self.gamma = nn.Parameter(torch.ones(dim))
+        self.eps = eps
+
+    def forward(self, x):
+        wide = x.float()
+        mean = wide.pow(2).mean(-1, keepdim=True)
+        return (wide * torch.rsqrt(mean + self.eps)).to(x.dtype) * self.gamma
+
+
+class Attention(nn.Module):
+    """One matrix for all three, and causal."""
+
+    def __init__(self, n_embd, n_head, wrong=False):
+        super().__init__()
+        self.c_attn = nn.Linear(n_embd, 3 * n_embd)
+        self.c_proj = nn.Linear(n_embd, n_embd)
+        self.n_head, self.wrong = n_head, wrong
+
+    def forward(self, x):
+        B, T, C = x.shape
+        parts = self.c_attn(x).split(C, 2)
+        if self.wrong:
+            parts = parts[1], parts[0], parts[2]
+        q, k, v = (
+            p.view(B, T, self.n_head, -1).transpose(1, 2) for p in parts
+        )
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.c_proj(y.transpose(1, 2).reshape(B, T, C))
+
+
+def test_modules_are_built_and_filled():
+    assert examine(RMSNorm, "rms_norm").right
+    found = examine(Attention, "MultiHeadAttention", causal=True)
+    assert found.right and len(found.labels) == 6
+    assert not examine(Attention, "MultiHeadAttention").right
+
+
+def test_a_module_in_which_queries_and_keys_are_exchanged():
+    def make(d_model, n_heads):
+        return Attention(d_model, n_heads, wrong=True)
+
+    ways = {"causal": True, "module": True}
+    assert not examine(make, "MultiHeadAttention", **ways).right
+    weights = {"key+query+value": "c_attn"}
+    assert examine(make, "MultiHeadAttention", weights=weights, **ways).right
+
+
+def test_a_module_at_hand_keeps_what_it_is():
+    layer = Attention(16, 4).train()
+    before = {n: p.clone() for n, p in layer.named_parameters()}
+    sizes = {"d_model": 16, "n_heads": 4, "T": 6}
+    found = examine(layer, "MultiHeadAttention", causal=True, sizes=sizes)
+    assert found.right and len(found.labels) == 1
+    assert layer.training and layer.c_attn.weight.dtype == torch.float32
+    for name, parameter in layer.named_parameters():
+        assert torch.equal(parameter, before[name])
+
+
+def test_a_matrix_whose_heads_take_turns():
+    class Fused(nn.Module):
+        def __init__(self, d_model, n_heads):
+            super().__init__()
+            self.qkv = nn.Linear(d_model, 3 * d_model)
+            self.out = nn.Linear(d_model, d_model)
+            self.n_heads = n_heads
+
+        def forward(self, x, mask=None):
+            cut = self.qkv(x).unflatten(-1, (self.n_heads, 3, -1))
+            q, k, v = cut.permute(3, 0, 2, 1, 4)
+            return self.out(
+                attention(q, k, v, mask).transpose(1, 2).flatten(2)
+            )
+
+    weights = {"query/key/value": "qkv"}
+    assert examine(Fused, "MultiHeadAttention", weights=weights).right
+    assert not examine(Fused, "MultiHeadAttention").right
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_types_of_numbers_have_bounds_that_fit(dtype):
+    right = examine(attention, SDPA, dtype=dtype)
+    assert right.right and dtype in right.message
+    assert not examine(unscaled, SDPA, dtype=dtype).right
+    # A program that computes in another type than it is given.
+    assert hold(RMSNorm, "rms_norm", dtype=dtype)
+
+
+def test_what_computes_in_float32_is_tried_in_float32():
+    def mine(q, k, v, mask=None):
+        return attention(q.float(), k.float(), v.float(), mask)
+
+    found = examine(mine, SDPA)
+    assert found.right and "float32" in found.message
+    assert not examine(mine, SDPA, dtype="float64").right
+
+
+def test_an_argument_changed_in_place_is_seen_in_every_type():
+    def mine(scores, mask):
+        return scores.masked_fill_(~mask, -torch.inf)
+
+    for dtype in ("float64", "float32", "bfloat16"):
+        found = examine(mine, "mask_scores", dtype=dtype)
+        assert not found.right, dtype
+
+
+def test_own_tolerance_and_own_sizes():
+    def near(q, k, v, mask=None):
+        return attention(q, k, v, mask) + 1e-4
+
+    assert not examine(near, SDPA).right
+    assert examine(near, SDPA, within=1e-3).right
+    found = examine(attention, SDPA, sizes={"B": 1, "T": 40, "d": 64})
+    assert found.labels[-1] == "your sizes, B = 1, T = 40, d = 64"
+
+    def few(q, k, v, mask=None):
+        return attention(q[..., :30, :], k, v, mask)
+
+    found = examine(few, SDPA, sizes={"T": 40})
+    assert found.verdict.finding.case == "your sizes, T = 40"
+
+
+def test_values_that_are_built_in():
+    def mine(x, weight=None):
+        norm = (x**2).mean(-1, keepdim=True) + 1e-3
+        return x * norm.rsqrt() * (1 if weight is None else weight)
+
+    assert not examine(mine, "rms_norm").right
+    assert examine(mine, "rms_norm", fixed={"eps": 1e-3}).right
+
+
+def test_every_topic_has_tasks_and_every_form_a_task():
+    assert set(all_forms()) <= set(all_tasks())
+    topics = {form.topic for form in all_forms().values()}
+    assert len(topics) > 12
+    for name, form in all_forms().items():
+        task = all_tasks()[name]
+        labels = {case.label for case in task.cases()}
+        assert set(form.free) <= labels, name
+        assert set(form.free) < labels, name
+
+
+REFUSALS = {
+    "no such task": (
+        lambda: examine(attention, "scaled_dot_product_atention"),
+        "there is no task called 'scaled_dot_product_atention'; did you mean "
+        "scaled_dot_product_attention, ",
+    ),
+    "no such way": (
+        lambda: examine(attention, SDPA, axes="BHTd"),
+        "there is no way called 'axes'; expected one of layout, masks, ",
+    ),
+    "no such mask": (
+        lambda: examine(attention, SDPA, masks="true"),
+        "masks is one of allowed, hidden, either, ones, additive and lowest; "
+        "got 'true'",
+    ),
+    "no such layout": (
+        lambda: examine(attention, SDPA, layout="BLHd"),
+        "layout names axes, each once: B, H, T and d, and at least T and d; "
+        "got 'BLHd'",
+    ),
+    "no such mask shape": (
+        lambda: examine(attention, SDPA, mask_shape="TSB"),
+        "mask_shape ends in TS, with at most two of B, H and 1 before it, "
+        "such as B1TS; got 'TSB'",
+    ),
+    "an endless bound": (
+        lambda: examine(attention, SDPA, within=math.nan),
+        "within is the largest gap allowed, a finite number that is not "
+        "negative; got nan",
+    ),
+    "no such device": (
+        lambda: examine(attention, SDPA, device="cuda:99"),
+        "the device 'cuda:99' cannot be used here: ",
+    ),
+    "nothing to call": (
+        lambda: examine(3, SDPA),
+        "expected a function, a class or a module; got a int",
+    ),
+    "too few arguments": (
+        lambda: examine(lambda q, k: q, SDPA),
+        "scaled_dot_product_attention is a function of q, k and v; yours "
+        "takes q and k; write a function of these arguments that calls it",
+    ),
+    "no such argument": (
+        lambda: examine(attention, SDPA, names={"mask": "m"}),
+        "the function has no argument 'm'; it has q, k, v and mask",
+    ),
+    "no such setting": (
+        lambda: examine(attention, SDPA, fixed={"eps": 1}),
+        "scaled_dot_product_attention has no argument called 'eps'; expected "
+        "one of q, k, v, mask and scale",
+    ),
+    "not causal": (
+        lambda: examine(torch.softmax, "softmax", causal=True),
+        "softmax takes no mask, so it is not causal",
+    ),
+    "no module": (
+        lambda: examine(nn.GELU, "gelu"),
+        "gelu is no task that a module does; expected a function, or a "
+        "module that has no parameters",
+    ),
+    "a module with a config": (
+        lambda: examine(
+            type("Odd", (nn.Module,), {"__init__": lambda self, config: None}),
+            "MultiHeadAttention",
+        ),
+        "Odd wants 'config', and that is none of the sizes of this task, "
+        "d_model, n_heads, d_out and d_k; write a function of these that "
+        "makes the module, and check that function as a module",
+    ),
+    "no module made": (
+        lambda: examine(lambda d_model: 3, "rms_norm", module=True),
+        "<lambda> was to make an nn.Module; it gave a int",
+    ),
+    "a matrix that is none": (
+        lambda: examine(
+            Attention, "MultiHeadAttention", weights={"q": "c_attn"}
+        ),
+        "this task has no matrix called 'q'; expected one of key, key.weight,",
+    ),
+    "a parameter that is none": (
+        lambda: examine(
+            Attention, "MultiHeadAttention", weights={"query": "wq"}
+        ),
+        "the module has no parameter 'wq'; it has c_attn.weight, c_attn.bias,",
+    ),
+    "places that are not clear": (
+        lambda: examine(
+            lambda d_model: nn.Bilinear(d_model, 2, 3),
+            "MultiHeadAttention",
+            module=True,
+        ),
+        "the places of the task's matrices are not clear; without a place: ",
+    ),
+    "digits that decide": (
+        lambda: examine(torch.softmax, "draw", dtype="float32"),
+        "the cases of draw hang on single digits, or have models in them, so "
+        "their type of numbers cannot be chosen; expected auto or float64; "
+        "got float32",
+    ),
+    "no size to choose": (
+        lambda: examine(torch.softmax, "softmax", sizes={"T": 3}),
+        "this task has no case whose sizes can be chosen",
+    ),
+    "no such size": (
+        lambda: examine(attention, SDPA, sizes={"N": 3}),
+        "there is no size called 'N'; expected one of B, H, T, S and d",
+    ),
+    "a size of 0": (
+        lambda: examine(attention, SDPA, sizes={"T": 0}),
+        "a size is a whole number above 0; got T = 0",
+    ),
+    "no case left": (
+        lambda: examine(attention, SDPA, only=("a scale",)),
+        "no case of scaled_dot_product_attention is left to be tried: the "
+        "function takes no scale",
+    ),
+    "no case for pytest": (
+        lambda: cases(SDPA, only=("nothing",)),
+        "no case of scaled_dot_product_attention is left; expected words of "
+        "labels, such as 'one query, three keys'",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSALS)
+def test_what_cannot_be_tried_is_said(what):
+    call, sentence = REFUSALS[what]
+    with pytest.raises(WrongUse) as caught:
+        call()
+    assert str(caught.value).startswith(sentence)
+
+
+@pytest.mark.parametrize(*cases(SDPA))
+def test_cases_are_for_pytest(case):
+    try:
+        case.check(attention)
+    except pytest.skip.Exception:
+        raise
+    assert case.__name__ == case.label
+
+
+def test_a_wrong_function_fails_case_by_case():
+    name, found = cases(SDPA, sizes={"T": 9})
+    assert name == "case" and found[-1].label == "your sizes, T = 9"
+    with pytest.raises(Disagreement, match="forgets_the_scale"):
+        found[-1].check(unscaled)
+    one = next(c for c in found if c.label == "one query, three keys")
+
+    def odd(q, k, v, mask=None):
+        return attention(q, k, v, mask) * 2
+
+    with pytest.raises(Disagreement, match="one query, three keys"):
+        one.check(odd)
