@@ -156,6 +156,13 @@ def tiles():
     return {"rows": 2, "columns": 3, "d_k": 3, "d_v": 2}, locals()
 
 
+def two_memories():
+    q, k, v = torch.randn(5, 3), torch.randn(5, 3), torch.randn(5, 2)
+    scores = q @ k.T
+    context, weights = scaled_dot_product_attention(q, k, v)
+    return {"T": 5, "d_k": 3, "d_v": 2}, locals()
+
+
 def latent_step():
     x, (w_query, w_down) = torch.randn(6, 12), torch.randn(2, 12, 3)
     w_down, U, V = w_down[:, :2], torch.randn(2, 3), torch.randn(2, 4)
