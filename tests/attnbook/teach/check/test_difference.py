@@ -19,25 +19,30 @@ BIG = torch.tensor([2**53])
     "answer, expected, kind, words",
     [
         (X + 1e-9, X, "value", "worst at"),
-        (X.float() + 1e-6, X, "value", "; ours is float32"),
+        (X.float() + 1e-6, X, "value", "; the answer is float32"),
         (X.T, X, "shape", "(3, 2)"),
         (X[:1], X, "shape", "(1, 3)"),  # would broadcast
         (X.int(), X, "type", "integers"),
         (X > 1, (X > 1).int(), "type", "booleans"),
-        (X > 1, X > 2, "value", "first at [0, 2]: ours True"),
-        (SPOILT, X, "nan", "worst at [1, 0]: ours nan"),
+        (X > 1, X > 2, "value", "first at [0, 2]: the answer gives True"),
+        (SPOILT, X, "nan", "worst at [1, 0]: the answer gives nan"),
         (NAN, NAN, "nan", "nan"),
-        (X + torch.inf, X - torch.inf, "value", "ours inf"),
+        (X + torch.inf, X - torch.inf, "value", "the answer gives inf"),
         (BIG + 1, BIG, "value", "worst at [0]"),  # equal in float64
-        (1 + 2j, 1 + 9j, "value", "worst at [1]: ours 2"),
+        (1 + 2j, 1 + 9j, "value", "worst at [1]: the answer gives 2"),
         (1 + 0j, 1.0, "type", "complex"),
         ((X, X), (X, X + 1), "value", "part 1"),
         ((X,), (X, X), "type", "a tuple of 1"),
-        ([1, 2], [1, 3], "value", "worst at [1]: ours 2, the reference 3"),
+        (
+            [1, 2],
+            [1, 3],
+            "value",
+            "worst at [1]: the answer gives 2, the reference 3",
+        ),
         ({"a": X}, {"b": X}, "type", "keys ['a']"),
         ((1.0, {"k": 2.0}), (1.0, {"k": 3.0}), "value", "part 1: entry 'k': "),
         ("left", "right", "type", "str 'left'"),
-        (None, X, "type", "ours is None"),
+        (None, X, "type", "the answer is None"),
     ],
 )
 def test_differences_are_found(answer, expected, kind, words):

@@ -50,7 +50,7 @@ def test_wrong_shows_the_smallest_failing_input():
         "  called with [0.0, 1.0, 2.0]",
         "  expected [0.0, 2.0, 4.0]",
         "  got [0.0, 1.0, 4.0]",
-        "  worst at [1]: ours 1, the reference 2, |Δ| 1 > 1e-09",
+        "  worst at [1]: the answer gives 1, the reference 2, |Δ| 1 > 1e-09",
     ]
 
 

@@ -16,7 +16,8 @@ def test_the_message_names_case_and_place():
         )
 
     words = (
-        r"case 1 \(b\), sizes 2×3: worst at \[1, 0\]: ours 7, .* 3, \|Δ\| 4"
+        r"case 1 \(b\), sizes 2×3: worst at \[1, 0\]: "
+        r"the answer gives 7, .* 3, \|Δ\| 4"
     )
     with pytest.raises(Disagreement, match=words):
         agrees(

@@ -29,7 +29,10 @@ X, S = randn(2, 4, 5, seed=1), randn(4, 4, seed=2)
         (lambda a, b: (b * 3, a * 2), "the result are right, in another ord"),
         (lambda a, b: b * 3, "this is part 1 of the result alone."),
         (lambda a, b: (a.mul_(2), b * 3), "argument a was changed in place."),
-        (lambda a, b: (x for x in (a, b)), "ours is generator a generator"),
+        (
+            lambda a, b: (x for x in (a, b)),
+            "the answer is generator a generator",
+        ),
         (lambda a, b: (a * 2, b.long() * 3), "the right numbers in another"),
     ],
 )

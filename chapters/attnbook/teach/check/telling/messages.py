@@ -83,10 +83,11 @@ def difference_words(found: Difference) -> str:
     steps = [step_words(step) for step in found.place]
     if found.gradient_of is not None:
         steps = [gradient_words(found)]
-    return ": ".join([*steps, _ofplace_words(found)])
+    return ": ".join([*steps, _at_the_place(found)])
 
 
-def _ofplace_words(found: Difference) -> str:
+def _at_the_place(found: Difference) -> str:
+    """How two results differ at the place that a difference names."""
     answer, expected = found.answer, found.expected
     if found.kind == Differs.TYPE:
         return types_words(
@@ -94,16 +95,16 @@ def _ofplace_words(found: Difference) -> str:
         )
     if found.kind == Differs.SHAPE:
         return (
-            f"ours has shape {shape_words(answer)}, "
+            f"the answer has shape {shape_words(answer)}, "
             f"the reference {shape_words(expected)}"
         )
     at, place = found.worst, list(found.worst)
     x, y = answer[at].item(), expected[at].item()
     if number_kind(answer) == "boolean":
-        return f"first at {place}: ours {x}, the reference {y}"
-    why = "; ours is float32" if found.coarse else ""
+        return f"first at {place}: the answer gives {x}, the reference {y}"
+    why = "; the answer is float32" if found.coarse else ""
     return (
-        f"worst at {place}: ours {float(x):.6g}, the reference "
+        f"worst at {place}: the answer gives {float(x):.6g}, the reference "
         f"{float(y):.6g}, |Δ| {found.gap:.2g} > {found.within:g}{why}"
     )
 

@@ -154,9 +154,9 @@ def types_words(f: Finding) -> str:
     both = f.answer, f.expected
     if all(isinstance(x, Tensor) for x in both):
         answer, expected = map(number_kind, both)
-        return f"ours holds {answer}s, the reference {expected}s"
+        return f"the answer holds {answer}s, the reference {expected}s"
     answer, expected = map(describe, both)
-    return f"ours is {answer}, the reference {expected}"
+    return f"the answer is {answer}, the reference {expected}"
 
 
 def _entries(f: Finding) -> str:
