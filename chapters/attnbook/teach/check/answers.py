@@ -107,7 +107,10 @@ def marked(name: str, sent: Any) -> tuple[str, str]:
 
     Raises:
         ValueError: if it is nothing that `answered` returns.
+        ReferenceFailed: if the task's own reference raises an error, whatever
+            was sent: no answer is to blame.
     """
+    trial = _trial(name)
     match sent:
         case {"failed": [("error" | "limit" | "not tried") as kind, str(why)]}:
             return kind, why[:LONGEST]
@@ -115,7 +118,6 @@ def marked(name: str, sent: Any) -> tuple[str, str]:
             got = [unpacked(outcome) for outcome in outcomes]
         case _:
             raise ValueError("this is no outcome of an answer")
-    trial = _trial(name)
     whole = len(got) == len(trial.cases)
     if not whole and not (len(got) < len(trial.cases) and got[-1].broken_off):
         raise ValueError("there is not an outcome for each case")

@@ -53,6 +53,7 @@ def judge(
 
     Raises:
         TypeError: if `fn` cannot be called.
+        ReferenceFailed: if the task's own reference raises an error.
     """
     tried, left = attempted(fn, task)
     verdict = verdict_on(tried, known)
@@ -71,6 +72,7 @@ def attempted(fn: Callable, task: Task) -> tuple[Attempt, list[str]]:
 
     Raises:
         TypeError: if `fn` cannot be called.
+        ReferenceFailed: if the task's own reference raises an error.
     """
     if not callable(fn):
         raise TypeError(

@@ -38,6 +38,13 @@ from attnbook.teach.check.running import (
 from attnbook.teach.check.task import Task
 
 
+class ReferenceFailed(RuntimeError):
+    """The reference of a task raised an error, so nothing can be judged.
+
+    It is the fault of the task, and of no answer.
+    """
+
+
 @dataclass(frozen=True)
 class Trial:
     """The cases of a task, and what its reference makes of them.
@@ -59,9 +66,26 @@ class Trial:
 
     @classmethod
     def on(cls, task: Task) -> Trial:
-        """Run the reference of a task on all its cases."""
+        """Run the reference of a task on all its cases.
+
+        Raises:
+            ReferenceFailed: the reference raises an error. It must not become
+                a result, or answers would be right that raise the same.
+        """
         cases = task.cases()
-        wanted = [run(task.right, c, gradients=task.gradients) for c in cases]
+        wanted = []
+        for case in cases:
+            outcome = run(task.right, case, gradients=task.gradients)
+            error = outcome.error
+            if outcome.broken_off and error:
+                raise error  # somebody wanted to end it all
+            if error:
+                raise ReferenceFailed(
+                    f'the reference of {task.name} failed on "{case.label}"; '
+                    "expected a result to compare answers with; got "
+                    f"{type(error).__name__}: {error}"
+                ) from error
+            wanted.append(outcome)
         return cls(task, cases, wanted)
 
     def bounds(self, n: int) -> dict[str, Any]:

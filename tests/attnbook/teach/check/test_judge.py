@@ -10,6 +10,7 @@ import torch
 from attnbook.teach.catalogue import all_tasks
 from attnbook.teach.check.judge import judge
 from attnbook.teach.check.task import task
+from attnbook.teach.check.trial import ReferenceFailed
 
 X = torch.arange(3, dtype=torch.float64)
 
@@ -237,3 +238,34 @@ def test_a_forgotten_return_is_named_where_none_is_no_answer():
     for name, asked in (("softmax", True), ("find_first", False)):
         message = judge(lambda *given: None, all_tasks()[name]).message
         assert (words in message) == asked
+
+
+# ---- a reference that fails
+
+
+def test_a_references_own_error_stops_the_judge():
+    """Else an answer that raises the same would be right."""
+
+    @task({"one number": (X[:1],), "three": (X,)}, against="x")
+    def broken(x):
+        """nothing that can be had"""
+        return [1, 2][len(x)]
+
+    for answer in (broken.right, lambda x: x, stub):
+        with pytest.raises(ReferenceFailed) as caught:
+            judge(answer, broken)
+        assert str(caught.value) == (
+            'the reference of broken failed on "three"; expected a result to '
+            "compare answers with; got IndexError: list index out of range"
+        )
+        assert isinstance(caught.value.__cause__, IndexError)
+
+
+def test_a_reference_can_be_interrupted():
+    @task({"one number": (X[:1],)}, against="x")
+    def endless(x):
+        """a number"""
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        judge(lambda x: x, endless)
