@@ -14,7 +14,7 @@ import textwrap
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from notebooks import CHAPTERS, read
@@ -35,20 +35,8 @@ def mutants_of_task(task: Any, solution: str = "") -> list[Mutant]:
         task: a task of the catalogue.
         solution: the source of the exercise's solution, if there is one.
     """
-    from attnbook.teach.check.registry import the_book
-
-    sources: list[tuple[str, Any, str]] = [(task.name, task.right, "")]
-    if task.home:
-        sources.append((task.home, the_book().own_function(task), ""))
-    if solution:
-        sources.append((f"my_{task.name}", None, solution))
     found = []
-    for function, right, source in sources:
-        names = vars(sys.modules[right.__module__]) if right else {}
-        source = source or _bare_source(right)
-        name = right.__name__ if right else function
-        names = names or {"torch": torch}
-        tree = _needed(ast.parse(source), name)
+    for function, name, names, tree in sources_of(task, solution):
         make = _maker(partial(_same, tree), name, names)
         asked = _lines_run(task, make) if function == task.home else None
         for changed in mutations(tree):
@@ -63,6 +51,45 @@ def mutants_of_task(task: Any, solution: str = "") -> list[Mutant]:
                 )
         if inspect.isfunction(make()):
             found += _wrapped(function, make, task)
+    return found
+
+
+class Source(NamedTuple):
+    """A right answer that is mutated.
+
+    Attributes:
+        function: what its mutants are listed under: the task's name for the
+            reference, "room.function" for the package's own, and
+            "my_" and the task's name for a solution.
+        name: its name in the tree.
+        names: the names of its module, among which it runs.
+        tree: its source, and what it calls of it.
+    """
+
+    function: str
+    name: str
+    names: dict[str, Any]
+    tree: ast.Module
+
+
+def sources_of(task: Any, solution: str = "") -> list[Source]:
+    """The right answers of a task: those of its arguments in
+    `mutants_of_task`, and the package's own function, if it has one."""
+    from attnbook.teach.check.registry import the_book
+
+    sources: list[tuple[str, Any, str]] = [(task.name, task.right, "")]
+    if task.home:
+        sources.append((task.home, the_book().own_function(task), ""))
+    if solution:
+        sources.append((f"my_{task.name}", None, solution))
+    found = []
+    for function, right, source in sources:
+        names = vars(sys.modules[right.__module__]) if right else {}
+        source = source or _bare_source(right)
+        name = right.__name__ if right else function
+        names = names or {"torch": torch}
+        tree = _needed(ast.parse(source), name)
+        found.append(Source(function, name, names, tree))
     return found
 
 
