@@ -178,7 +178,6 @@ TESTED_BY = {
     "attnbook.run.options": "attnbook/run/test_command.py",
     "attnbook.run.places": "attnbook/run/test_command.py",
     "attnbook.teach.check.audit": "attnbook/teach/check/test_confine.py",
-    "attnbook.teach.check.inputs": TELLING,
     "attnbook.teach.check.own.bounds": OWN,
     "attnbook.teach.check.own.calling": OWN,
     "attnbook.teach.check.own.cases": OWN,
@@ -196,12 +195,8 @@ TESTED_BY = {
     "attnbook.teach.check.telling.stops": TELLING,
     "attnbook.teach.check.trial": "attnbook/teach/check/test_outcomes.py",
     "attnbook.teach.check.walls": "attnbook/teach/check/test_confine.py",
-    "attnbook.teach.check.words": "attnbook/teach/test_exercises.py",
     "attnbook.teach.exercises": "attnbook/teach/test_exercises.py",
-    "attnbook.teach.page.figures": "attnbook/teach/page/test_notebook.py",
-    "attnbook.teach.page.live": "site/test_town_page.py",
     "attnbook.teach.page.mistakes": CATALOGUE,
-    "attnbook.values": "attnbook/test_messages.py",
     "measures": "chapters/test_measures.py",
     "notebooks": "tools/test_outputs.py",
     "phrases": "chapters/test_prose.py",
@@ -232,8 +227,24 @@ def without_tests():
             yield name
 
 
+def importers(room):
+    """A room, and the rooms that import it, one from another."""
+    found = {room}
+    others = arrows()
+    while more := {o for o, used in others.items() if used & found} - found:
+        found |= more
+    return found
+
+
 def test_tests_mirror_the_house():
     """A room has a file of tests of its name, or it is said where they are."""
-    assert set(without_tests()) <= set(TESTED_BY)
-    for tests in TESTED_BY.values():
-        assert (ROOT / "tests" / tests).exists(), tests
+    assert set(without_tests()) == set(TESTED_BY)
+
+
+@pytest.mark.parametrize("room", TESTED_BY)
+def test_the_tests_of_a_room_use_it(room):
+    """They import it, or what stands on it; some run it as a command."""
+    source = (ROOT / "tests" / TESTED_BY[room]).read_text("utf-8")
+    above = importers(room)
+    runs = {name for name in above if name.rpartition(".")[2] in source}
+    assert imported(source, set(FOLDER)) & above or runs

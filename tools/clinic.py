@@ -138,7 +138,7 @@ def mend_links(text: str) -> str:
 
 
 def index_text() -> str:
-    """The index as it is stored."""
+    """The text of the stored index."""
     index = weigh(the_clinic(), all_mistakes(), synonyms())
     causes = [
         {"id": cause.id, "says": cause.says}
@@ -149,7 +149,7 @@ def index_text() -> str:
 
 
 def page_text(clinic: Clinic) -> str:
-    """The page, as Markdown."""
+    """The text of the page *Something is wrong*, in Markdown."""
     parts = [HEAD]
     first: dict[str, Symptom] = {}
     for symptom in clinic.symptoms:
@@ -258,7 +258,7 @@ def measure(show_kept: bool) -> None:
 
 
 def main() -> None:
-    """Do what the command line asks for."""
+    """Do what the command line asks for; the exit status."""
     options = sys.argv[1:]
     if unknown := set(options) - {"--write", "--kept"}:
         sys.exit(

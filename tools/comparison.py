@@ -1,8 +1,8 @@
 """How the outputs of a notebook are compared with those that are stored.
 
-As text, to the digit. A result that may differ between machines is printed
-with its tolerance, ``0.770 ± 0.01``: another machine's number may differ by
-that much. And zero has no sign.
+They are compared as text, to the digit. A result that may differ between
+machines is printed with its tolerance, as in ``0.770 ± 0.01``; then another
+machine's number may differ by that much. Zero and minus zero are the same.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ NEGATIVE_ZERO = re.compile(r"(?<![\w.])-(?=0(?:\.0*)?(?![\w.]))")
 
 
 class Output(str):
-    """A cell's text, equal to another if the two agree."""
+    """The text of a cell's output. It equals another text if `agree` says so,
+    which is how nbval can compare the two."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, str) and agree(str(self), str(other))

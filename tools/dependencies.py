@@ -35,7 +35,7 @@ CONDA = {"torch": "pytorch-cpu", "huggingface-hub": "huggingface_hub"}
 
 
 def project() -> dict:
-    """pyproject.toml as it is now."""
+    """What pyproject.toml says now."""
     return tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 
 
@@ -54,7 +54,8 @@ def bounds(group: str = "book") -> list[str]:
 
 
 def requirements() -> str:
-    """requirements.txt: the bounds of all that the book needs."""
+    """The text of requirements.txt: all that the book needs, with the
+    bounds of the versions."""
     head = f"# {BY}, which says what each is for.\n"
     return head + "\n".join(bounds()) + "\n"
 
@@ -77,7 +78,8 @@ def constraints() -> str:
 
 
 def environment() -> str:
-    """.binder/environment.yml: what the package needs, and a kernel."""
+    """The text of .binder/environment.yml: what the package needs, and a
+    Jupyter kernel."""
     told = project()["project"]
     bounded = {
         canonicalize_name(Requirement(text).name): Requirement(text)

@@ -91,7 +91,8 @@ def run(name: str, *arguments: str, **variables: str) -> bool:
 
 
 def has(name: str, *arguments: str) -> bool:
-    """Whether the environment has this program, and it succeeds."""
+    """Whether the environment has a program, and the program runs without
+    an error."""
     try:
         done = subprocess.run([program(name), *arguments], capture_output=True)
     except OSError:

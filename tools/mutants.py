@@ -234,7 +234,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _import_once() -> None:
-    """Import what every process needs before processes are forked."""
+    """Import what all processes need, so that each is forked with it."""
     sys.path.insert(0, str(ROOT / "tests" / "helpers"))
     import pytest  # noqa: F401
     import torch
@@ -268,7 +268,8 @@ def _results(
 
 
 def _print_row(name: str, row: dict[str, Any]) -> None:
-    """One line: tried, equivalent, left to rooms, surviving, refused."""
+    """Print one line about a task, chapter or room: how many mutants were
+    tried, are equivalent, are left to rooms, survived and were refused."""
     same = len(row["equivalent"])
     wrong = row["mutants"] - same - row["left"]
     survivors = len(row["survivors"])

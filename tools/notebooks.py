@@ -33,7 +33,8 @@ def write(path: Path, notebook: nbformat.NotebookNode) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
+    """Write a text into a file. Whatever goes wrong, the file is whole
+    afterwards: the old one or the new one."""
     from attnbook.files import replacing  # takes torch, which takes seconds
 
     with replacing(path) as file:

@@ -52,12 +52,14 @@ def execute(path: Path) -> NotebookNode:
 
 
 def normalise(notebook: NotebookNode) -> None:
-    """Drop all that differs from run to run or from editor to editor, and let
-    Jupyter and Colab hide the code that the page folds.
+    """Bring a notebook into the one form in which it is stored.
 
-    Of the notebook's metadata its list of ideas is kept. In a chapter that
-    has one, JupyterLab folds each exercise below its heading, as the page
-    does.
+    Everything is dropped that differs from run to run, or from editor to
+    editor. Jupyter and Colab are told to hide the code that the page folds.
+
+    Of the notebook's metadata only its list of ideas is kept. In a chapter
+    that has one, JupyterLab is told to fold each exercise below its heading,
+    as the page does.
     """
     ideas = notebook.metadata.get("ideas")
     notebook.metadata = NotebookNode(METADATA)
@@ -80,6 +82,7 @@ def normalise(notebook: NotebookNode) -> None:
 
 
 def main(wanted: list[str]) -> int:
+    """Run the chapters that are asked for, or all; the exit status."""
     names = {p: {p.stem, p.stem[:2]} for p in notebooks()}
     unknown = {*wanted} - set().union(*names.values())
     if unknown:

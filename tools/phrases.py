@@ -57,7 +57,7 @@ PHRASES = {
 
 
 class Found(NamedTuple):
-    """A phrase that was found in a text."""
+    """A phrase that should be avoided and was found in a text."""
 
     place: str  # a piece of the text around it
     phrase: str  # as the text has it

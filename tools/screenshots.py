@@ -37,7 +37,7 @@ COLOURS = 256
 
 
 def as_it_is(page: Page) -> None:
-    """Leave a page as it was opened."""
+    """Do nothing to a page: the picture is of the page as it opens."""
 
 
 def use_scale(page: Page) -> None:

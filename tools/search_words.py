@@ -32,7 +32,8 @@ def halves(words: Sequence[Any]) -> tuple[list[Any], list[Any]]:
 
 
 def first(index: Any, sections: Sequence[Section], typed: str) -> list[str]:
-    """The addresses of the first sections found, without ".html"."""
+    """The addresses of the sections that the search lists first, without
+    ".html"."""
     found = [sections[n] for n, _ in rank(index, typed)[:FIRST]]
     return [f"{s.page}#{s.anchor}" for s in found]
 
@@ -50,7 +51,8 @@ def misses(
 
 
 def main() -> None:
-    """Print the two shares, and what fails."""
+    """Print the shares of words that are found, and the words that are
+    not."""
     if unknown := set(sys.argv[1:]) - {"--kept"}:
         sys.exit(
             f"tools/search_words.py does not know {', '.join(unknown)}; "

@@ -1,7 +1,8 @@
 """Train the book's language model, that of the town, and store it.
 
-Its weights are rounded, so that all fit into the script of the page *The
-town*, which then computes with the very numbers that the notebooks have.
+Its weights are rounded to multiples of `STEP`. So they fit into the script of
+the page *The town*, and the page computes with the same numbers as the
+notebooks.
 
 usage: python tools/town_model.py FILE
 """
@@ -22,11 +23,13 @@ from press.town_page import STEP
 
 @torch.no_grad()
 def round_weights(model: GPT) -> None:
+    """Round all weights of a model, in place, to multiples of `STEP`."""
     for weight in model.parameters():
         weight.copy_((weight / STEP).round() * STEP)
 
 
 def main(path: str) -> None:
+    """Train the model by its recipe, and write it to a path."""
     torch.manual_seed(TOWN_RECIPE.seed)
     model = GPT(TOWN_CONFIG)
     train(model, Town().batches, TOWN_RECIPE)

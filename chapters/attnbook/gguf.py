@@ -34,10 +34,15 @@ from attnbook.gguf_layout import TensorInfo, layout
 
 
 class Gguf(NamedTuple):
-    """What a GGUF file holds."""
+    """What a GGUF file holds.
+
+    Attributes:
+        metadata: its keys and values: numbers, texts and lists of them.
+        tensors: its tensors by name, in float32, on the CPU.
+    """
 
     metadata: dict[str, Any]
-    tensors: dict[str, Tensor]  # float32, on the CPU
+    tensors: dict[str, Tensor]
 
 
 def read(path: str | Path) -> Gguf:

@@ -32,12 +32,12 @@ class Stored(NamedTuple):
 
 
 def _f32(blocks):
-    """One number of 32 bits, as it is."""
+    """The number of 32 bits that a block consists of."""
     return blocks.view("<f4")
 
 
 def _f16(blocks):
-    """One number of 16 bits."""
+    """The number of 16 bits that a block consists of, in 32 bits."""
     return blocks.view("<f2").astype(np.float32)
 
 

@@ -333,8 +333,9 @@ class Server:
         new = self.accept(request, guesses, logits)
         if not new or new[:-1] != guesses[: len(new) - 1]:
             raise ValueError(
-                "what is accepted is not allowed; expected the first few of "
-                f"{guesses}, or none, and one more token; got {new}"
+                "accept has given tokens that it was not offered; expected "
+                f"the first few of {guesses}, or none, and one more token; "
+                f"got {new}"
             )
         return new
 

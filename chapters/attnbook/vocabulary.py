@@ -38,7 +38,7 @@ class Vocabulary:
             spaced = self._space and token.split() != [token]
             if spaced or not token or token in self._numbers:
                 raise ValueError(
-                    "a token of a vocabulary is not allowed; expected single "
+                    "a vocabulary cannot have such a token; expected single "
                     "characters, or words without spaces, each of them once; "
                     f"got {token!r}"
                 )

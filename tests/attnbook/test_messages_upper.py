@@ -202,8 +202,8 @@ MESSAGES = {
     ),
     "server: what is accepted": (
         lambda: served(accept=lambda request, guesses, logits: []),
-        "what is accepted is not allowed; expected the first few of [], or "
-        "none, and one more token; got []",
+        "accept has given tokens that it was not offered; expected the first "
+        "few of [], or none, and one more token; got []",
     ),
     "speculative: NaN": (
         lambda: Reader(nan_model())([1, 2]),
@@ -229,7 +229,7 @@ MESSAGES = {
     ),
     "vocabulary: a token twice": (
         lambda: Vocabulary("aba"),
-        "a token of a vocabulary is not allowed; expected single characters, "
+        "a vocabulary cannot have such a token; expected single characters, "
         "or words without spaces, each of them once; got 'a'",
     ),
     "vocabulary: an empty text": (

@@ -66,7 +66,7 @@ class Room(NamedTuple):
 
     @property
     def module(self) -> str:
-        """The name by which it is imported."""
+        """The name by which the room is imported."""
         inside = "run." if self.path.parent.name == "run" else ""
         return f"attnbook.{inside}{self.path.stem}"
 

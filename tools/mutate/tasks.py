@@ -202,7 +202,11 @@ def _first_changed(result: Any, change: Callable) -> Any:
 
 
 def _nan(x: torch.Tensor) -> torch.Tensor:
-    """A copy whose first number is NaN."""
+    """A copy of a tensor whose first number is NaN.
+
+    Raises:
+        Senseless: its numbers cannot be NaN.
+    """
     if not x.is_floating_point():
         raise Senseless
     x = x.clone()
@@ -211,7 +215,11 @@ def _nan(x: torch.Tensor) -> torch.Tensor:
 
 
 def _rounded(x: torch.Tensor) -> torch.Tensor:
-    """A copy with the digits that float32 keeps of float64."""
+    """A copy of a tensor of float64, with the digits that float32 keeps.
+
+    Raises:
+        Senseless: it is of another type.
+    """
     if x.dtype != torch.float64:
         raise Senseless
     return x.float().to(x.dtype)

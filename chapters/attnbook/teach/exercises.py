@@ -1,4 +1,8 @@
-"""The verb of every page: ``check(softmax)``, ``check.softmax(mine)``."""
+"""The `check` of every page.
+
+``check(softmax)`` checks a function of the page by the task of its name, and
+``check.softmax(mine)`` checks a reader's own.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,12 @@
 """The tasks and known mistakes of the book, one module a chapter.
 
-``cNN_….py`` has a chapter's tasks and known mistakes, ``slips/sNN.py`` the
-smaller mistakes that its exercises recognise. For an answer in which nothing
-is recognised ``questions.toml`` has a question, under the first case that goes
-wrong: it must fit all that can go wrong there.
+``cNN_….py`` has the tasks of a chapter and the known mistakes that people
+make in them. ``slips/sNN.py`` has the smaller mistakes that the chapter's
+exercises recognise.
+
+Some wrong answers are none of these. ``questions.toml`` has a question for
+them, for each case of each exercise: a reader is asked the question of the
+first case that goes wrong, so it must fit everything that can go wrong there.
 """
 
 from __future__ import annotations
@@ -42,6 +45,11 @@ CHAPTERS = (
 
 @cache
 def _loaded() -> dict[str, Task]:
+    """Import the chapters' modules, once, and collect their tasks by name.
+
+    Raises:
+        ValueError: two tasks have one name.
+    """
     found: dict[str, Task] = {}
     for name in CHAPTERS:
         module = importlib.import_module(f"{__name__}.{name}")
@@ -69,7 +77,12 @@ def all_tasks() -> dict[str, Task]:
 def all_mistakes(
     *, chapter: int | None = None, task: str | None = None
 ) -> dict[str, Mistake]:
-    """The known mistakes by name: all, of a chapter, or of a task."""
+    """The known mistakes by name.
+
+    Args:
+        chapter: the number of a chapter, if only its mistakes are wanted.
+        task: the name of a task, if only its mistakes are wanted.
+    """
     return {
         name: mistake
         for each in all_tasks().values()
@@ -79,7 +92,10 @@ def all_mistakes(
 
 
 def mistakes_by_symptom() -> dict[str, list[str]]:
-    """The names of the known mistakes under what one sees of them."""
+    """For each heading of `symptoms`, the names of the mistakes below it.
+
+    A mistake is under what one sees of it; some are under several headings.
+    """
     known = all_mistakes().values()
     return {
         heading: [m.name for m in known if heading in m.headings]

@@ -1,7 +1,7 @@
-"""The tasks of one chapter, with what is told of them elsewhere.
+"""The decorator by which a chapter's module makes its tasks.
 
-A task knows its chapter and the questions that ``questions.toml`` has for it
-from the moment at which it is made, so nothing is added to it later.
+It gives each task its chapter, and the questions that ``questions.toml`` has
+for it. A task is complete when it is made; nothing is added to it later.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from attnbook.teach.check.task import Asked, Cases, Task, task
 
 @cache
 def _written() -> dict[str, dict[str, Any]]:
+    """What ``questions.toml`` says, by task."""
     text = Path(__file__).with_name("questions.toml").read_text("utf-8")
     return tomllib.loads(text)
 
 
 def questions() -> dict[str, dict[str, str]]:
-    """The questions by task, and there by the label of a case."""
+    """For each task the question that is asked where a case is the first to
+    go wrong, by the label of that case."""
     return {
         task: {label: q for label, q in written.items() if label != "found"}
         for task, written in _written().items()
@@ -31,7 +33,8 @@ def questions() -> dict[str, dict[str, str]]:
 
 
 def asked() -> dict[str, list[Asked]]:
-    """The questions that hang on what was found, by task."""
+    """For each task the questions that are asked where a certain kind of
+    thing was found out about an answer. They are under "found" in the file."""
     return {
         task: [_asked(**each) for each in written.get("found", [])]
         for task, written in _written().items()
@@ -39,11 +42,17 @@ def asked() -> dict[str, list[Asked]]:
 
 
 def _asked(kind: str = "", **fields: Any) -> Asked:
+    """A question of the file; `kind` is the name of a `Kind`, or "" for all
+    kinds, and `fields` are those of `Asked`."""
     return Asked(kind=Kind[kind] if kind else None, **fields)
 
 
 def tasks_of(chapter: int) -> Callable[..., Callable[[Callable], Task]]:
-    """The decorator `task` for the tasks of one chapter."""
+    """A decorator like `check.task.task`, for the tasks of one chapter.
+
+    A chapter's module makes it once, ``task = tasks_of(4)``, and decorates
+    each of its references with it, ``@task({…}, against="torch.softmax")``.
+    """
 
     def task_of_the_chapter(
         cases: Cases, **options: Any

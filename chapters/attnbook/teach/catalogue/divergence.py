@@ -1,9 +1,10 @@
-"""Where two models part: the first tensor on the way that differs.
+"""Where two models that should be the same begin to differ.
 
-Two models that should be one give different results. The results say that
-something is wrong, and not where, as one wrong tensor spoils all after it.
-So both models are run on the same input, what their modules give is kept,
-and the two are compared in the order of computation.
+When their results differ, one knows that something is wrong, but not where,
+because one wrong tensor spoils everything that is computed from it. So both
+models are run on the same input, and what their modules give is kept
+(`record`). Then the tensors are compared in the order in which they were
+computed (`compare`); the first one that differs shows where to look.
 """
 
 from __future__ import annotations
@@ -23,19 +24,21 @@ from attnbook.values import one_of
 def record(
     model: nn.Module, names: Sequence[str], *args: object, **kwargs: object
 ) -> dict[str, Tensor]:
-    """What modules give in one call, by name, without gradients.
+    """Call a model, and keep what its modules give, without gradients.
 
     Args:
-        model: any module; in evaluation mode, or dropout makes it differ
-            from itself.
-        names: of submodules, such as "blocks.0.attention", as
-            `named_modules` has them; with ":input" behind, such as
-            "blocks.0:input", what the module is given is kept instead.
-            ":output" alone is what the model itself gives.
-        args, kwargs: the call's.
+        model: any module. It should be in evaluation mode; with dropout, two
+            calls of the same model would differ.
+        names: the names of submodules, as `named_modules` has them, such as
+            "blocks.0.attention". After a name, ":input" asks for what the
+            module is given instead, as in "blocks.0:input"; ":output" alone
+            asks for what the model itself gives.
+        args, kwargs: what the model is called with.
 
-    Where a module gives several things, the first tensor is kept; where it
-    runs more than once, the first run.
+    Returns:
+        A tensor for each name. Where a module gives several things, it is the
+        first tensor among them; where a module runs more than once, that of
+        its first run.
 
     Raises:
         ValueError: a name that no module has; a module that does not run,
@@ -122,8 +125,13 @@ class Row:
 
 @dataclass(frozen=True)
 class Divergence:
-    """The rows of a comparison; printed, a table that points at the first
-    tensor that differs.
+    """What `compare` has found, tensor by tensor.
+
+    Printed, it is a table with an arrow at the first tensor that differs.
+
+    Attributes:
+        rows: a row for each pair of tensors, in the order of computation.
+        bound: the largest difference that counts as none.
     """
 
     rows: tuple[Row, ...]
@@ -162,17 +170,18 @@ def compare(
     bound: float = 1e-4,
     real: Tensor | None = None,
 ) -> Divergence:
-    """Two records, tensor by tensor.
+    """Compare the records of two models, tensor by tensor.
+
+    A tensor that is missing on one side, has another shape or holds a NaN
+    counts as different.
 
     Args:
-        ours, theirs: as from `record`.
-        pairs: label, name in ours, name in theirs, in the order of
-            computation, as from `pairs_of`.
-        bound: the largest |ours − theirs| that is no difference.
-        real: True at real tokens, False at padding, (B, T): what stands at
-            padding is not compared.
-
-    A missing tensor, another shape and a NaN are differences.
+        ours, theirs: what `record` has kept of each model.
+        pairs: for each tensor a label, its name in ours and its name in
+            theirs, in the order of computation, as `pairs_of` gives them.
+        bound: the largest |ours − theirs| that counts as no difference.
+        real: (B, T), True at real tokens and False at padding. What the
+            models compute at padding is not compared.
 
     Raises:
         ValueError: nothing to compare; a bound that is no number from 0 on;
@@ -209,9 +218,15 @@ _LABELS = ("first norm", "attention", "second norm", "feed-forward")
 
 
 def pairs_of(family: str, n_layers: int) -> list[tuple[str, str, str]]:
-    """What to compare of a GPT-2 or Llama and ours, for `compare`.
+    """The tensors to compare of a `GPT` and a model of transformers.
 
-    Each (label, our module, their module), in the order of computation.
+    Args:
+        family: the kind of their model, "gpt2" or "llama".
+        n_layers: how many blocks both models have.
+
+    Returns:
+        A (label, name in ours, name in theirs) for each tensor, in the order
+        of computation, for `compare`.
 
     Raises:
         ValueError: another family than "gpt2" or "llama".
@@ -231,6 +246,7 @@ def pairs_of(family: str, n_layers: int) -> list[tuple[str, str, str]]:
 
 
 def _row(label, ours, theirs, bound, real):
+    """The `Row` about one tensor, which may be None on either side."""
     present = theirs if ours is None else ours
     shape = None if present is None else tuple(present.shape)
 
@@ -267,13 +283,15 @@ def _row(label, ours, theirs, bound, real):
 
 
 def _sizes(shape):
+    """A shape in words: "2×3", "scalar", or "" if there is none."""
     if shape is None:
         return ""
     return "×".join(str(n) for n in shape) or "scalar"
 
 
 def _short(number, digits=0):
-    """1e-4 and not 1e-04 or 0.0001."""
+    """A number with an exponent, as one writes it: 1e-4, and neither 1e-04
+    nor 0.0001."""
     if number == 0 or math.isinf(number):
         return f"{number:g}"
     mantissa, exponent = f"{number:.{digits}e}".split("e")

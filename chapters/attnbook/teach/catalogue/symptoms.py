@@ -1,7 +1,9 @@
-"""What one sees of a mistake: the headings of the list on the mistakes' page.
+"""The symptoms of mistakes: what somebody sees whose code is wrong.
 
-Each mistake names its heading, or headings, where it is registered (see
-`Task.mistake`); the page lists the mistakes under them in this order.
+They are the headings of the list on the page of mistakes, where a reader
+looks for what she sees. Each mistake names its heading, or several, where it
+is registered (`symptom=` of `Task.mistake`). The page has them in the order of
+`HEADINGS`.
 """
 
 LOSS_TOO_LOW = "The loss is too low at once"

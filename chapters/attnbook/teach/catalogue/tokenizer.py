@@ -1,4 +1,9 @@
-"""A tokenizer for the pages that compare with transformers."""
+"""A small tokenizer of byte pairs, for tasks that need one of transformers.
+
+Some tasks are about what a tokenizer does with several texts: padding,
+special tokens, splitting. Published tokenizers would have to be fetched, so
+the tasks train one of their own, which takes milliseconds.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,14 @@ from typing import Any
 
 
 def train_tokenizer(texts: list[str]) -> Any:
-    """A byte-pair tokenizer trained on `texts`, in transformers' form.
+    """Train a byte-pair tokenizer on texts.
+
+    Args:
+        texts: what it learns its pairs from.
+
+    Returns:
+        A `PreTrainedTokenizerFast` of transformers with 400 tokens, among
+        them `<pad>`, `<s>` and `</s>`. It pads on the left.
 
     Source: Sennrich, Haddow and Birch (2016), arXiv:1508.07909.
     """

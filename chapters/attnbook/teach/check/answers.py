@@ -207,7 +207,8 @@ def needed(cells: Sequence[str], name: str) -> list[ast.stmt]:
 
 
 def _statements(cells: Sequence[str]) -> Iterator[ast.stmt]:
-    """The statements of all cells that can be read."""
+    """The statements of those cells that are Python; the others are left
+    out."""
     for cell in cells:
         yield from _parsed(cell) or ()
 

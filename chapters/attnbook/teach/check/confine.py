@@ -309,7 +309,12 @@ def _close_all_but(keep: int) -> None:
 def _confine(
     empty: str, seconds: float, memory: int, kept_by: Sequence[str]
 ) -> None:
-    """Shut the calling process in, for good."""
+    """Shut the calling process in, so that it cannot get out again.
+
+    Args:
+        empty: an empty folder, which is the only place for its files.
+        seconds, memory, kept_by: as for `alone`.
+    """
     if "system" in kept_by:
         walls.put_up(empty)
     os.chdir(empty)
@@ -334,6 +339,6 @@ def _confine(
 
 
 def _held() -> int:
-    """The bytes of addresses that this process has."""
+    """How many bytes of addresses this process has, on Linux."""
     pages = Path("/proc/self/statm").read_text("ascii").split()[0]
     return int(pages) * os.sysconf("SC_PAGE_SIZE")

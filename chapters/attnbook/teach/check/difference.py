@@ -18,7 +18,7 @@ from attnbook.teach.check.words import is_numbers, number_kind
 
 
 class Differs(StrEnum):
-    """In what two results differ."""
+    """The ways in which two results can differ."""
 
     TYPE = "type"
     SHAPE = "shape"

@@ -46,7 +46,7 @@ _NO_MEMORY = re.compile("can't allocate memory|[Uu]nable to allocate")
 
 
 def examined_error(error: BaseException, fn: Callable, case: str) -> Finding:
-    """What an answer's error says."""
+    """The `Finding` about an error that an answer has raised."""
     if isinstance(error, RuleBroken):
         broken = error.finding
         return Finding(
@@ -110,7 +110,7 @@ def line_of(error: BaseException, fn: Callable) -> Line | None:
 
 
 def examined(found: Difference, case: str) -> Finding:
-    """What kind of difference it is."""
+    """The `Finding` about a difference: its kind, and what belongs to it."""
     place, gradient_of = found.place, found.gradient_of
     answer, expected = found.answer, found.expected
 
@@ -161,7 +161,7 @@ def _of_types(answer: Any, expected: Any) -> Kind:
 
 
 def _lists(answer: Any, expected: Any) -> Finding | None:
-    """What a list lacks, or has too much."""
+    """The `Finding` about two lists of different lengths or types of parts."""
     lists = (tuple, list)
     if not isinstance(answer, lists) or not isinstance(expected, lists):
         return None

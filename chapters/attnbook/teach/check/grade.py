@@ -112,7 +112,7 @@ def _notebooks(folder: Path) -> dict[str, Path]:
 
 
 def _counted(rows: Sequence[Grade]) -> str:
-    """What was found in a notebook, in a line."""
+    """One line about a notebook: how many answers got which verdict."""
     rows_ = [row for row in rows if row.exercise]
     if not rows_:
         return rows[0].detail
@@ -224,7 +224,8 @@ def _code(data: bytes | None) -> list[str]:
 def _tried(
     cells: list[str], name: str, given: str, seconds: float, memory: int
 ) -> tuple[str, str]:
-    """The verdict and its detail on one answer."""
+    """Run one answer in a process of its own, and judge what it did there:
+    the verdict, and its detail."""
     ended = alone(
         answered,
         *(cells, name, given, seconds),

@@ -77,7 +77,7 @@ def _gives(outcome: Outcome, made: Callable, wanted: Outcome) -> bool:
 
 
 def _as_many(result: Any, other: Any) -> bool:
-    """Whether both are tuples of as many parts."""
+    """Whether both are tuples with the same number of parts."""
     both = isinstance(result, tuple) and isinstance(other, tuple)
     return both and len(result) == len(other)
 
@@ -313,7 +313,8 @@ def _all_numbers(outcomes: list[Outcome]) -> list[Tensor] | None:
 
 
 def _numbers(x: Any) -> Tensor | None:
-    """Numbers as a tensor; None if they are none."""
+    """A tensor, number or list of numbers as a tensor in float64; None for
+    anything else."""
     plain = isinstance(x, (Tensor, bool, int, float, np.ndarray, np.generic))
     if not plain and not (isinstance(x, (list, tuple)) and is_numbers(x)):
         return None

@@ -43,7 +43,11 @@ NOTHING = Help()
 
 
 def help_for(tried: Attempt) -> Help:
-    """The first of the finders' results that is one."""
+    """What may help somebody whose answer is wrong.
+
+    The finders are asked one after the other, and the first that finds
+    something has the word.
+    """
     if _says_all(tried.finding):
         return NOTHING
     finders: list[Callable[[Attempt], Help]] = []
@@ -59,7 +63,8 @@ def help_for(tried: Attempt) -> Help:
 
 
 def _says_all(found: Finding) -> bool:
-    """Whether what is wrong says already what to do."""
+    """Whether the finding says already what to do, so that no help is
+    needed."""
     if found.kind in SAYS_ALL or found.advice == "writes into a leaf":
         return True
     if found.kind == Kind.ORDER:
@@ -72,7 +77,8 @@ def _says_all(found: Finding) -> bool:
 
 
 def _coarse(tried: Attempt) -> Help:
-    """It is right to the digits of a float32."""
+    """That the answer has only the digits of a float32, and the line that
+    makes one; nothing, if that is not so."""
     if not all(_nearly(tried, n, part=1e-5) for n in tried.failing):
         return NOTHING
     line = tried.float32_line()
@@ -80,7 +86,8 @@ def _coarse(tried: Attempt) -> Help:
 
 
 def _near(tried: Attempt) -> Help:
-    """It is nearly right."""
+    """That the answer is nearly right, so that only digits are missing;
+    nothing, if that is not so."""
     if tried.error or tried.difference.beside_the_result:
         return NOTHING
     if not all(_nearly(tried, n, part=1e-4) for n in tried.failing):
@@ -241,7 +248,7 @@ def _kinship(tried: Attempt, wrong: Callable) -> tuple[bool, float] | None:
 
 
 def _sizes(result: Any) -> Counter[int]:
-    """How many numbers each part of a result has."""
+    """How many numbers there are in each part of a result."""
     leaves = enumerate(tree_leaves(result))
     return Counter({n: x.numel() for n, x in leaves if _is_float(x)})
 
@@ -380,7 +387,7 @@ def _nearly(tried: Attempt, n: int, *, part: float) -> bool:
 
 
 def _size(result: Any) -> float:
-    """The largest of its fractional numbers."""
+    """The largest absolute value among a result's floats."""
     leaves = [x for x in tree_leaves(result) if isinstance(x, (Tensor, float))]
     floats = [x for x in map(torch.as_tensor, leaves) if x.numel()]
     sizes = [x.abs().max().item() for x in floats if x.is_floating_point()]

@@ -1,4 +1,9 @@
-"""What the cases of the catalogue are made of."""
+"""Short ways to write the inputs that a task is tried on.
+
+Small tensors are written down (`f64`, `ints`, `marks`), larger ones are drawn
+from seeds (`randns`, `drawn`). Two kinds of tensors watch what an answer does
+with them: `Watched` and `Wary`.
+"""
 
 from __future__ import annotations
 
@@ -13,28 +18,37 @@ from attnbook.teach.check.seeded import randn
 
 
 def f64(*numbers: Any) -> Tensor:
-    """Numbers, or rows of numbers, in float64."""
+    """A tensor in float64 of some numbers, or of rows of numbers:
+    ``f64(1, 2)``, ``f64([1, 2], [3, 4])``."""
     return torch.tensor(numbers, dtype=torch.float64)
 
 
 def ints(*numbers: Any) -> Tensor:
-    """Whole numbers, or rows of them."""
+    """A tensor in int64 of some whole numbers, or of rows of them."""
     return torch.tensor(numbers)
 
 
 def marks(*rows: str) -> Tensor:
-    """A boolean mask from strings: "110" is True, True, False."""
+    """A boolean mask, a string for each row: "110" is True, True, False."""
     places = [[place == "1" for place in row] for row in rows]
     return torch.tensor(places, dtype=torch.bool)  # also where there are none
 
 
 def randns(*sizes: tuple[int, ...], seed: int) -> tuple[Tensor, ...]:
-    """Standard normal tensors of several sizes, from seeds in a row."""
+    """A standard normal tensor for each of some sizes.
+
+    The first is drawn with the seed, the next with the seed after it.
+    """
     return tuple(randn(*size, seed=seed + n) for n, size in enumerate(sizes))
 
 
 def drawn(module: nn.Module, *, seed: int) -> nn.Module:
-    """A module in float64 with every parameter drawn, its norms' too."""
+    """The module in float64, with every parameter drawn anew.
+
+    A new module has norms that change nothing and biases of 0, so an answer
+    that forgets one of them would pass. Here the scales of norms are drawn
+    around 1, and everything else around 0.
+    """
     module = module.double()
     for n, (name, parameter) in enumerate(module.named_parameters()):
         values = randn(*parameter.shape, seed=100 * seed + n) / 2
@@ -45,7 +59,13 @@ def drawn(module: nn.Module, *, seed: int) -> nn.Module:
 
 @dataclass(frozen=True, repr=False)
 class Labelled:
-    """A function that is printed as its label; `layer` is where it is from."""
+    """A function as an argument of a case, printed as its label.
+
+    Attributes:
+        label: what a reader sees in place of the function.
+        fn: the function that is called.
+        layer: the module that it belongs to, if it is part of one.
+    """
 
     label: str
     fn: Callable
@@ -59,9 +79,13 @@ class Labelled:
 
 
 class Watched(Tensor):
-    """A tensor from which no large one may be made, and that `BARRED` may not
-    be called on: an answer that builds the matrix, or calls the function, that
-    an exercise does without is told so."""
+    """A tensor for exercises that have to do without something.
+
+    No tensor of more than `LARGEST` elements may be made from it, and no
+    function named in `BARRED` may be called on it. So an answer that builds
+    the whole matrix, or calls the function that it should replace, gets a
+    ValueError that says so.
+    """
 
     LARGEST = 10_000
     BARRED: tuple[str, ...] = ()
@@ -80,12 +104,16 @@ class Watched(Tensor):
 
 
 def watched(*tensors: Tensor) -> tuple[Watched, ...]:
+    """The same tensors, as `Watched` ones."""
     return tuple(tensor.as_subclass(Watched) for tensor in tensors)
 
 
 class Wary(Tensor):
-    """A tensor from which no NaN may be made, not even one that is replaced
-    afterwards: in the backward pass it would come back."""
+    """A tensor from which no NaN may be made.
+
+    That holds even for a NaN that is replaced afterwards, because it would
+    come back in the backward pass, where 0 · NaN is NaN.
+    """
 
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):
@@ -97,4 +125,5 @@ class Wary(Tensor):
 
 
 def wary(tensor: Tensor) -> Wary:
+    """The same tensor, as a `Wary` one."""
     return tensor.as_subclass(Wary)

@@ -207,7 +207,8 @@ def _by_numbers(a: Tensor, b: Tensor) -> Finding | None:
 
 
 def _by_offset(a: Tensor, b: Tensor, finite: Tensor) -> Finding | None:
-    """A number added everywhere, or one in each row or column."""
+    """That a number was added to the right result, the same everywhere, or
+    one for each row or column; None, if that is not so."""
     gaps = (a - b)[finite]
     if len(gaps) > 1 and _equal(gaps, gaps.mean().expand_as(gaps)):
         return Finding(Kind.OFFSET, gap=gaps.mean().item())
@@ -225,7 +226,8 @@ def _by_offset(a: Tensor, b: Tensor, finite: Tensor) -> Finding | None:
 
 
 def _by_factor(a: Tensor, b: Tensor, finite: Tensor) -> Finding | None:
-    """A factor everywhere, or one in each row."""
+    """That the answer is the right one times a factor, which is the same for
+    all numbers, or one for each row; None, if it is not."""
     counts = finite & (b != 0)
     if not counts.any() or (a[finite & (b == 0)] != 0).any():
         return None
@@ -256,7 +258,8 @@ def _factor(ratio: float, *, only_named: bool = False) -> Finding | None:
 
 
 def _by_places(a: Tensor, b: Tensor) -> Finding | None:
-    """The right numbers in other places."""
+    """That the answer has the right numbers in other places; None, if it has
+    not."""
     if a.ndim > 1 and _equal(a.mT, b):
         return Finding(Kind.TRANSPOSE, answer=a, expected=b)
     for axis in range(-1, -a.ndim - 1, -1):
@@ -280,7 +283,8 @@ def _by_places(a: Tensor, b: Tensor) -> Finding | None:
 
 
 def _by_function(a: Tensor, b: Tensor) -> Finding | None:
-    """The right numbers with something done to them."""
+    """That something was done to the right numbers, such as a softmax; None,
+    if nothing was found."""
     few = a.numel() > 1 and b.max() == b.min()
     if few or (b == b.round()).all():  # of these much would be true
         return None

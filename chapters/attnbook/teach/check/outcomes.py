@@ -58,7 +58,7 @@ _LISTS: dict[str, Callable[[list], Any]] = {
 
 
 def packed(outcome: Outcome) -> dict[str, Any]:
-    """An outcome as JSON."""
+    """An outcome as data that JSON can say; `unpacked` reads it."""
     error = outcome.error
     return {
         "result": _pack(outcome.result),

@@ -36,7 +36,11 @@ class RuleBroken(ValueError):
 
 
 class NoAutograd(TorchFunctionMode):
-    """No gradient may be followed, backwards or forwards."""
+    """The rule of exercises that are solved without torch's autograd.
+
+    No gradient may be followed while the answer runs, neither backwards nor
+    forwards.
+    """
 
     broken: Finding | None = None
 
@@ -49,7 +53,7 @@ class NoAutograd(TorchFunctionMode):
 
 
 def _followed(x: Tensor) -> bool:
-    """Whether torch records what becomes of a tensor."""
+    """Whether torch records what is computed from a tensor, for gradients."""
     if torch._C._functorch.is_gradtrackingtensor(x):  # torch.func
         return True
     return x.requires_grad or unpack_dual(x).tangent is not None

@@ -39,7 +39,11 @@ class Case:
 
 
 def call(*args: Any, **kwargs: Any) -> Case:
-    """The arguments of a case that has keyword arguments."""
+    """The arguments of a case that has keyword arguments.
+
+    In a task's cases a tuple has positional arguments only; where some have
+    names, ``call(x, dim=1)`` stands in its place.
+    """
     return Case("", args, kwargs)
 
 
@@ -193,6 +197,11 @@ def _gradient_difference(
     within: float,
     equal_nan: bool,
 ) -> Difference | None:
+    """The first difference between two functions' gradients, or None.
+
+    A gradient that is missing counts as 0, since nothing depends on that
+    argument then.
+    """
     if answer is expected:
         return None
     pairs = itertools.zip_longest(answer, expected)
@@ -263,6 +272,7 @@ def _part_changed(before: Any, after: Any) -> str:
 
 
 def _changed(before: Any, after: Any) -> bool:
+    """Whether an argument is another after a call than it was before."""
     if isinstance(before, Tensor):
         return difference(after, before, within=0, equal_nan=True) is not None
     if isinstance(before, nn.Module):
@@ -292,6 +302,7 @@ def _inside(module: nn.Module) -> dict[str, Any]:
 
 
 def _names(fn: Callable, count: int) -> list[str]:
+    """The names of a function's first arguments, or else their numbers."""
     try:
         names = list(inspect.signature(fn).parameters)[:count]
     except (TypeError, ValueError):  # some built-in functions have none
@@ -300,6 +311,9 @@ def _names(fn: Callable, count: int) -> list[str]:
 
 
 def _gradients(fn: Callable, case: Case) -> tuple[Tensor, ...]:
+    """The gradients of Σ result × fixed weights with respect to each
+    floating-point tensor among the arguments; none if nothing depends on
+    them."""
     args, kwargs = _fresh(case)
     leaves = [
         a.requires_grad_()

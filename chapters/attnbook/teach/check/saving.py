@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Writing files so that they are whole or not there at all."""
 
 from __future__ import annotations
 

@@ -75,12 +75,13 @@ class Task:
 
     @property
     def name(self) -> str:
-        """The function's name, on the page and as ``check.<name>``."""
+        """What the function is called on the page, and in ``check.<name>``."""
         return self.right.__name__
 
     @cached_property
     def wanted(self) -> str:
-        """What the function returns, in one sentence."""
+        """What the function should return, in the words of the docstring of
+        its reference."""
         return " ".join((self.right.__doc__ or "").split())
 
     def cases(self) -> list[Case]:

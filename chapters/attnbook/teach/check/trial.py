@@ -89,7 +89,8 @@ class Trial:
         return cls(task, cases, wanted)
 
     def bounds(self, n: int) -> dict[str, Any]:
-        """How two outcomes of a case are compared."""
+        """How far two outcomes of a case may be apart, for
+        `outcome_difference`."""
         one = self.task.within
         result, gradients = self.task.bounds.get(
             self.cases[n].label, (one, one)
@@ -133,11 +134,12 @@ class Trial:
         return Attempt(fn, self, got, found)
 
     def known(self, wrong: Callable, n: int) -> Outcome:
-        """What a known mistake does on a case."""
+        """What a known mistake does on the case of a number. It runs when it
+        is asked for, once."""
         return self._known(wrong, n)[0]
 
     def known_to_fail(self, wrong: Callable, n: int) -> bool:
-        """Whether a known mistake goes wrong on a case."""
+        """Whether a known mistake is wrong on the case of a number."""
         return self._known(wrong, n)[1] is not None
 
     def _known(
@@ -179,7 +181,7 @@ class Attempt:
 
     @property
     def first(self) -> int:
-        """The first case that it gets wrong."""
+        """The number of the first case that the function gets wrong."""
         return self.failing[0]
 
     @cached_property

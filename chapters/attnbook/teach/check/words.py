@@ -1,4 +1,9 @@
-"""Values and sentences as text, the same on every machine."""
+"""Values as text, and text for the screen: the same on every machine.
+
+What a verdict quotes of an answer goes through here: arguments and results
+are shortened, numbers rounded, and addresses in memory left out, since they
+differ from run to run.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +21,13 @@ from torch import Tensor, nn
 def brief(value: Any, digits: int = 4, *, most: int = 16) -> str:
     """A value on a line or two: small tensors whole, larger ones by shape.
 
+    It never raises, whatever the value is.
+
     Args:
-        most: the largest tensor that is shown whole, and the longest
-            dictionary.
+        value: anything: an argument, or what a reader's function returned.
+        digits: how many decimals of a number are kept. Where all numbers of
+            a tensor are tiny, they count from the first that is not 0.
+        most: a tensor or dictionary of more elements is not shown whole.
     """
     try:
         return _brief(value, digits, most)
@@ -27,6 +36,7 @@ def brief(value: Any, digits: int = 4, *, most: int = 16) -> str:
 
 
 def _brief(value: Any, digits: int, most: int) -> str:
+    """`brief` for values that do not misbehave."""
     if isinstance(value, (tuple, list)) and any(
         isinstance(v, (Tensor, nn.Module)) for v in value
     ):
@@ -61,12 +71,16 @@ def _brief(value: Any, digits: int, most: int) -> str:
 
 
 def _some(parts: list[str], most: int) -> list[str]:
+    """The first few of some texts, and how many are left out."""
     left = len(parts) - most
     return parts if left <= 0 else [*parts[:most], f"and {left} more"]
 
 
 def sizes(args: Any) -> str:
-    """The shapes in a result or in arguments: ``2×3×4, 5×4``."""
+    """The shapes of what is in a result or in arguments: ``2×3×4, 5×4``.
+
+    A number stands for itself, and a list of numbers for its length.
+    """
     found = []
     for a in args:
         if hasattr(a, "shape"):
@@ -81,7 +95,11 @@ def sizes(args: Any) -> str:
 
 
 def listed(words: Iterable[str], most: int = 3) -> str:
-    """Words in a row: ``one, two, three and 5 more``, or ``one and two``."""
+    """Words as one lists them: ``one, two and three``.
+
+    Where there are many, those after the first `most` are only counted:
+    ``one, two, three and 5 more``.
+    """
     words = list(words)
     left = len(words) - most
     if left > 1:
@@ -91,7 +109,7 @@ def listed(words: Iterable[str], most: int = 3) -> str:
 
 
 def in_cases(n: int) -> str:
-    """How many inputs were tried: ``in 9 cases``."""
+    """The words for how many inputs were tried: ``in 9 cases``."""
     return f"in {n} cases" if n > 1 else "in one case"
 
 
@@ -132,7 +150,11 @@ _ASCII = str.maketrans(
 
 
 def say(text: str) -> None:
-    """Print a text wrapped, on a terminal of ASCII too."""
+    """Print a text, wrapped at 79 columns.
+
+    On a terminal that cannot show all signs, those of mathematics are
+    written out, and others as their codes.
+    """
     text = "\n".join(map(fill, text.splitlines()))
     try:
         print(text)
@@ -143,7 +165,10 @@ def say(text: str) -> None:
 
 
 def plain_repr(x: Any) -> str:
-    """What `repr` says, or where it raises or says an address the type."""
+    """What `repr` says of a value.
+
+    Where it raises, or names an address in memory, the type is named instead.
+    """
     try:
         text = repr(x)
     except Exception:
@@ -152,7 +177,8 @@ def plain_repr(x: Any) -> str:
 
 
 def number_kind(x: Tensor) -> str:
-    """The kind of a tensor's numbers: "float", "integer", "boolean", …"""
+    """The kind of a tensor's numbers, in a word: "float", "integer",
+    "boolean" or "complex number"."""
     if x.dtype == torch.bool:
         return "boolean"
     if x.is_complex():
@@ -161,7 +187,11 @@ def number_kind(x: Tensor) -> str:
 
 
 def number_name(size: float) -> str:
-    """A number above 1 by its name, if it has one: "√2"."""
+    """The name of a number above 1, such as "√2", "3/2", "2π" or "7".
+
+    It is for factors by which a result is wrong, because a reader recognises
+    √2 and not 1.414. A number without a name gives "".
+    """
 
     def is_it(number: float) -> bool:
         return abs(number / size - 1) < 1e-6
@@ -182,7 +212,10 @@ def number_name(size: float) -> str:
 
 
 def is_numbers(items: Any) -> bool:
-    """Whether a list, nested or not, holds numbers and nothing else."""
+    """Whether a list, nested or not, holds numbers and nothing else.
+
+    An empty list does not.
+    """
     return len(items) > 0 and all(
         is_numbers(i)
         if isinstance(i, (tuple, list))

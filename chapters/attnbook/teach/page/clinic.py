@@ -208,7 +208,7 @@ def _stored_index() -> dict[str, Any]:
 
 
 def index_path(clinic: Path) -> Path:
-    """Where the index of a clinic's file is stored."""
+    """The path at which the index of a clinic's file is stored."""
     return clinic.with_name(f"{clinic.stem}_index.json")
 
 

@@ -1,4 +1,8 @@
-"""One style for all figures, and the two kinds that recur."""
+"""One style for all figures, and the two kinds of plots that recur.
+
+These are `heatmap`, a matrix as coloured cells, and `band`, a curve of
+repeated measurements with its uncertainty.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,10 @@ COLOUR_MAP = "cividis"
 
 
 def use_style() -> None:
-    """Set the book's figure style; a white panel, also on a dark page."""
+    """Set the book's figure style for all plots that follow.
+
+    Figures are white, also on a dark page.
+    """
     mpl.rcParams.update(
         {
             "figure.figsize": (6.4, 3.4),
@@ -45,7 +52,11 @@ def use_style() -> None:
 
 
 def as_array(values: Any) -> np.ndarray:
-    """Numbers of any kind, also on a card or in bfloat16, as an array."""
+    """Numbers as a numpy array.
+
+    They can be a list, an array or a tensor, also one on a graphics card or
+    in bfloat16, which numpy does not have.
+    """
     if isinstance(values, Tensor):
         values = values.detach().cpu()
         if values.is_floating_point():
@@ -66,9 +77,15 @@ def heatmap(
     """Draw a matrix as coloured cells with the numbers in them.
 
     Args:
-        matrix: shape (len(rows), len(columns)); NaN cells are left white.
+        ax: where it is drawn.
+        matrix: of shape (len(rows), len(columns)). A cell that is NaN stays
+            white.
+        rows, columns: the names of the rows, from the top, and of the
+            columns, from the left.
+        title: the words above it.
         limits: the values at the two ends of the colour scale.
-        decimals: of the numbers in the cells; None leaves them out.
+        decimals: how many decimals the numbers in the cells have; None leaves
+            the numbers out.
 
     Raises:
         ValueError: labels that do not fit the matrix.
@@ -119,10 +136,15 @@ def band(
     label: str = "",
     colour: str = BLUE,
 ) -> None:
-    """Plot the mean of repeated measurements, ±2 standard errors as a band.
+    """Plot the mean of repeated measurements, with ±2 standard errors around
+    it as a band.
 
     Args:
-        samples: shape (repeats, len(x)); repeats of at least 2.
+        ax: where it is drawn.
+        x: where the measurements belong on the horizontal axis.
+        samples: of shape (repeats, len(x)), with at least two repeats.
+        label: the curve's name in the legend.
+        colour: that of the curve and its band.
     """
     samples = as_array(samples)
     mean = samples.mean(0)

@@ -2,7 +2,7 @@
 
 The model runs there in the reader's browser; `site/town/` has the scripts and
 `press.town_page` the weights. In a notebook, in print, and where no script
-runs, a sentence and the picture of the same cell stand in its place.
+runs, the reader sees a sentence and the picture of the same cell instead.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ TRIES = "omar mira carrier bank number cache hot window guess".split()
 
 
 def answers_here(*panels: str, sentence: str, start: str = "omar") -> None:
-    """Display a place where the model answers, with these of the `PANELS`.
+    """Display a place in the page where the model answers.
 
     Args:
-        sentence: what it would show; it stands in where no script runs.
-        start: one of the `TRIES`.
+        panels: what it shows besides the story, some of `PANELS`.
+        sentence: what a reader would see there, in words. It is shown where
+            no script runs.
+        start: the story that it begins with, one of `TRIES`.
 
     Raises:
         ValueError: no panel, an unknown one, or an unknown start.
@@ -30,12 +32,13 @@ def answers_here(*panels: str, sentence: str, start: str = "omar") -> None:
     unknown = [name for name in panels if name not in PANELS]
     if unknown or not panels:
         raise ValueError(
-            f"panels are not allowed; expected some of {', '.join(PANELS)}; "
-            f"got {', '.join(unknown) or 'none'}"
+            "a place where the model answers shows panels; expected one or "
+            f"more of {', '.join(PANELS)}; got {', '.join(unknown) or 'none'}"
         )
     if start not in TRIES:
         raise ValueError(
-            f"unknown start; expected one of {', '.join(TRIES)}; got {start!r}"
+            "the model cannot begin with this; expected one of "
+            f"{', '.join(TRIES)}; got {start!r}"
         )
     text = (
         f'<div data-town="{" ".join(panels)}" data-try="{start}">\n'

@@ -157,5 +157,6 @@ def links(seen: str) -> dict[str, str]:
 
 
 def plain(text: str) -> str:
-    """Text in which Markdown finds nothing to format."""
+    """A text for Markdown that is shown as it is: every sign that would
+    format something is escaped."""
     return re.sub(r"([\\`*_\[\]<>|])", r"\\\1", text)

@@ -1,4 +1,9 @@
-"""What every notebook needs: set-up, seeded numbers, printing, sources."""
+"""What the set-up cell of every notebook brings.
+
+`setup` prepares torch and chooses the device, `randn` draws numbers from a
+seed, `show` prints values in the same way on every machine, and `show_source`
+shows the code of a function.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +103,7 @@ def _row_beside_its_like(
 
 
 def _rounded(value: Any, decimals: int) -> np.ndarray:
-    """Values as an array, fractions rounded and without −0.0."""
+    """Values as an array, with fractions rounded, and 0.0 in place of −0.0."""
     value = as_array(value)
     if np.issubdtype(value.dtype, np.floating):
         value = value.astype(np.float64).round(decimals) + 0.0
@@ -106,7 +111,8 @@ def _rounded(value: Any, decimals: int) -> np.ndarray:
 
 
 def _written(value: np.ndarray, decimals: int, width: int = 75) -> str:
-    """An array as text, without powers of ten."""
+    """An array as text, with its numbers written out and not as powers of
+    ten."""
     return np.array2string(
         value,
         precision=decimals,
@@ -130,5 +136,5 @@ def show_source(*objects: Any) -> None:
 
 
 def show_code(source: str) -> None:
-    """Show Python code, highlighted."""
+    """Display Python code, with its words coloured."""
     display(Markdown(f"```python\n{source}\n```"))

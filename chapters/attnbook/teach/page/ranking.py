@@ -186,5 +186,5 @@ def rank(index: Mapping[str, Any], query: str) -> list[tuple[int, int]]:
 
 
 def pairs(listed: Sequence[int]) -> list[tuple[int, int]]:
-    """Numbers and weights, which stand in turn, as pairs."""
+    """Pairs of a number and its weight, from a list where they alternate."""
     return list(zip(listed[::2], listed[1::2], strict=True))

@@ -36,7 +36,7 @@ _INSTEAD = {
 
 
 def help_lines(found: Help) -> list[str]:
-    """What may help, in a line or two."""
+    """The lines of a verdict that may help its reader: one or two, or none."""
     lines = []
     if found.finding:
         lines.append(HELP[found.finding.kind](found.finding))

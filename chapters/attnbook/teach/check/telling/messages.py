@@ -44,7 +44,11 @@ def apart(a: Any, b: Any) -> tuple[str, str]:
 
 
 def numbers(found: Difference) -> list[str]:
-    """Expected and got: the part that differs, of a large one a row."""
+    """The two lines that begin with "expected" and "got".
+
+    They have the part of the results that differs; of a large tensor, a
+    stretch of the row in which it differs most.
+    """
     if found.kind in (Differs.CHANGED, Differs.UNCHANGED):
         return []
     answer, expected = found.answer, found.expected
@@ -74,7 +78,8 @@ def _cut(text: str, most: int = 4) -> str:
 
 
 def difference_words(found: Difference) -> str:
-    """Where two results differ first, with both numbers: for authors."""
+    """Where two results differ, with both numbers: a line for those who want
+    to know exactly, such as authors."""
     if found.kind in (Differs.CHANGED, Differs.UNCHANGED):
         kind = Kind[found.kind.name]
         return headline(
@@ -110,18 +115,18 @@ def _at_the_place(found: Difference) -> str:
 
 
 def not_attempted(name: str) -> str:
-    """Of a stub that nobody has begun to fill in."""
+    """The message about a stub that nobody has begun to fill in."""
     return f"{name}: not attempted yet."
 
 
 def right(name: str, cases: int, gradients: bool) -> str:
-    """Of an answer that is right."""
+    """The message about an answer that is right."""
     too = ", gradients too" if gradients else ""
     return f"{name}: right on all {cases} cases{too}."
 
 
 def known_mistake(name: str, mistake: str, symptom: str, hint: str) -> str:
-    """Of an answer that is one of the known mistakes."""
+    """The message about an answer that makes one of the known mistakes."""
     lines = [
         f"{name}: this is a known mistake, {mistake}.",
         fill(f"what happens: {symptom}", "  "),
@@ -132,7 +137,7 @@ def known_mistake(name: str, mistake: str, symptom: str, hint: str) -> str:
 
 
 def slip(name: str, words: str, hint: str) -> str:
-    """Of an answer that is one of the known slips."""
+    """The message about an answer that makes one of the slips."""
     head = fill(f"{name}: not right yet: {words}.")
     return f"{head}\n{fill(f'hint: {hint}', '  ')}"
 
@@ -144,7 +149,7 @@ def stopped(
     kwargs: Mapping[str, Any],
     help_: Help,
 ) -> str:
-    """Of an answer that raised an error, or broke a rule."""
+    """The message about an answer that raised an error, or broke a rule."""
     head = f'{name}: not right yet on "{found.case}": {headline(found)}'
     return "\n".join([head, inputs(args, kwargs), *help_lines(help_)])
 
@@ -160,7 +165,7 @@ def wrong(
     *,
     forgot_return: bool,
 ) -> str:
-    """Of an answer that gives something else than is right."""
+    """The message about an answer that gives a wrong result."""
     told = headline(found)
     lines = [fill(f'{name}: not right yet on "{found.case}": {told}.')]
     if forgot_return:
@@ -175,14 +180,19 @@ def wrong(
 
 
 def short_error(found: Finding) -> str:
-    """The core of a verdict on an error."""
+    """The core of a verdict on an error, in a line: the case, and what
+    stopped the answer there."""
     return f"{found.case}: {headline(found).splitlines()[0]}"
 
 
 def short(
     found: Finding, difference: Difference, answer: Any, expected: Any
 ) -> str:
-    """The core of a verdict: both numbers if they are few, else where."""
+    """The core of a verdict on a wrong result, in a line.
+
+    It has both results if they are short, and otherwise the place where they
+    differ most.
+    """
     told, got = apart(expected, answer)
     both = f"expected {told}; got {got}"
     if len(both) < 90 and told != got:
@@ -191,7 +201,8 @@ def short(
 
 
 def side_effects(left: list[str]) -> list[str]:
-    """A remark on what an answer had changed, or nothing."""
+    """A line about what an answer had changed elsewhere; no line if that is
+    nothing."""
     if not left:
         return []
     some = ", ".join(left[:3]) + (" and more" if len(left) > 3 else "")
@@ -201,6 +212,6 @@ def side_effects(left: list[str]) -> list[str]:
 
 
 def agreement(name: str, reference: str, cases: int, gradients: bool) -> str:
-    """Of a function of the page that does its task."""
+    """The sentence about a function of the page that does its task."""
     too = ", gradients too" if gradients else ""
     return f"{name} agrees with {reference} {in_cases(cases)}{too}"

@@ -33,7 +33,7 @@ _FUNCTIONS = {
 
 
 def headline(found: Finding) -> str:
-    """What is wrong, in a line of words."""
+    """The sentence that says what is wrong, without the case and numbers."""
     if found.kind == Kind.CHANGED:
         return f"the argument {_argument(found)} was changed in place"
     if found.kind == Kind.UNCHANGED:
@@ -99,7 +99,7 @@ def _transpose(f: Finding) -> str:
 
 
 def _length(f: Finding) -> str:
-    """What a row lacks, or has too much."""
+    """How many rows, columns or parts are missing or too many, and where."""
     words = f"{f.count} {f.name}"
     if f.where == "inside":
         return f"{words}, the others right"
@@ -150,7 +150,8 @@ def _not_zero(f: Finding) -> str:
 
 
 def types_words(f: Finding) -> str:
-    """Two types, or two types of numbers."""
+    """That the answer has another type than the reference, or holds another
+    type of numbers."""
     both = f.answer, f.expected
     if all(isinstance(x, Tensor) for x in both):
         answer, expected = map(number_kind, both)
@@ -189,7 +190,7 @@ def _type_name(x: Any) -> str:
 
 
 def describe(x: Any) -> str:
-    """A value by its type: "a tuple of 2"."""
+    """What kind of value something is, such as "a tuple of 2"."""
     if x is None:
         return "None"
     if isinstance(x, Foreign):

@@ -50,7 +50,7 @@ _OF_T = (
 
 
 def line_words(line: Line) -> str:
-    """A line of the reader's, as it is quoted."""
+    """The words that quote a line of the reader's code."""
     if not line.number:
         return "not in a line of yours"
     return f"in line {line.number}: {line.text}".rstrip(": ")

@@ -1,8 +1,9 @@
 """Drawings that grow from chapter to chapter, with the shapes in them.
 
-Each is an svg file beside this one: boxes, arrows and names, in the classes of
-`_STYLES`. A shape stands in a ``<text class="shape" data-of="weights">``,
-as ``(T, T)``; a test holds it against the tensor of that name.
+Each is an svg file beside this one, made of boxes, arrows and names. How they
+look is said by their classes, see `_STYLES`. The shape of a tensor is written
+as ``<text class="shape" data-of="weights">(T, T)</text>``, and a test compares
+it with the tensor of that name on the page.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ DRAWINGS = sorted(path.stem for path in _HERE.glob("*.svg"))
 
 
 def drawing(name: str) -> None:
-    """Display a drawing; its description stands in where none is shown.
+    """Display a drawing, and its description where no drawing can be shown.
 
     Raises:
         ValueError: if there is no drawing of this name.
@@ -62,7 +63,11 @@ def _found(pattern: str, svg: str) -> str:
 
 
 def _styled(classes: str, name: str) -> str:
-    """The attributes of an element of these classes."""
+    """The attributes that an element of some classes gets in the page.
+
+    Styles are written into the elements, because Jupyter and Colab have no
+    style sheet of ours. `name` is the drawing's.
+    """
     style = "; ".join(_STYLES[one] for one in classes.split())
     # Two drawings on one page may not share a name.
     tip = f' marker-end="url(#tip-{name})"' if classes == "flow" else ""

@@ -1,10 +1,12 @@
-"""Figures that move without a kernel: one engine, one small script a figure.
+"""Figures that a reader can move, without a Python kernel.
+
+`explore.js` has what all of them share, and each kind has a small script.
 
 `explore` displays a figure as HTML that needs nothing besides itself, so it
 moves in the built pages, in Jupyter and in Colab. Its numbers come from the
-cell that calls it. What the script computes anew while a reader moves
-something is held, before it draws anything, against numbers that the cell
-has computed: picture and code cannot disagree.
+cell that calls it. While a reader moves something, the script computes other
+numbers itself. So before it draws anything, it must find, for some states,
+the numbers that the cell has computed. Picture and code cannot disagree.
 """
 
 from __future__ import annotations
@@ -49,8 +51,9 @@ def explore(
     Args:
         kind: one of `KINDS`; the head of its script says what data it takes.
         title: what the figure shows, in a few words.
-        sentence: what it would show; it stands in where no script runs.
-        start: the state at first, one value a control.
+        sentence: what a reader would see, in words, for places where no
+            script runs.
+        start: the state at the beginning: a value for each control.
         checks: pairs of a state and the numbers that belong to it, computed
             by the cell. The script must find the same, else it shows an
             error in place of the figure.
@@ -86,7 +89,10 @@ def explore(
 
 
 def _as_html(kind: str, sentence: str, data: Any) -> str:
-    """Sentence, data and scripts, which find each other by the kind."""
+    """The figure as HTML: the sentence, the data as JSON, and the scripts.
+
+    The scripts find their data by the kind.
+    """
     packed = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     packed = packed.replace("<", "\\u003c")  # no tag ends the script early
     scripts = "".join(_script(name) for name in ("explore", kind))
@@ -99,7 +105,12 @@ def _as_html(kind: str, sentence: str, data: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Numbers as JSON has them, rounded; tensors as lists."""
+    """Data as JSON can say it: tensors and arrays become lists, and fractions
+    are rounded.
+
+    Raises:
+        ValueError: a number that is not finite, which JSON cannot say.
+    """
     if isinstance(value, Mapping):
         return {str(k): _plain(v) for k, v in value.items()}
     if isinstance(value, (Tensor, np.ndarray, np.generic)):
@@ -118,6 +129,6 @@ def _plain(value: Any) -> Any:
 
 
 def _script(name: str) -> str:
-    """A script of this folder without its lines of comment."""
+    """The text of a script of this folder, without its lines of comment."""
     source = (_HERE / f"{name}.js").read_text(encoding="utf-8")
     return re.sub(r"^\s*//.*\n", "", source, flags=re.M)
