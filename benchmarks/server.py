@@ -1,11 +1,14 @@
 """What a server brings, in tokens for each second of the processor's time.
 
 It is measured over answering one request after another, beside static
-batches, and in a form that gives each request the same bits as alone.
+batches, and in a form that gives each request the same bits as alone. Batches
+and server are also compared where both work on equally many requests at a
+time, because a larger step is faster by itself. And it is measured what users
+wait for: the time to the first token, and the time between tokens.
 
 Chapter 19 shows the result. Prompts have 8 to 32 tokens, answers 32, or 4 to
 64 where lengths are unequal; the model has random weights. It takes about
-five minutes on one core.
+ten minutes on one core.
 
 usage: python benchmarks/server.py [ROUNDS]     5 if not given
 """
@@ -13,13 +16,15 @@ usage: python benchmarks/server.py [ROUNDS]     5 if not given
 from __future__ import annotations
 
 import random
+import statistics
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from results import now, quartiles, store
-from rounds import machine
+from rounds import machine, rounds_of
 
 from attnbook.generate import complete
 from attnbook.gpt import GPT, GPTConfig
@@ -30,6 +35,7 @@ CONFIG = GPTConfig(
 )
 SIZES = (1, 8, 32)
 STATIC = 8  # requests in a static batch
+AT_ONCE = (1, 2, 4, 8, 16, 32)  # requests that are served at a time
 
 Ask = list[tuple[list[int], int]]
 
@@ -54,10 +60,10 @@ def one_by_one(model: GPT, asked: Ask) -> None:
         complete(model, [prompt], n)
 
 
-def static(model: GPT, asked: Ask) -> None:
+def static(model: GPT, asked: Ask, size: int = STATIC) -> None:
     """Answer in batches; the next begins when the last has ended."""
-    for start in range(0, len(asked), STATIC):
-        batch = asked[start : start + STATIC]
+    for start in range(0, len(asked), size):
+        batch = asked[start : start + size]
         longest = max(n for _, n in batch)
         complete(model, [prompt for prompt, _ in batch], longest)
 
@@ -68,6 +74,159 @@ def served(model: GPT, asked: Ask, *, exact: bool = False) -> None:
     for prompt, n in asked:
         server.submit(prompt, n)
     server.run()
+
+
+def steps_at_most(
+    model: GPT, asked: Ask, size: int, after_step: Callable = lambda *_: None
+) -> int:
+    """Let the server answer at most `size` requests at a time.
+
+    Args:
+        after_step: is called after each step with the server and with the
+            requests that have been submitted so far.
+
+    Returns:
+        How many steps it took.
+    """
+    server = Server(model, n_pages=8 * size)
+    submitted: list[Any] = []
+    steps = 0
+    while server.open or len(submitted) < len(asked):
+        while len(server.open) < size and len(submitted) < len(asked):
+            submitted.append(server.submit(*asked[len(submitted)]))
+        server.step()
+        steps += 1
+        after_step(server, submitted)
+    return steps
+
+
+def at_equal_size(
+    rounds: int, asked: Ask, sizes: tuple[int, int], config: GPTConfig = CONFIG
+) -> dict[str, Any]:
+    """Compare batches and server that hold equally many requests at a time.
+
+    Args:
+        rounds: how often all ways are timed, in turns.
+        sizes: how many requests are worked on at a time.
+
+    Returns:
+        "times": for each way how many times faster than one by one it is, the
+        least, the middle and the largest of the rounds; "schedule": for each
+        size the same of server over batch; "calls": how often each way calls
+        the model; "slots": for how many tokens each way needs room at a time.
+    """
+    torch.manual_seed(0)
+    model = GPT(config).eval()
+    ways: dict[str, Callable[[], float]] = {
+        "alone": partial(seconds, one_by_one, model, asked)
+    }
+    calls: dict[str, int] = {}
+    slots: dict[str, int] = {}
+    for size in sizes:
+        batch, server = f"static {size}", f"server {size}"
+        ways[batch] = partial(
+            seconds, partial(static, size=size), model, asked
+        )
+        ways[server] = partial(
+            seconds, partial(steps_at_most, size=size), model, asked
+        )
+        calls[batch], slots[batch] = _needs_of_batches(asked, size)
+        calls[server], slots[server] = _needs_of_server(model, asked, size)
+    found = rounds_of(ways, rounds)
+    times = {
+        way: _spread(found["alone"], found[way])
+        for way in ways
+        if way != "alone"
+    }
+    schedule = {
+        str(size): _spread(found[f"static {size}"], found[f"server {size}"])
+        for size in sizes
+    }
+    return {
+        "times": times,
+        "schedule": schedule,
+        "calls": calls,
+        "slots": slots,
+    }
+
+
+def _needs_of_batches(asked: Ask, size: int) -> tuple[int, int]:
+    """How many calls batches make, and for how many tokens they need room."""
+    calls = 0
+    slots = []
+    for start in range(0, len(asked), size):
+        batch = asked[start : start + size]
+        longest = max(n for _, n in batch)
+        calls += longest
+        padded = max(len(prompt) for prompt, _ in batch) + longest
+        slots.append(len(batch) * padded)
+    return calls, max(slots)
+
+
+def _needs_of_server(model: GPT, asked: Ask, size: int) -> tuple[int, int]:
+    """How many steps the server makes, and how many slots it holds at most."""
+    held: list[int] = []
+
+    def count(server: Server, _: list[Any]) -> None:
+        pages = server.pages
+        held.append(sum(n > 0 for n in pages.holders) * pages.size)
+
+    return steps_at_most(model, asked, size, count), max(held)
+
+
+def _spread(slow: list[float], fast: list[float]) -> list[float]:
+    """The least, the middle and the largest ratio of the same round."""
+    ordered = sorted(x / y for x, y in zip(slow, fast))
+    ends = ordered[0], statistics.median(ordered), ordered[-1]
+    return [float(f"{x:.4g}") for x in ends]
+
+
+def waiting(
+    model: GPT, sizes: tuple[int, ...] = AT_ONCE, n_each: int = 3
+) -> dict[str, dict[str, float]]:
+    """What users wait for when so many requests are served at a time.
+
+    A request that ends is followed by another one at once, until each place
+    has had `n_each` of them.
+
+    Returns:
+        for each number of requests at a time: "first", the milliseconds from
+        submitting a request to its first token, and "between", those from
+        one token to the next, medians both; "a second", the tokens that all
+        requests get in a second.
+    """
+    return {
+        str(size): _waited(model, drawn(n_each * size, model.config), size)
+        for size in sizes
+    }
+
+
+def _waited(model: GPT, asked: Ask, size: int) -> dict[str, float]:
+    """What `waiting` tells for one number of requests at a time."""
+    came: dict[Any, list[float]] = {}  # when submitted, then each token
+    start = last = now()
+
+    def note(_: Server, submitted: list[Any]) -> None:
+        nonlocal last
+        for request in submitted:
+            times = came.setdefault(request, [last])
+            if len(request.written) >= len(times):
+                times.append(now())
+        last = now()
+
+    steps_at_most(model, asked, size, note)
+    took = now() - start
+    first = [times[1] - times[0] for times in came.values()]
+    between = [
+        b - a for times in came.values() for a, b in zip(times[1:], times[2:])
+    ]
+    found = {
+        "first": float(f"{1000 * statistics.median(first):.3g}"),
+        "between": float(f"{1000 * statistics.median(between):.3g}"),
+        "a second": float(f"{sum(n for _, n in asked) / took:.3g}"),
+    }
+    print(size, found, flush=True)
+    return found
 
 
 def bits(model: GPT, asked: Ask, *, exact: bool) -> float:
@@ -154,8 +313,13 @@ def main() -> None:
     }
     found["equal"] = measure(rounds)
     found["unequal"] = measure(rounds, sizes=(32,), least=4, most=64)
+    for name, least, most in (("equal", 32, 32), ("unequal", 4, 64)):
+        asked = drawn(32, CONFIG, least=least, most=most)
+        found[f"{name}_size"] = at_equal_size(rounds, asked, (STATIC, 32))
+        print(name, found[f"{name}_size"], flush=True)
     torch.manual_seed(0)
     model = GPT(CONFIG).eval()
+    found["waiting"] = waiting(model)
     asked = drawn(8, CONFIG)
     found["other_bits"] = {
         name: bits(model, asked, exact=exact)
