@@ -35,6 +35,7 @@ _OVERFLOW = (
     "in float16 a product may be too large before it is scaled; a program "
     "for bfloat16 need not mind"
 )
+_TIES = "of equals programs choose one, another or all"
 _CONSTANT = "a constant token is all rounding, and eps decides"
 
 
@@ -292,6 +293,21 @@ def _forms() -> dict[str, Form]:  # long: one task after another
         ),
         "tiled_attention": Form(_ONLINE, _QKV, (HEADS, HEADS), implied=tiles),
         "tiled_backward": Form(_ONLINE, implied=tiles),
+        "keep_top_k": Form(
+            _SAMPLE, free={"two of four, two of them equal": _TIES}
+        ),
+        "learn_merges": Form(
+            _BYTES,
+            free=dict.fromkeys(
+                (
+                    "equally frequent pairs",
+                    "bytes that are no text",
+                    "two sentences",
+                    "a hundred merges",
+                ),
+                _TIES,
+            ),
+        ),
         "cover_words": Form(_LOSSES, exact=True),
         "draw": Form(_SAMPLE, exact=True),
         "from_gpt2": Form(_LOAD, exact=True),
@@ -306,11 +322,11 @@ def _others() -> dict[str, Form]:
         _LOSSES: "cross_entropy loss_in_blocks covered_loss shifted "
         "decoder_input mean_loss perplexity bits_per_byte",
         _TRAIN: "accumulate adamw drop",
-        _BYTES: "learn_merges encode_bytes text_as_it_comes",
+        _BYTES: "encode_bytes text_as_it_comes",
         _CACHE: "decode_step attend_stored roll_in rolling_step "
         "cached_positions new_positions decoupled_step with_prefix "
         "rows_that_fit kept_bytes answers",
-        _SAMPLE: "at_temperature tempered_softmax keep_top_k keep_top_p "
+        _SAMPLE: "at_temperature tempered_softmax keep_top_p "
         "keep_min_p penalise race nucleus_size last_logits goes_on "
         "pad_left greedy_until chance_of_text",
         _ONLINE: "merge merge_finished log_sum_exp tiles_to_visit "

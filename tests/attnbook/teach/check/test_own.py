@@ -255,6 +255,43 @@ def test_a_module_at_hand_keeps_what_it_is():
         assert torch.equal(parameter, before[name])
 
 
+def test_a_size_comes_before_an_axis():
+    class Norm(nn.Module):
+        def __init__(self, size, dim=-1, eps=1e-6):
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(size))
+            self.dim, self.eps = dim, eps
+
+        def forward(self, x):
+            mean = (x * x).mean(self.dim, keepdim=True)
+            return x * torch.rsqrt(mean + self.eps) * self.scale
+
+    assert examine(Norm, "rms_norm").right
+
+
+def test_what_float32_alone_does_wrong_is_told_of_float32():
+    def mine(x, weight=None, eps=1e-5):
+        wide = x.float()  # of a float32 no copy
+        wide.mul_(torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps))
+        return wide.to(x.dtype) * (1 if weight is None else weight)
+
+    found = examine(mine, "rms_norm", gradients=False)
+    assert "the argument x was changed in place" in found.message
+    assert hold(mine, "rms_norm", gradients=False, dtype="bfloat16")
+
+
+def test_of_equals_a_program_may_choose():
+    def mine(logits, k):
+        k = min(k, logits.shape[-1])
+        kept = torch.full_like(logits, -torch.inf)
+        values, places = logits.topk(k)
+        return kept.scatter(-1, places, values)
+
+    found = examine(mine, "keep_top_k")
+    assert found.right and len(found.free) == 1
+    assert not examine(mine, "keep_top_k", strict=True).right
+
+
 def test_a_matrix_whose_heads_take_turns():
     class Fused(nn.Module):
         def __init__(self, d_model, n_heads):

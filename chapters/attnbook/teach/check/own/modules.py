@@ -50,9 +50,12 @@ def built(make: Callable, sizes: Mapping[str, Any]) -> nn.Module:
     wanted: Mapping[str, inspect.Parameter] = {}
     with contextlib.suppress(TypeError, ValueError):
         wanted = inspect.signature(make).parameters
+    needed = {n: p for n, p in wanted.items() if p.default is p.empty}
     given: dict[str, Any] = {}
     for name, size in sizes.items():
-        if (theirs := takes(name, wanted)) and theirs not in given:
+        # What it has to be given comes first: `dim` may be an axis.
+        theirs = takes(name, needed) or takes(name, wanted)
+        if theirs and theirs not in given:
             given[theirs] = size
     named = getattr(make, "__name__", "it")
     for name, parameter in wanted.items():
