@@ -130,6 +130,11 @@ def _counted_from_0(named: Mapping[str, Any]) -> bool:
     return positions.flatten().tolist() == [*range(x.shape[-2])]
 
 
+def _text_without_ties() -> tuple[bytes, int]:
+    """A text in which one pair is the most frequent at each of three steps."""
+    return b"abc1abc2abc3abc4ab5ab6de7de8de9dz", 3
+
+
 def _of_any_size(_: Mapping[str, Any]) -> bool:
     """The size of a tile changes no result, so a function may choose it."""
     return True
@@ -298,9 +303,11 @@ def _forms() -> dict[str, Form]:  # long: one task after another
         ),
         "learn_merges": Form(
             _BYTES,
+            draw=_text_without_ties,
             free=dict.fromkeys(
                 (
                     "equally frequent pairs",
+                    "a run of one byte",
                     "bytes that are no text",
                     "two sentences",
                     "a hundred merges",

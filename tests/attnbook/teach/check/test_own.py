@@ -292,6 +292,31 @@ def test_of_equals_a_program_may_choose():
     assert not examine(mine, "keep_top_k", strict=True).right
 
 
+def test_byte_pairs_without_ties_decide():
+    def mine(data, n_merges, best=max):
+        ids, merges = list(data), []
+        for n in range(n_merges):
+            pairs = [*zip(ids, ids[1:])]
+            if not pairs:
+                break
+            pair = best(pairs, key=pairs.count)
+            merges.append(pair)
+            joined = []
+            while ids:
+                if tuple(ids[:2]) == pair:
+                    joined, ids = [*joined, 256 + n], ids[2:]
+                else:
+                    joined, ids = [*joined, ids[0]], ids[1:]
+            ids = joined
+        return merges
+
+    def rarest(data, n_merges):
+        return mine(data, n_merges, best=min)
+
+    assert examine(mine, "learn_merges").right
+    assert not examine(rarest, "learn_merges").right
+
+
 def test_a_matrix_whose_heads_take_turns():
     class Fused(nn.Module):
         def __init__(self, d_model, n_heads):
