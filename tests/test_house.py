@@ -210,6 +210,7 @@ TESTED_BY = {
     "press.settings": "site/test_site.py",
     "screenshots": "browser/test_screenshots.py",
     "town_model": "site/test_town_page.py",
+    "tame": "tools/mutate/test_tame.py",
 }
 
 

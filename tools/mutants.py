@@ -29,6 +29,7 @@ from typing import Any
 from mutate.killable import SECONDS, judged
 from mutate.mutations import Mutant
 from mutate.rooms import Room, mutants_of_room, rooms, tested
+from mutate.tame import reasons as tame_reasons
 from mutate.tasks import mutants_of_task, passes, solutions
 from notebooks import CHAPTERS, ROOT
 
@@ -129,7 +130,11 @@ def reasons(path: Path = EQUIVALENT) -> dict[str, Reasons]:
         under "passes" the reasons why wrong ones are let pass.
     """
     text = tomllib.loads(path.read_text("utf-8"))
-    return {kind: text.get(kind, {}) for kind in ("equivalent", "passes")}
+    found = {kind: text.get(kind, {}) for kind in ("equivalent", "passes")}
+    if path == EQUIVALENT:
+        for task, why in tame_reasons().items():
+            found["passes"][task] = found["passes"].get(task, {}) | why
+    return found
 
 
 def reason(known: Reasons, mutant: tuple[str, str]) -> str:

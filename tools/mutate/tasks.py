@@ -22,6 +22,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from mutate.killable import Lines
 from mutate.mutations import Mutant, mutations
+from mutate.tame import mutants_of_tameness
 
 
 class Senseless(Exception):
@@ -51,7 +52,7 @@ def mutants_of_task(task: Any, solution: str = "") -> list[Mutant]:
                 )
         if inspect.isfunction(make()):
             found += _wrapped(function, make, task)
-    return found
+    return found + list(mutants_of_tameness(task))
 
 
 class Source(NamedTuple):

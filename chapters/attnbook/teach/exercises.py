@@ -62,7 +62,8 @@ class _Check:
 
         An exception of the reader's own code is reported with its line and
         then raised again. A function that raises NotImplementedError counts
-        as not attempted.
+        as not attempted. On each case the function runs up to three times,
+        so what it prints or draws comes as often.
         """
         task = _task(name)
 

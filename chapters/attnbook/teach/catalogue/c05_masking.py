@@ -17,7 +17,9 @@ task = tasks_of(5)
     gradients=True,
     cases={
         "two tokens": randns((2, 4), (2, 4), (2, 1), seed=4),
-        "a batch of heads": randns(*3 * [(2, 2, 5, 3)], seed=7),
+        "a batch of heads": (
+            *randns((2, 2, 5, 3), (2, 2, 5, 3), (2, 2, 5, 4), seed=7),
+        ),
     },
 )
 def causal_attention(q, k, v):
@@ -215,7 +217,7 @@ def inverted_causal_mask(n_queries, n_keys):
         "a window of one": call(2, 2, window=1),
         "four tokens, a window of two": call(4, 4, window=2),
         "two queries, the last of six": call(2, 6, window=3),
-        "a window wider than the text": call(3, 3, window=9),
+        "a window wider than the text": call(12, 12, window=20),
     },
 )
 def window_mask(n_queries, n_keys, *, window):
@@ -309,6 +311,8 @@ _FOUR, _GAP = f64([1, 2], [3, 4]), f64([1, 2], [torch.nan, 4])
         "larger by 1e-8, at 1000": (f64([1000 + 1e-8]), f64([1000])),
         "one row against the same row twice": (_FOUR[:1], _FOUR[[0, 0]]),
         "ones, in another shape": (f64([[1, 1]]), f64([[1], [1]])),
+        "larger by 1e-9, the bound itself": (f64([1e-9]), f64([0])),
+        "no numbers at all": (f64([1])[:0], f64([1])[:0]),
     },
 )
 def looks_right(ours, reference):

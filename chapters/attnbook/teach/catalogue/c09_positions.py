@@ -20,7 +20,7 @@ task = tasks_of(9)
     cases={
         "position 1, one pair": (ints(1), 2),
         "three positions, two pairs": (ints(0, 1, 2), 4),
-        "positions around 256": (ints(255, 256, 257, 1001), 8),
+        "positions around 256": (ints(255, 256, 257, 1001), 12),
         "a batch, another base": call(
             ints([0, 0, 1], [3, 4, 5]), 6, base=500.0
         ),
@@ -60,7 +60,7 @@ def angles_in_half_precision(positions, width, *, base=10_000.0):
     cases={
         "position 0, two pairs": (ints(0), 4),
         "two positions, two pairs": (ints(1, 2), 4),
-        "positions that are not in a row": (ints(7, 3, 40), 6),
+        "positions that are not in a row": (ints(7, 3, 400), 14),
         "a batch, another base": call(
             ints([0, 0, 1], [3, 4, 5]), 8, base=100.0
         ),
@@ -192,8 +192,8 @@ def lays_the_angles_out_for_the_other(x, positions, base=10_000.0):
             ints([0, 0, 1, 2], [0, 1, 2, 3]),
         ),
         "neighbours far out": (
-            *randns(*[(1, 1, 2, 2)] * 3, seed=25),
-            ints(256, 257),
+            *randns(*[(1, 1, 3, 2)] * 3, seed=25),
+            ints(3, 256, 257),
         ),
     },
 )
@@ -332,8 +332,8 @@ def counts_the_heads_from_zero(n_heads):
         "a new query": (2, ints(4), ints(0, 1, 2, 3, 4)),
         "four heads, other positions a sequence": (
             4,
-            ints([1, 2], [3, 4]),
-            ints([0, 1, 2], [2, 3, 4]),
+            ints([1, 2], [300, 301]),
+            ints([0, 1, 2], [2, 3, 301]),
         ),
     },
 )

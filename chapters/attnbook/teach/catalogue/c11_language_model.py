@@ -21,8 +21,8 @@ task = tasks_of(11)
     against="slices of lists",
     cases={
         "three tokens": ([[5, 6, 7]], 0),
-        "two texts, one shorter": ([[1, 2, 3, 4], [5, 6]], 0),
-        "another padding": ([[3, 9], [4, 4, 8, 4, 4], [1, 2, 1]], 7),
+        "two texts, one shorter": ([[1, 0, 3, 4], [5, 6]], 0),
+        "another padding": ([[3, 9], [4, 50, 300, 50, 4], [1, 2, 50]], 50),
     },
 )
 def shifted(texts, pad):
@@ -92,8 +92,8 @@ def asks_for_the_padding(texts, pad):
             ints([2, 0, 4, 1], [3, 1, -100, -100]),
         ),
         "large logits, targets here and there": (
-            300 * randn(3, 3, 4, seed=2),
-            ints([-100, -100, 1], [0, 2, 2], [-100, 0, -100]),
+            300 * randn(3, 3, 260, seed=2),
+            ints([-100, -100, 1], [0, 258, 2], [-100, 0, -100]),
         ),
     },
 )
@@ -204,7 +204,10 @@ def _model(vocab_size, d_model, n_layers, seed):
     cases=lambda: {
         "two tokens, one block": (ints([1, 1]), *_model(3, 4, 1, seed=1)),
         "two blocks": (ints([0, 2, 4, 2]), *_model(5, 6, 2, seed=2)),
-        "two texts": (ints([3, 0, 1], [6, 6, 2]), *_model(7, 4, 3, seed=3)),
+        "two texts": (
+            ints([3, 0, 1], [262, 6, 2]),
+            *_model(263, 4, 3, seed=3),
+        ),
     },
 )
 def language_model(tokens, token_table, position_table, blocks, norm):
@@ -302,7 +305,10 @@ _TARGETS = ints([1, 2, 0], [1, 0, 3], [2, -100, -100])
     cases=lambda: {
         "one text": (_bigram(3, 1, 1.0), _TOKENS[:1], _TARGETS[:1]),
         "three texts, two at a time, one of them short": call(
-            _bigram(4, 2, 1.0), _TOKENS, _TARGETS, batch_size=2
+            _bigram(260, 2, 1.0),
+            _TOKENS + 256,
+            _TARGETS.where(_TARGETS < 0, _TARGETS + 256),
+            batch_size=2,
         ),
     },
 )
@@ -352,7 +358,7 @@ def averages_the_batches_means(model, tokens, targets, *, batch_size=64):
     cases={
         "one pair of two tokens": ([[0, 1]], 2, 1.0),
         "a text that repeats": ([[0, 1, 0, 1, 1]], 4, 0.5),
-        "two texts": ([[3, 0, 2], [2, 2, 3, 1]], 4, 0.01),
+        "two texts": ([[3, 0, 257], [257, 257, 3, 1]], 258, 0.01),
     },
 )
 def bigram(texts, vocab_size, extra):

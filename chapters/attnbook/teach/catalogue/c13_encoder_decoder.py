@@ -183,7 +183,7 @@ def memory_one_block_early(x, blocks, norm, mask=None):
     cases={
         "two tokens": (ints([5, 7]), 0),
         "one token": (ints([5]), 0),
-        "a batch": (ints([5, 7, 6], [8, 8, 9]), 1),
+        "a batch": (ints([5, 30, 300, 6], [0, 8, 8, 9]), 30),
     },
 )
 def decoder_input(targets, start):
@@ -266,7 +266,13 @@ def _chosen(kind):
         "chosen words to be left as they are": _chosen(0.95),
         "nothing chosen": (_WORDS, marks("0000", "0000"), _KIND, _OTHERS, 0),
         "every kind, and both edges": (_WORDS, _CHOSEN, _KIND, _OTHERS, 0),
-        "another mask token": (_WORDS, _CHOSEN, _KIND.flip(0), _OTHERS, 9),
+        "another mask token": (
+            ints([5, 103, 300, 0], [0, 300, 103, 5]),
+            _CHOSEN,
+            _KIND.flip(0),
+            ints([4, 103, 300, 0], [103, 300, 4, 4]),
+            103,
+        ),
         "the word itself is drawn": (_WORDS, _CHOSEN, _KIND, _WORDS, 0),
     },
 )

@@ -421,7 +421,7 @@ _STORE, _NEW = randns((4, 2), (7, 2), seed=31)
         "a token into a full one": (_STORE, 4, _NEW[:1]),
         "three tokens around the end": (_STORE, 6, _NEW[:3]),
         "a prompt longer than the window": (_STORE * 0, 0, _NEW),
-        "a long chunk later on": (_STORE, 9, _NEW[:6]),
+        "a long chunk later on": (_STORE, 21, _NEW[:6]),
     },
 )
 def roll_in(store, n_seen, new):

@@ -128,7 +128,7 @@ def _warped(logits, name, option):
         "one of three": (f64(2.0, 5.0, 1.0), 1),
         "two of four, two of them equal": (f64(1.0, 3.0, 1.0, 0.0), 2),
         "more than there are": (f64(1.0, 3.0), 5),
-        "two rows": (randn(2, 6, seed=4), 3),
+        "two rows": (randn(2, 30, seed=4), 12),
     },
 )
 def keep_top_k(logits, k):
@@ -277,8 +277,8 @@ def divides_negative_logits(logits, seen, penalty):
     against="a loop over stop tokens",
     cases={
         "one of two has ended": ([7, 2], {2}),
-        "all go on": ([5, 6, 5], {2, 3}),
-        "two stop tokens": ([3, 9, 2, 8], {2, 3}),
+        "all go on": ([5, 0, 5], {1, 2, 3}),
+        "two stop tokens": ([3, 9, 2, 258], {2, 3}),
         "all have ended": ([2, 2], {2}),
         "no stop token": ([2, 0], set()),
     },
@@ -321,7 +321,7 @@ def waits_for_all_to_end_at_once(chosen, stop):
     home="prompts.pad_left",
     cases={
         "one shorter": ([[5, 6], [7]],),
-        "0 is a token too": ([[0, 3, 0, 2], [0], [4, 0]],),
+        "0 is a token too": ([[0, 3, 0, 2], [0], [300, 0]],),
         "as long": ([[1, 2], [3, 4]],),
     },
 )

@@ -158,8 +158,18 @@ def looks_for_the_prefix(tensors):
         "transposed": ({"a": (2, 3)}, {"a": (3, 2)}),
         "all there": ({"b": (4,), "a": (2,)}, {"a": (2,), "b": (4,)}),
         "renamed, and another of a wrong shape": (
-            {"a": (2,), "b": (5,), "c": (1,)},
-            {"x": (2,), "b": (4,), "c": (1,)},
+            {
+                "layers.0.q_proj.weight": (8, 8),
+                "layers.0.q_proj.bias": (8,),
+                "layers.1.q_proj.bias": (8,),
+                "norm.weight": (300,),
+            },
+            {
+                "layers.0.q_proj.weight": (8, 8),
+                "layers.1.q_proj.bias": (4,),
+                "q_proj.bias": (8,),
+                "norm.weight": (300,),
+            },
         ),
         "an empty file": ({"a": (2,)}, {}),
     },
@@ -219,6 +229,8 @@ _LLAMA |= dict(num_attention_heads=4, num_key_value_heads=4)
 _LLAMA |= dict(intermediate_size=9, hidden_act="silu", rms_norm_eps=1e-5)
 _LLAMA |= dict(rope_theta=10_000.0, attention_bias=False)
 _LLAMA |= dict(tie_word_embeddings=False)
+_SCALING = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0)
+_SCALING |= dict(high_freq_factor=4.0, original_max_position_embeddings=8192)
 
 
 @task(
@@ -236,6 +248,23 @@ _LLAMA |= dict(tie_word_embeddings=False)
         ),
         "two heads of keys, a tied head": (
             _LLAMA | {"num_key_value_heads": 2, "tie_word_embeddings": True},
+        ),
+        "scaled rotary angles, factor 8": (
+            _LLAMA | {"rope_scaling": _SCALING, "rope_theta": 500_000.0},
+        ),
+        "factor 32, another length": (
+            _LLAMA
+            | {
+                "rope_scaling": _SCALING
+                | {
+                    "factor": 32.0,
+                    "low_freq_factor": 2.0,
+                    "high_freq_factor": 3.0,
+                    "original_max_position_embeddings": 64,
+                },
+                "num_attention_heads": 2,
+                "num_key_value_heads": 1,
+            },
         ),
     },
 )
@@ -267,6 +296,13 @@ def _config(config, **other):
         }
         rope = config.get("rope_parameters") or config
         found["rotary_base"] = rope.get("rope_theta", 10_000.0)
+        if scaling := config.get("rope_scaling"):
+            found["rotary_scaling"] = (
+                scaling["factor"],
+                scaling["low_freq_factor"],
+                scaling["high_freq_factor"],
+                scaling["original_max_position_embeddings"],
+            )
     elif config["activation_function"] != "gelu_new":
         found["activation"] = config["activation_function"]
     if "tie_word_embeddings" in config:
@@ -457,7 +493,7 @@ _OFF = _NOISY | {
 }
 _PAIR, _HOLED = f64(1, 2), f64(1, torch.nan)
 _BACK = dict.fromkeys("cba", _PAIR)
-_ONES = {"z": f64(1, 1), "a": f64(1, 1)}
+_ONES = {"h.1.weight": f64(1, 1), "h.0.weight": f64(1, 1)}
 _THOUSAND = {"a": f64(*[0] * 999, 9)}
 
 
@@ -480,7 +516,11 @@ def _tensors(*errors):
         "a stricter bound": (_DEEP, _NOISY, 1e-4),
         "a NaN of the reference": ({"a": _PAIR}, {"a": _HOLED}, 1e-4),
         "NaN on both sides": ({"a": _HOLED}, {"a": _HOLED}, 1e-4),
-        "names in no order": ({"z": _PAIR, "a": _PAIR}, _ONES, 0.5),
+        "names in no order": (
+            {"h.1.weight": _PAIR, "h.0.weight": _PAIR},
+            _ONES,
+            0.5,
+        ),
         "the reference in another order": (_BACK, _tensors(1, 1, 0), 0.5),
         "just the bound": (_tensors(0), _tensors(0.5), 0.5),
         "too little for a float32": (_tensors(0), _tensors(1e-9), 1e-10),

@@ -434,7 +434,7 @@ def makes_nan_of_two_nothings(a, b):
         "one new token, five keys": (1, 5, 1, 2),
         "the last three of seven": (3, 7, 2, 2),
         "tall tiles, a short one": (7, 7, 3, 2),
-        "wide tiles": (5, 9, 2, 4),
+        "wide tiles": (13, 25, 11, 12),
         "more queries than keys": (3, 2, 1, 1),
     },
 )

@@ -86,8 +86,8 @@ def _pairs(T, S, window, sinks):
     home="window.sink_mask",
     cases={
         "a window of one": call(2, 2, window=1),
-        "a window of two, all queries": _pairs(5, 5, 2, 0),
-        "a single query, long after": _pairs(1, 6, 3, 0),
+        "a window of two, all queries": _pairs(13, 13, 2, 0),
+        "a single query, long after": _pairs(1, 30, 12, 0),
         "two queries behind a cache": _pairs(2, 6, 3, 0),
         "two sinks": _pairs(6, 6, 2, 2),
         "more sinks than keys": _pairs(2, 3, 1, 4),
@@ -168,7 +168,7 @@ def _roll(n_seen, T):
         "two tokens at once": _roll(4, 2),
         "as many as there are slots": _roll(5, 3),
         "a prompt longer than the window": _roll(0, 7),
-        "a long chunk later on": _roll(7, 5),
+        "a long chunk later on": _roll(23, 5),
     },
 )
 def rolling_step(q, k, v, keys, values, n_seen):
@@ -251,7 +251,7 @@ def _layers(n_tokens, *sizes):
         "one layer that reads everything": _layers(5, 1, 1, 2, 1, 3, 4),
         "every second layer": _layers(10, 4, 2, 3, 2, 8, 2),
         "a text shorter than the window": _layers(6, 4, 2, 100, 2, 8, 2),
-        "none that reads everything": _layers(50, 3, 4, 8, 1, 16, 2),
+        "none that reads everything": _layers(50, 3, 12, 8, 11, 16, 2),
         "a long text, every sixth layer": _layers(
             32_768, 26, 6, 512, 1, 256, 2
         ),

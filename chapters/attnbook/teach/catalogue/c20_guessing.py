@@ -115,12 +115,24 @@ def law_of(p, *, drawn_from, judged_by, verify=judge):
     return law
 
 
+def what_can_come(law):
+    """A law without what has probability 0, which it may list or not."""
+    if not isinstance(law, dict):
+        return law
+    return {
+        tokens: chance
+        for tokens, chance in law.items()
+        if not isinstance(chance, (int, float)) or chance != 0
+    }
+
+
 _THREE = f64([0.5, 0.25, 0.25], [0.1, 0.6, 0.3], [0.3, 0.3, 0.4])
 _DRAFT = f64([0.25, 0.625, 0.125], [0.5, 0.25, 0.25])
 
 
 @task(
     against="the formula for all outcomes",
+    read=what_can_come,
     cases={
         "no guess": (_THREE[:1], _DRAFT[:0]),
         "one guess": (_THREE[:2], _DRAFT[:1]),
@@ -318,7 +330,7 @@ def weighs_the_ratio_by_the_target(p, q):
             3,
         ),
         "words that only look alike": (
-            [1, 12, 9, 3, 12, 8, 12, 1, 6, 11, 12, 7, 11, 2, 5, 1, 12],
+            [1, 12, 9, 257, 12, 8, 12, 1, 6, 11, 12, 7, 11, 2, 5, 1, 12],
             2,
         ),
         "token 0 behind the latest": ([5, 3, 5, 0, 5], 1),

@@ -29,7 +29,13 @@ def questions() -> dict[str, dict[str, str]]:
     return {
         task: {label: q for label, q in written.items() if label != "found"}
         for task, written in _written().items()
+        if task != "otherwise"
     }
+
+
+def otherwise() -> dict[str, str]:
+    """The one question of each task that has none by the case."""
+    return _written()["otherwise"]
 
 
 def asked() -> dict[str, list[Asked]]:
@@ -63,6 +69,7 @@ def tasks_of(chapter: int) -> Callable[..., Callable[[Callable], Task]]:
                 cases,
                 chapter=chapter,
                 questions=questions().get(name),
+                otherwise=otherwise().get(name, ""),
                 asked=asked().get(name, ()),
                 **options,
             )

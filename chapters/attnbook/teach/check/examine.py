@@ -7,7 +7,7 @@ import inspect
 import linecache
 import re
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from torch import Tensor, nn
@@ -45,8 +45,13 @@ ADVICE = {
 _NO_MEMORY = re.compile("can't allocate memory|[Uu]nable to allocate")
 
 
-def examined_error(error: BaseException, fn: Callable, case: str) -> Finding:
-    """The `Finding` about an error that an answer has raised."""
+def examined_error(
+    error: BaseException, fn: Callable, case: str, given: Iterable[Any] = ()
+) -> Finding:
+    """The `Finding` about an error that an answer has raised.
+
+    `given` are the case's arguments: one of them may have raised it.
+    """
     if isinstance(error, RuleBroken):
         broken = error.finding
         return Finding(
@@ -67,13 +72,25 @@ def examined_error(error: BaseException, fn: Callable, case: str) -> Finding:
     else:
         kind = Kind.BROKEN_OFF
     said = (name for words, name in ADVICE.items() if re.search(words, text))
+    of_another = kind == Kind.ERROR and _raised_inside(error, given)
     return Finding(
         kind,
         case=case,
-        advice=next(said, ""),
+        advice="given" if of_another else next(said, ""),
         line=line_of(error, fn),
         error=error,
     )
+
+
+def _raised_inside(error: BaseException, given: Iterable[Any]) -> bool:
+    """Whether a function that was given to the answer has raised this."""
+    codes = set()
+    for x in given:
+        if callable(x) and not isinstance(x, nn.Module):
+            own = getattr(x, "__code__", None)
+            codes.add(own or getattr(type(x).__call__, "__code__", None))
+    frames = traceback.walk_tb(error.__traceback__)
+    return any(frame.f_code in codes for frame, _ in frames)
 
 
 def _text_of(error: BaseException) -> str:

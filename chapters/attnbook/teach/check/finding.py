@@ -81,6 +81,7 @@ class Kind(StrEnum):
     LIST_LATE = "a list one place late"
     LIST_EARLY = "a list one place early"
     CUTS_GRADIENT = "no gradient passes"  # name
+    HANDS_BACK = "a gradient is off"  # gradient_of
     MAKES_NAN = "a NaN is made"
 
 

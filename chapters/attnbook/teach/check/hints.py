@@ -55,7 +55,7 @@ def help_for(tried: Attempt) -> Help:
         finders += [_coarse, _near]
     if not tried.error:
         finders += [_guessed, _akin]
-    finders += [_cut_off, _told_and_asked, _by_cases, _nan]
+    finders += [_cut_off, _told_and_asked, _by_cases, _nan, _otherwise]
     for find in finders:
         if found := find(tried):
             return found
@@ -67,8 +67,6 @@ def _says_all(found: Finding) -> bool:
     needed."""
     if found.kind in SAYS_ALL or found.advice == "writes into a leaf":
         return True
-    if found.kind == Kind.ORDER:
-        return found.axis is not None
     if found.kind == Kind.TYPE:
         return isinstance(found.answer, tuple)
     if found.kind == Kind.NUMBER_TYPE:
@@ -92,7 +90,9 @@ def _near(tried: Attempt) -> Help:
         return NOTHING
     if not all(_nearly(tried, n, part=1e-4) for n in tried.failing):
         return NOTHING
-    return Help(Finding(Kind.ALMOST))
+    # It may be a rounding, or a formula that comes near the right one here.
+    question = _asked(tried) or tried.trial.task.otherwise
+    return Help(Finding(Kind.ALMOST), question)
 
 
 def _guessed(tried: Attempt) -> Help:
@@ -101,7 +101,11 @@ def _guessed(tried: Attempt) -> Help:
 
 def _told_and_asked(tried: Attempt) -> Help:
     """What can be said besides, and a question of the catalogue."""
-    return Help(None if tried.error else _told(tried), _asked(tried))
+    told = None if tried.error else _told(tried)
+    question = _asked(tried)
+    if told and not question:
+        question = tried.trial.task.otherwise
+    return Help(told, question)
 
 
 def _told(tried: Attempt) -> Finding | None:
@@ -353,7 +357,25 @@ def _by_cases(tried: Attempt) -> Help:
     return Help(question=found.pop(), perhaps=True)
 
 
+def _otherwise(tried: Attempt) -> Help:
+    """The task's last question; of a gradient, one that fits every task."""
+    found = tried.finding
+    if isinstance(tried.error, RuleBroken):
+        return NOTHING
+    if found.gradient_of is None:
+        return Help(question=tried.trial.task.otherwise)
+    if found.kind == Kind.ZERO_GRADIENT:  # which has said where to look
+        return NOTHING
+    which = found.gradient_of
+    return Help(Finding(Kind.HANDS_BACK, gradient_of=which))
+
+
 def _nan(tried: Attempt) -> Help:
+    if (
+        tried.finding.kind == Kind.NAN
+        and tried.finding.gradient_of is not None
+    ):
+        return Help(Finding(Kind.MAKES_NAN))
     wanted = tried.trial.wanted[tried.first].result
     if _has_nan(wanted) or not _has_nan(tried.got[tried.first].result):
         return NOTHING

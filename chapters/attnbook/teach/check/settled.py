@@ -9,7 +9,7 @@ there is becomes a `Foreign`, which knows how to name itself and no more.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -33,11 +33,13 @@ class Foreign:
         value: the object itself.
         told: its type and a few words, for a message about types.
         short: as it is printed where a value is expected.
+        fields: of a dataclass, its fields by name, each as it is printed.
     """
 
     value: Any
     told: str
     short: str
+    fields: Mapping[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return self.short
@@ -98,4 +100,10 @@ def _foreign(x: Any) -> Foreign:
         told = f"a tensor of {x.dtype}, {x.layout}"
     else:
         told = f"{type(x).__name__} {plain_repr(x)}"[:60]
-    return Foreign(x, told, brief(x))
+    return Foreign(x, told, brief(x), _fields(x))
+
+
+def _fields(x: Any) -> dict[str, str]:
+    if not is_dataclass(x) or isinstance(x, type):
+        return {}
+    return {f.name: brief(getattr(x, f.name)) for f in fields(x)}

@@ -53,6 +53,10 @@ class Task:
             question has to fit whatever can go wrong there.
         asked: questions that hang on what was found there; the first that
             fits goes before the case's.
+        otherwise: what is asked where there is no other question. It has to
+            fit whatever can go wrong in the task.
+        read: what is made of each result before it is compared, where two
+            ways to write one result are both right; None if nothing is.
     """
 
     right: Callable
@@ -67,6 +71,8 @@ class Task:
     chapter: int = 0
     questions: Mapping[str, str] = field(default_factory=dict)
     asked: Sequence[Asked] = ()
+    otherwise: str = ""
+    read: Callable[[Any], Any] | None = None
     known: dict[str, Mistake] = field(default_factory=dict)
     slips: dict[str, Slip] = field(default_factory=dict)
 
@@ -269,6 +275,8 @@ def task(
     chapter: int = 0,
     questions: Mapping[str, str] | None = None,
     asked: Sequence[Asked] = (),
+    otherwise: str = "",
+    read: Callable[[Any], Any] | None = None,
 ) -> Callable[[Callable], Task]:
     """Make the decorated function the right answer of a task (see `Task`)."""
     return lambda right: Task(
@@ -283,4 +291,6 @@ def task(
         chapter=chapter,
         questions=questions or {},
         asked=asked,
+        otherwise=otherwise,
+        read=read,
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -25,7 +25,7 @@ from attnbook.teach.check.examine import (
     examined_error,
     readers_files,
 )
-from attnbook.teach.check.finding import Finding, Line
+from attnbook.teach.check.finding import Finding, Kind, Line
 from attnbook.teach.check.guard import Guard
 from attnbook.teach.check.rules import Rule
 from attnbook.teach.check.running import (
@@ -127,11 +127,18 @@ class Trial:
         The function may have replaced what compares two tensors, so this is
         called when all that it has changed is set back, or in another process.
         """
+        got = [self._read(outcome) for outcome in got]
         found = [
             outcome_difference(one, self.wanted[n], **self.bounds(n))
             for n, one in enumerate(got)
         ]
         return Attempt(fn, self, got, found)
+
+    def _read(self, outcome: Outcome) -> Outcome:
+        """An outcome as its task reads it, see `Task.read`."""
+        if self.task.read is None or outcome.error:
+            return outcome
+        return replace(outcome, result=self.task.read(outcome.result))
 
     def known(self, wrong: Callable, n: int) -> Outcome:
         """What a known mistake does on the case of a number. It runs when it
@@ -146,13 +153,19 @@ class Trial:
         self, wrong: Callable, n: int
     ) -> tuple[Outcome, Difference | None]:
         if (wrong, n) not in self.tried:
-            self.tried[wrong, n] = attempt(
+            outcome, found = attempt(
                 wrong,
                 self.cases[n],
                 self.wanted[n],
                 gradients=self.task.gradients,
                 **self.bounds(n),
             )
+            if self.task.read:
+                outcome = self._read(outcome)
+                found = outcome_difference(
+                    outcome, self.wanted[n], **self.bounds(n)
+                )
+            self.tried[wrong, n] = outcome, found
         return self.tried[wrong, n]
 
 
@@ -179,9 +192,17 @@ class Attempt:
         """The numbers of the cases that the function gets wrong."""
         return [n for n, d in enumerate(self.differences) if d is not None]
 
-    @property
+    @cached_property
     def first(self) -> int:
-        """The number of the first case that the function gets wrong."""
+        """The number of the first case that is wrong by more than a rounding.
+
+        Where a formula differs, the smallest case may hide it: of a first
+        step that is off by 10⁻⁹ one would look for a rounding. If all cases
+        are nearly right, it is the first of them.
+        """
+        for n in self.failing:
+            if self.finding_of(n).kind != Kind.NEARLY:
+                return n
         return self.failing[0]
 
     @cached_property
@@ -193,7 +214,9 @@ class Attempt:
         """What is wrong on a case that it gets wrong."""
         label, error = self.trial.cases[n].label, self.got[n].error
         if error:
-            return examined_error(error, self.fn, label)
+            case = self.trial.cases[n]
+            given = [*case.args, *case.kwargs.values()]
+            return examined_error(error, self.fn, label, given)
         found = self.differences[n]
         assert found is not None
         return examined(found, label)

@@ -31,7 +31,7 @@ def summed(numbers, times):
         (lambda x, n: summed(x, n) / n**2, "divided by the square of times"),
         (lambda x, n: n - summed(x, n), "gives times minus the right result"),
         (lambda x, n: sum(x), "for times = 1, whatever"),
-        (lambda x, n: summed(x, n) + 5e-5, "hint: it is nearly right. Is"),
+        (lambda x, n: summed(x, n) + 5e-5, "hint: all its numbers are near"),
         (lambda x, n: summed(x, n) * 1.001, "too large by 0.012. wanted"),
         (lambda x, n: summed(x, n) if len(x) < 3 else 5.0, "of 26/5. wanted"),
         (lambda x, n: [summed(x, n)], "but of shape (1,), not (). wanted"),

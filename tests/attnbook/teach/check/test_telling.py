@@ -60,7 +60,7 @@ def test_of_a_large_result_the_row_is_shown_where_it_differs():
 
 def test_a_long_input_is_cut_short():
     message = judge(lambda state: {}, TASKS["from_gpt2"]).message
-    assert len(message.splitlines()) < 14
+    assert len(message.splitlines()) < 17  # with a question of two lines
     assert "missing: 'attention.out.weight'," in message
 
 

@@ -82,8 +82,9 @@ def _increment(f: Finding) -> str:
 HELP: dict[Kind, Callable[[Finding], str]] = {
     Kind.FLOAT32: _float32,
     Kind.ALMOST: lambda f: (
-        "hint: it is nearly right. Is a number in it rounded, something small "
-        "added, or a derivative a quotient of differences?"
+        "hint: all its numbers are near the right ones. Is one of them "
+        "rounded, something small added, a derivative a quotient of "
+        "differences, or a formula another one that comes near here?"
     ),
     Kind.EXCHANGED: lambda f: (
         f"it gives the right result for {f.argument} and {f.other} exchanged."
@@ -111,6 +112,10 @@ HELP: dict[Kind, Callable[[Finding], str]] = {
     Kind.CUTS_GRADIENT: lambda f: (
         f"hint: {f.name}, in your code, lets no gradient through. Does one "
         "have to pass there?"
+    ),
+    Kind.HANDS_BACK: lambda f: (
+        "hint: in which places does your code use a number of tensor argument "
+        f"{f.gradient_of}, and does each of them hand its gradient back?"
     ),
     Kind.MAKES_NAN: lambda f: (
         "which line makes 0/0, ∞/∞, ∞ − ∞ or 0 · ∞ of these numbers?"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping
+from os.path import commonprefix
 from typing import Any
 
 from torch import Tensor
@@ -14,6 +15,7 @@ from attnbook.teach.check.telling.helping import help_lines
 from attnbook.teach.check.telling.results import (
     gradient_words,
     headline,
+    other_fields,
     place_words,
     shape_words,
     step_words,
@@ -32,6 +34,10 @@ def inputs(args: tuple, kwargs: Mapping[str, Any]) -> str:
             break
     text = textwrap.shorten(text, 290, placeholder=" …")
     return fill(f"called with {text}", "  ")
+
+
+#: How many characters of a value a message has room for.
+_ROOM = 280
 
 
 def apart(a: Any, b: Any) -> tuple[str, str]:
@@ -61,9 +67,28 @@ def numbers(found: Difference) -> list[str]:
             x[tuple(row)][start : start + 8] for x in (answer, expected)
         )
         where += f" at {[*row, f'{start}:'] if start else row}"
-    told, got = apart(expected, answer)
+    names = other_fields(answer, expected)
+    if names:
+        told, got = (
+            ", ".join(f"{name}={x.fields[name]}" for name in names)
+            for x in (expected, answer)
+        )
+    else:
+        told, got = _from_the_difference(*apart(expected, answer))
     lines = fill(f"expected{where} {told}", "  "), fill(f"got {got}", "  ")
     return [_cut(line) for line in lines]
+
+
+def _from_the_difference(a: str, b: str) -> tuple[str, str]:
+    """Two texts; of long ones the part in which they differ first.
+
+    A message has room for four lines, and has to reach the difference.
+    """
+    alike = len(commonprefix([a, b]))
+    if max(len(a), len(b)) < _ROOM or alike < _ROOM - 100:
+        return a, b
+    start = a.rfind(" ", 0, alike - 60) + 1
+    return f"… {a[start:]}", f"… {b[start:]}"
 
 
 def _where(found: Difference) -> str:

@@ -156,8 +156,31 @@ def types_words(f: Finding) -> str:
     if all(isinstance(x, Tensor) for x in both):
         answer, expected = map(number_kind, both)
         return f"the answer holds {answer}s, the reference {expected}s"
+    if told := _other_fields(f):
+        return told
     answer, expected = map(describe, both)
     return f"the answer is {answer}, the reference {expected}"
+
+
+def other_fields(answer: Any, expected: Any) -> list[str]:
+    """The fields in which two objects of one dataclass differ."""
+    both = (answer, expected)
+    if not all(isinstance(x, Foreign) and x.fields for x in both):
+        return []
+    if answer.fields.keys() != expected.fields.keys():
+        return []
+    got, right = answer.fields, expected.fields
+    return [name for name in right if got[name] != right[name]]
+
+
+def _other_fields(f: Finding) -> str:
+    """Two objects of one dataclass: what differs, field by field."""
+    told = (
+        f"{name}: the answer {f.answer.fields[name]}, the reference "
+        f"{f.expected.fields[name]}"
+        for name in other_fields(f.answer, f.expected)
+    )
+    return "; ".join(told)
 
 
 def _entries(f: Finding) -> str:
@@ -216,7 +239,7 @@ LIKENESS: dict[Kind, Callable[[Finding], str]] = {
         "all NaN" if f.count == f.total else f"NaN {_places(f)}"
     ),
     Kind.INFINITE: lambda f: f"infinite {_places(f)}",
-    Kind.NEARLY: lambda f: f"nearly right, off by {f.gap:.2g}",
+    Kind.NEARLY: lambda f: f"off by {f.gap:.2g}",
     Kind.SIGN: lambda f: "of the wrong sign",
     Kind.FACTOR: _factor,
     Kind.OFFSET: lambda f: (

@@ -39,6 +39,10 @@ _ADVICE = {
     "unpacking": (
         "this input has other axes: *rest, n, d = x.shape takes any in front."
     ),
+    "given": (
+        "it was raised inside a function that your code was given and calls. "
+        "What shall your answer be then?"
+    ),
     "sizes": (
         "two sizes do not fit: print the shapes of both sides of that line."
     ),
@@ -63,7 +67,10 @@ def _raised(found: Finding) -> str:
     except Exception:  # its own text may raise too
         text = ""
     kind = type(found.error).__name__
-    lines = [f"your code raised {kind}" + (f": {text}" if text else "")]
+    who = "your code"
+    if found.advice == "given":
+        who = "a function that your code calls"
+    lines = [f"{who} raised {kind}" + (f": {text}" if text else "")]
     if found.line:
         lines.append(f"  {line_words(found.line)}")
     if found.advice:
