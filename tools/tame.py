@@ -51,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     tasks = all_tasks()
     known = table() if TABLE.exists() else {}
-    rows = {}
+    rows: dict[str, dict[str, Any]] = {}
     for name in given.tasks or tasks:
         told = varied(tasks[name])
         why = known.get(name, {}).get("tame", {})
