@@ -142,9 +142,9 @@ def write_search(app: Sphinx, exception: Exception | None) -> None:
 def add_scripts(
     app: Sphinx, pagename: str, templatename: str, context: Any, doctree: Any
 ) -> None:
-    """Load the search's scripts on the search page."""
+    """Load the search's scripts on the search page; they fetch the index."""
     if pagename == "search":
-        for script in "ranking.js", "sections-index.js", "sections.js":
+        for script in "ranking.js", "sections.js":
             app.add_js_file(script, loading_method="defer")
 
 

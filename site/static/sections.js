@@ -1,30 +1,38 @@
 "use strict";
 // The search page's list of sections: above the pages that Sphinx finds come
-// the sections and the glossary's entries that fit best, by ranking.js.
+// the sections and the glossary's entries that fit best, by ranking.js. Their
+// index is large, so it is fetched only when there is something to look for.
 
 (() => {
   const MOST = 8;
   const results = document.getElementById("search-results");
   const words = new URLSearchParams(location.search).get("q") || "";
-  if (!results || !words.trim() || !window.sectionsIndex) return;
-  const { entries } = window.sectionsIndex;
-  const found = ranking.rank(ranking.open(window.sectionsIndex), words);
-  if (!found.length) return;
-  const box = document.createElement("section");
-  box.id = "sections-found";
-  const title = document.createElement("h2");
-  title.textContent = "Sections";
-  const list = document.createElement("ol");
-  for (const [number] of found.slice(0, MOST)) {
-    const [page, anchor, name, of] = entries[number];
-    const item = document.createElement("li");
-    const link = document.createElement("a");
-    link.href = `${page}.html#${anchor}`;
-    link.textContent = name;
-    item.append(link);
-    if (of !== name) item.append(`, in ${of}`);
-    list.append(item);
+  if (!results || !words.trim()) return;
+  const index = document.createElement("script");
+  index.src = new URL("sections-index.js", document.currentScript.src).href;
+  index.addEventListener("load", show);
+  document.head.append(index);
+
+  function show() {
+    const { entries } = window.sectionsIndex;
+    const found = ranking.rank(ranking.open(window.sectionsIndex), words);
+    if (!found.length) return;
+    const box = document.createElement("section");
+    box.id = "sections-found";
+    const title = document.createElement("h2");
+    title.textContent = "Sections";
+    const list = document.createElement("ol");
+    for (const [number] of found.slice(0, MOST)) {
+      const [page, anchor, name, of] = entries[number];
+      const item = document.createElement("li");
+      const link = document.createElement("a");
+      link.href = `${page}.html#${anchor}`;
+      link.textContent = name;
+      item.append(link);
+      if (of !== name) item.append(`, in ${of}`);
+      list.append(item);
+    }
+    box.append(title, list);
+    results.before(box);
   }
-  box.append(title, list);
-  results.before(box);
 })();

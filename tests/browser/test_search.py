@@ -81,3 +81,16 @@ def test_a_word_that_every_object_knows_is_searched_for(visit, word):
     ).wait_for()
     for title in page.locator("#search-results li > a").all_inner_texts():
         assert "undefined" not in title
+
+
+def test_sections_come_before_pages(visit):
+    """Their index is fetched for a search, and not for the empty page."""
+    page = visit("search")
+    assert page.evaluate("window.sectionsIndex") is None
+    page.get_by_role("searchbox").first.fill("left padding")
+    page.keyboard.press("Enter")
+    first = page.locator("#sections-found a").first
+    first.wait_for()
+    assert page.evaluate("window.sectionsIndex.entries.length") > 100
+    first.click()
+    page.wait_for_url("**.html#*")

@@ -80,6 +80,6 @@ def test_the_index_is_put_beside_the_scripts_of_the_search_alone(tmp_path):
     sections.add_scripts(app, "index", "page.html", {}, None)
     assert loaded == []
     sections.add_scripts(app, "search", "page.html", {}, None)
-    assert loaded == ["ranking.js", "sections-index.js", "sections.js"]
+    assert loaded == ["ranking.js", "sections.js"]
     sections.write_search(app, None)  # another builder has no search
     assert not list(tmp_path.iterdir())

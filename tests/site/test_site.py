@@ -21,8 +21,8 @@ from press.settings import is_placeholder, settings
 # Bytes that a page may cost a new reader who reads to its end: a second and a
 # half on a slow line (1.6 Mbit/s). Of KaTeX's fonts it takes a third.
 PAGE_LIMIT, FONTS_LIMIT = 260_000, 115_000
-#: The page of the search carries the index of all sections, its purpose.
-SEARCH_LIMIT = 330_000
+#: What a search costs besides the page: the index of all sections.
+INDEX_LIMIT = 260_000
 
 ALT_LENGTH = 25  # letters; fewer cannot say what a figure shows
 
@@ -128,9 +128,13 @@ def weight(files):
 def test_a_page_weighs_little(page):
     loaded = {target_of(url, page) for url in urls_of(page, LOADED)}
     fonts = set(built().glob("_static/fonts/*"))
-    limit = SEARCH_LIMIT if page.stem == "search" else PAGE_LIMIT
-    assert weight({page} | loaded - fonts) <= limit
+    assert weight({page} | loaded - fonts) <= PAGE_LIMIT
     assert weight(fonts) <= FONTS_LIMIT
+
+
+def test_a_search_weighs_little():
+    index = built() / "_static" / "sections-index.js"
+    assert weight({index}) <= INDEX_LIMIT
 
 
 SHEET = "link[rel=stylesheet]"
