@@ -7,6 +7,7 @@ a text that happens to be called `grade` is written as `./grade`.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 
 #: The first word of a command, and the module whose `main` runs the rest of
@@ -29,5 +30,21 @@ def main(arguments: list[str]) -> int:
     return train(arguments)
 
 
+def started() -> int:
+    """Run the command of this process, whose output may be cut off.
+
+    Where whoever reads it has gone, as in `… | head`, nobody is left to be
+    told anything, so the rest goes nowhere and no error is shown.
+    """
+    try:
+        code = main(sys.argv[1:])
+        sys.stdout.flush()
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        return 1
+    return code
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(started())

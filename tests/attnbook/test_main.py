@@ -1,8 +1,12 @@
 """The first word after `python -m attnbook` chooses the command."""
 
 import importlib
+import os
+import subprocess
+import sys
 
 import pytest
+from notebooks import CHAPTERS
 
 import attnbook.__main__ as door
 
@@ -25,3 +29,17 @@ def test_all_else_trains(words, monkeypatch):
 
     monkeypatch.setattr(command, "main", lambda rest: ["train", *rest])
     assert door.main(words) == ["train", *words]
+
+
+def test_an_output_that_is_cut_off_shows_no_error():
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "attnbook", "check", "--list"],
+        env={**os.environ, "PYTHONPATH": str(CHAPTERS)},
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        timeout=600,
+    )
+    os.close(writing)
+    assert done.returncode == 1 and done.stderr == b""
