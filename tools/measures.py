@@ -180,7 +180,8 @@ def visible_lines(cell: NotebookNode) -> int:
 def code_lines(text: str) -> int:
     """Lines of Python in a text, not counting what is folded."""
     text = re.sub(r"(?s)<details>.*?</details>", "", text)
-    shown = "".join(re.findall(r"(?s)```python\n(.*?)```", text))
+    fenced = re.findall(r"(?s)(```|~~~)python\n(.*?)\1", text)
+    shown = "".join(code for _, code in fenced)
     return sum(1 for line in shown.splitlines() if line.strip())
 
 
