@@ -189,4 +189,4 @@ def test_a_goal_on_the_first_screen_is_what_the_chapter_builds():
                 for cell in code_cells(path)
                 if "hide-input" not in tags(cell)
             ), path.name
-    assert found == 3  # 6, 7 and 9; the others tell the way to it first
+    assert found == 2  # 7 and 9; the others tell the way to it first
