@@ -56,11 +56,13 @@ def changes():
 
 
 def keys():
+    """All keys, but for those of tame cases: test_tame holds them."""
     return [
         (function, name)
         for known in reasons().values()
         for function, names in known.items()
         for name in names
+        if not name.startswith("tame in ")
     ]
 
 

@@ -8,7 +8,7 @@ from mutate.tasks import mutants_of_task, passes
 from attnbook.teach.check.task import task
 
 
-@pytest.mark.parametrize("numbers", [[[1, 2], [4, 3]], [0]])
+@pytest.mark.parametrize("numbers", [[[1, 2, 5], [4, 3, 6]], [0]])
 def test_a_check_made_weak_lets_mutants_pass(numbers):
     x = torch.tensor(numbers, dtype=torch.float64) / 3
 

@@ -126,7 +126,7 @@ def test_the_way_to_a_sentence_never_comes_back(kind):
     assert walk.returns == []
     assert walk.rooms == rooms.split()
     assert walk.to_sentence <= 12, walk.names
-    assert len(walk.names) <= 24, walk.names
+    assert len(walk.names) <= 26, walk.names
 
 
 def test_a_way_that_came_back_would_be_noticed(monkeypatch):
