@@ -20,7 +20,16 @@ from attnbook.training import mean_loss
 def same_tokens(
     model: GPT, packed: GPT, peer: Any, cases: dict[str, list[list[int]]]
 ) -> dict[str, float]:
-    """The share of the tokens that are those of transformers' `generate`."""
+    """How many of the tokens are those that transformers' `generate` writes.
+
+    Args:
+        model, packed: the book's model, as it is and packed.
+        peer: the same model of transformers.
+        cases: prompts, by the name of the case.
+
+    Returns:
+        the share for each model and case, from 0 to 1.
+    """
     shares = {}
     for name, prompts in cases.items():
         tokens, real = padded(prompts)
@@ -43,10 +52,14 @@ def same_tokens(
 
 @torch.inference_mode()
 def int8_loss(model: GPT, int8: GPT) -> dict[str, Any]:
-    """What the rounding to 8 bits costs, in logits and for the town's model.
+    """What rounding the weights to 8 bits changes.
 
-    Of the town's model the loss and the share of right answers are given,
-    before the rounding and after it.
+    Returns:
+        of a model with random weights, "relative_error", the standard
+        deviation of the differences of the logits over that of the logits, and
+        "same_choice", how often the likeliest token stays the same; of the
+        town's model, before and after, the loss on stories and the share of
+        right answers about returning.
     """
     tokens = torch.tensor(draw_prompts(256, 256))
     exact = model(tokens)

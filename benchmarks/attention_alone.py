@@ -31,9 +31,9 @@ from attnbook.town import (
 from attnbook.training import mean_loss, train
 
 SEEDS = range(3)
-#: How many of them a model is measured on.
+#: How many stories, and questions of each kind, a model is measured on.
 STORIES, QUESTIONS = 500, 300
-#: Layers of attention, and of feed-forward.
+#: For each kind how many layers of attention and of feed-forward it has.
 LAYERS = {
     "both": (2, 2),
     "attention of both": (2, 0),
@@ -50,7 +50,12 @@ class Nothing(nn.Module):
 
 
 def build(kind: str, seed: int) -> GPT:
-    """A new model of a kind; layers that the kind lacks add nothing."""
+    """A new model of one kind; layers that the kind lacks add nothing.
+
+    Args:
+        kind: a key of `LAYERS`.
+        seed: of its first weights.
+    """
     attention, feed_forward = LAYERS[kind]
     n_layers = max(attention, feed_forward)
     torch.manual_seed(seed)
@@ -66,7 +71,12 @@ def build(kind: str, seed: int) -> GPT:
 
 
 def run(kind: str, seed: int) -> dict[str, float]:
-    """Train one model and measure it; losses in nats."""
+    """Train one model and measure it.
+
+    Returns:
+        "above", its loss over the language's entropy, in nats a word; and for
+        each kind of questions the share of right answers.
+    """
     model = build(kind, seed)
     town = Town()
     train(model, town.batches, dataclasses.replace(TOWN_RECIPE, seed=seed))

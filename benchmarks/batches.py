@@ -27,7 +27,11 @@ SIZES = (1, 2, 4, 8, 16, 32)
 
 
 def batches(rounds: int) -> dict[int, dict[str, list[float]]]:
-    """Tokens a second of a whole batch, over those of one text."""
+    """How many times more tokens a second a batch writes than one text alone.
+
+    Returns:
+        for each size of a batch and each writer the quartiles of the ratio.
+    """
     model, peer = pair()
     packed = pack(model)
     contenders = ("transformers", "plain", "packed")
@@ -51,7 +55,11 @@ def batches(rounds: int) -> dict[int, dict[str, list[float]]]:
 
 
 def threads(rounds: int) -> dict[str, list[float]]:
-    """Tokens a second on all threads, over those on one."""
+    """How many times more tokens a second all threads write than one thread.
+
+    Returns:
+        for each writer and size of a batch the quartiles of the ratio.
+    """
     model, _ = pair()
     result = {}
     for who, one in (("plain", model), ("packed", pack(model))):
@@ -70,7 +78,7 @@ def threads(rounds: int) -> dict[str, list[float]]:
 
 
 def _on(count: int, run: Callable[[], float]) -> float:
-    """What a run gives on so many threads."""
+    """Run something on so many threads, and return what it gives."""
     torch.set_num_threads(count)
     return run()
 

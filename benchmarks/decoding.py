@@ -30,7 +30,8 @@ from torch import Tensor
 from attnbook.cache import KVCache
 from attnbook.gpt import GPT, GPTConfig
 
-#: Tokens in the cache; the last new one is the last that the model can read.
+#: How many tokens come before the new one. After 1023 it is the last that
+#: the model can read.
 CONTEXTS = [31, 63, 127, 255, 511, 767, 1023]
 #: Each step is repeated in a round until it has taken about this long.
 LEAST_SECONDS = 0.3
@@ -44,10 +45,10 @@ Steps = dict[tuple[str, int], Callable[[], None]]
 
 
 def steps(model: GPT) -> Steps:
-    """What is timed, by its kind and the length of its context.
+    """What is timed, by kind ("with" or "without" the cache) and context.
 
     Raises:
-        AssertionError: with the cache the model gives other logits.
+        AssertionError: the model gives other logits with the cache.
     """
     generator = torch.Generator().manual_seed(0)
     vocabulary = model.config.vocab_size
@@ -69,18 +70,18 @@ def steps(model: GPT) -> Steps:
 
 
 def _continue(model: GPT, new: Tensor, cache: KVCache, context: int) -> None:
-    """Read a token after a context in the cache, and take it back."""
+    """Read one token after the context in the cache, then remove it again."""
     model(new, cache=cache, last=True)
     cache.trim(context)
 
 
 def _read_again(model: GPT, tokens: Tensor) -> None:
-    """Read the context and the token."""
+    """Read the context and the token after it, without a cache."""
     model(tokens, last=True)
 
 
 def _check(model: GPT, tokens: Tensor, cache: KVCache) -> None:
-    """Both ways give the same logits, or there is nothing to compare."""
+    """Raise an AssertionError unless both ways give the same logits."""
     a = model(tokens[:, -1:], cache=cache, last=True)
     b = model(tokens, last=True)
     cache.trim(tokens.shape[1] - 1)
@@ -88,14 +89,19 @@ def _check(model: GPT, tokens: Tensor, cache: KVCache) -> None:
 
 
 def measure(timed: Steps, rounds: int) -> dict[str, list[list[float]]]:
-    """For each kind, context after context, the quartiles of the ratios."""
+    """Time the steps in turns.
+
+    Returns:
+        for each kind, and each context in order, the quartiles of a step's
+        time over that of a step with the cache at the shortest context.
+    """
     reference = ("with", CONTEXTS[0])
     repeats = {key: _repeats(step) for key, step in timed.items()}
     ratios: dict[tuple[str, int], list[float]] = {key: [] for key in timed}
     keys = list(timed)
     mixed = random.Random(0)
     for _ in range(rounds):
-        mixed.shuffle(keys)  # nobody always follows the same step
+        mixed.shuffle(keys)  # so that no step always follows the same one
         seconds = {key: _time(timed[key], repeats[key]) for key in keys}
         for key, taken in seconds.items():
             ratios[key].append(taken / seconds[reference])
@@ -112,7 +118,7 @@ def _repeats(step: Callable[[], None]) -> int:
 
 
 def _time(step: Callable[[], None], repeats: int) -> float:
-    """The seconds of one step, from so many of them."""
+    """The mean seconds of one step, of so many in a row."""
     if repeats > 1:
         step()  # fills the processor's caches with what this step needs
     start = now()

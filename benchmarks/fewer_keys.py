@@ -45,13 +45,17 @@ from attnbook.window import read_window
 
 SEEDS = range(3)
 HEADS = {"4 heads": 4, "2 heads": 2, "1 head": 1}
+#: The width of the latents, and that of the part with rotary positions.
 LATENTS = {"latent 16 + 8": (16, 8)}
+#: How many of the last words, and of the first ones, a word sees.
 WINDOWS = {"window 8": (8, 0)}
 KINDS = ("4 heads", "1 head", "latent 16 + 8", "window 8", "2 heads")
+#: How many heads of keys are left of four.
 POOLED = {"4 to 2": 2, "4 to 1": 1}
+#: The share of the steps for which a pooled model is trained on.
 PARTS = {"not at all": 0.0, "a twentieth": 0.05, "a fifth": 0.2}
 
-SPANS = (256, 1024, 4096)  # keys
+SPANS = (256, 1024, 4096)  # how many keys a step reads
 QUERIES, WIDTH, LATENT, ROTARY, WINDOW = 16, 64, 128, 32, 1024
 ROUNDS = 60
 
@@ -72,7 +76,7 @@ class Windowed(nn.Module):
 
 
 def new_model(kind: str, seed: int) -> nn.Module:
-    """A new model of one of the kinds."""
+    """A new model of one of the `KINDS`, its weights drawn by a seed."""
     torch.manual_seed(seed)
     heads = HEADS.get(kind, 4)
     config = dataclasses.replace(
@@ -86,11 +90,11 @@ def new_model(kind: str, seed: int) -> nn.Module:
 
 
 def judged(model: nn.Module, n: int = 200) -> dict[str, float]:
-    """A model's loss over the language's entropy, and two accuracies.
+    """A model's loss over the language's entropy, and its right answers.
 
     Args:
         model: a trained model.
-        n: how many stories, and how many questions of each kind.
+        n: how many stories, and how many questions of each of two kinds.
     """
     town = Town()
     stories = town.stories(n, seed=1_000_000)
@@ -103,7 +107,7 @@ def judged(model: nn.Module, n: int = 200) -> dict[str, float]:
 
 
 def learn(model: nn.Module, steps: int, seed: int, peak: float = 3e-3) -> None:
-    """Train a model by the town's recipe, but for steps, seed and peak."""
+    """Train a model by the town's recipe, with other steps, seed and peak."""
     recipe = dataclasses.replace(
         TOWN_RECIPE, steps=steps, warmup=steps // 10, seed=seed, peak=peak
     )
@@ -111,10 +115,13 @@ def learn(model: nn.Module, steps: int, seed: int, peak: float = 3e-3) -> None:
 
 
 def qualities(kind: str, seed: int, steps: int) -> dict:
-    """Train one kind from one seed, and what it knows then.
+    """Train one kind of model from one seed, and judge it.
 
-    The kind with four heads is pooled afterwards, and those models, too, are
-    trained on and judged.
+    The kind with four heads is pooled to fewer heads afterwards. These models
+    are trained on and judged, too.
+
+    Returns:
+        for each model what `judged` has found.
     """
     model = new_model(kind, seed)
     learn(model, steps, seed)
@@ -151,7 +158,13 @@ def steps_of(span: int) -> dict[str, Callable[[], Tensor]]:
 def _grouped(
     heads: int, span: int, randn: Callable[..., Tensor]
 ) -> Callable[[], Tensor]:
-    """Attention with so many heads of keys, the queries in groups."""
+    """A step of attention with so many heads of keys, queries in groups.
+
+    Args:
+        heads: of keys and values.
+        span: how many keys there are.
+        randn: draws a tensor of a size.
+    """
     q = randn(heads, QUERIES // heads, WIDTH)  # a group's queries are its rows
     k = randn(heads, span, WIDTH)
     v = randn(heads, span, WIDTH)
@@ -159,7 +172,12 @@ def _grouped(
 
 
 def _latent(span: int, randn: Callable[..., Tensor]) -> Callable[[], Tensor]:
-    """Attention over latents, from which keys and values are never made."""
+    """A step of attention over latents, without making keys and values.
+
+    Args:
+        span: how many latents there are.
+        randn: draws a tensor of a size.
+    """
     kept = randn(span, LATENT + ROTARY)
     q = randn(QUERIES, 1, WIDTH)
     turned = randn(QUERIES, 1, ROTARY)
@@ -177,7 +195,12 @@ def _latent(span: int, randn: Callable[..., Tensor]) -> Callable[[], Tensor]:
 
 
 def clock(span: int, rounds: int) -> dict[str, float]:
-    """Each kind's fastest time over that of sixteen heads of keys."""
+    """Each kind's least time, over that of sixteen heads of keys.
+
+    Args:
+        span: how many keys there are.
+        rounds: how often each kind is timed.
+    """
     steps = steps_of(span)
     best = dict.fromkeys(steps, float("inf"))
     repeats = max(1, 1024 // span)

@@ -40,7 +40,7 @@ kernels = torch.ops.mkldnn
 
 
 class Product(nn.Module):
-    """A packed matrix of any type, and the activation after its product.
+    """A matrix laid out for oneDNN's kernel, and an activation after it.
 
     Shapes: x (..., in_features) → (..., out_features), in the type of x.
     """
@@ -79,7 +79,7 @@ class Joined(MultiHeadAttention):
         positions: Tensor | None = None,
         cache: LayerCache | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values of x, without rotation and memory."""
+        """Queries, keys and values of x; rotation and memory are left out."""
         parts = self.query(x).chunk(3, -1)
         q, k, v = (split_heads(part, self.n_heads) for part in parts)
         return (q, k, v) if cache is None else (q, *cache.extend(k, v))
@@ -87,7 +87,7 @@ class Joined(MultiHeadAttention):
 
 @torch.no_grad()
 def join(model: GPT) -> GPT:
-    """A copy of a model, with one matrix where attention had two."""
+    """A copy of a model whose attention makes one product instead of two."""
     model = copy.deepcopy(model)
     for block in model.blocks:
         layer: Any = block.attention
@@ -120,8 +120,14 @@ def lay_out(
 
 
 def writing(rounds: int) -> dict[str, Any]:
-    """The speed of writing over the packed model's, how near it comes to
-    that of memory, and what 16 bits change in the logits."""
+    """The speed of writing with each idea, over that of the packed model.
+
+    Beside it are given how near each comes to the speed at which memory can be
+    read, and what 16 bits change in the logits.
+
+    Args:
+        rounds: each model writes twice as often.
+    """
     model, _ = pair()
     models = {
         "packed": pack(model),
@@ -183,8 +189,13 @@ def differences(models: dict[str, GPT]) -> dict[str, float]:
 
 
 def training(rounds: int) -> dict[str, list[float]]:
-    """A step of chapter 11's model with two products and with one, over that
-    of a plain model in nanoGPT's style, to which it is made as like as can be.
+    """A training step with two products and with one, over a plain model's.
+
+    The model is chapter 11's, made as like as can be to the plain one, which
+    is written in nanoGPT's style.
+
+    Returns:
+        the quartiles of the ratios: how many times faster a step is.
     """
     torch.set_num_threads(1)  # for matrices this small two are slower
     config = dataclasses.replace(

@@ -80,7 +80,7 @@ def driver() -> str:
 
 
 def texts(notebook: NotebookNode) -> list[str]:
-    """What each code cell has printed."""
+    """What each code cell of a notebook has printed, in order."""
     return [
         "".join(str(output.get("text", "")) for output in cell.outputs)
         for cell in notebook.cells
@@ -89,7 +89,7 @@ def texts(notebook: NotebookNode) -> list[str]:
 
 
 def run_notebook(path: Path) -> tuple[str, str]:
-    """Run a notebook; it is not stored.
+    """Run a notebook on the card; what comes out is not stored.
 
     Returns:
         "passes", or how it fails; and how many outputs differ of how many.
@@ -104,7 +104,12 @@ def run_notebook(path: Path) -> tuple[str, str]:
 
 
 def contenders(length: int, device: torch.device) -> dict[str, Callable]:
-    """Ways to compute causal attention in float32, by name."""
+    """The ways to compute causal attention in float32, by name.
+
+    Args:
+        length: how many tokens attend to each other.
+        device: where the tensors are.
+    """
     q, k, v = (
         randn(1, HEADS, length, WIDTH, seed=n, dtype=torch.float32).to(device)
         for n in range(3)
@@ -138,10 +143,10 @@ def seconds(run: Callable[[], Tensor], device: torch.device) -> float:
 
 
 def attention(length: int) -> dict[str, float]:
-    """Each way's time as a multiple of torch's.
+    """The time of each way to compute attention, as a multiple of torch's.
 
     Raises:
-        AssertionError: a way computes something else.
+        AssertionError: a way gives another result than torch's.
     """
     device = torch.get_default_device()
     ways = contenders(length, device)
@@ -167,10 +172,12 @@ class Benchmark(NamedTuple):
 
 
 def attention_by_length() -> dict[str, dict[str, float]]:
+    """The times of `attention` for each of the lengths."""
     return {str(length): attention(length) for length in LENGTHS}
 
 
 def beside_transformers() -> dict[str, list[float]]:
+    """How many times faster than transformers the book's model writes."""
     model, peer = writers.pair()
     found = {}
     for lengths in PROMPTS:
@@ -186,11 +193,13 @@ def beside_transformers() -> dict[str, list[float]]:
 
 
 def rungs() -> dict[str, dict[str, list[float]]]:
+    """The times of chapter 6's ways to write attention, over SDPA's."""
     return {size: ladder.ratios(size, ROUNDS) for size in ladder.SIZES}
 
 
 @torch.inference_mode()
 def next_token() -> dict[str, dict[int, list[float]]]:
+    """The times of the next token, with a KV cache and without."""
     steps = decoding.steps(GPT(GPTConfig()).eval())
     return {
         f"{kind} the cache": dict(zip(decoding.CONTEXTS, quartiles))
@@ -199,21 +208,24 @@ def next_token() -> dict[str, dict[int, list[float]]]:
 
 
 def kernel_beside_loop() -> dict[str, Any]:
+    """The error of chapter 17's kernel, where there is Triton."""
     return tiles.held_against_the_loop() or {"without Triton, runs of it": 0}
 
 
 def fewer_keys_by_span() -> dict[int, dict[str, float]]:
+    """The times of chapter 18's steps over so many keys."""
     return {span: fewer_keys.clock(span, ROUNDS) for span in fewer_keys.SPANS}
 
 
 def longer_calls() -> dict[str, list[float]]:
+    """The times of calls that read some guesses, over one without."""
     model = GPT(GPTConfig()).eval()
     steps = guess.calls(model, guess.CONTEXT["GPT-2 small"])
     return guess.measure(steps, "0", ROUNDS)
 
 
 def benchmarks() -> dict[str, Benchmark]:
-    """What is measured on a card, by the name under which it is stored."""
+    """The benchmarks that run on a card, by the name of their results."""
     return {
         "attention": Benchmark(
             "Causal attention in float32, forwards: time over torch's fused",
@@ -251,7 +263,12 @@ def benchmarks() -> dict[str, Benchmark]:
 
 
 def rows(found: dict[Any, Any], name: str = "") -> Iterator[str]:
-    """Lines of a table with what was found: of three quartiles the median."""
+    """The lines of a table of results; of three quartiles the middle one.
+
+    Args:
+        found: the results, which may be nested.
+        name: what comes before the name of each result.
+    """
     for key, value in found.items():
         if isinstance(value, dict):
             yield from rows(value, f"{name}{key}, ")
@@ -263,8 +280,11 @@ def rows(found: dict[Any, Any], name: str = "") -> Iterator[str]:
 def benchmarked(device: torch.device, found: dict[str, Any]) -> Iterator[str]:
     """Run each benchmark on a device, and give the lines of its table.
 
-    What it finds is put into `found`. One that fails has a table that says
-    why, and the others go on.
+    One that fails has a table that says why, and the others go on.
+
+    Args:
+        device: the card.
+        found: gets the results of each benchmark.
     """
     for name, (what, run) in benchmarks().items():
         yield from ("", f"{what}:", "", "| | |", "|---|---|")
@@ -279,7 +299,8 @@ def benchmarked(device: torch.device, found: dict[str, Any]) -> Iterator[str]:
 
 
 class Notebooks(NamedTuple):
-    """The lines of the table of notebooks, and how many ran in which way."""
+    """The lines of the table of notebooks, and how many notebooks were run,
+    printed the same as stored, and failed."""
 
     lines: list[str]
     run: int
@@ -288,7 +309,7 @@ class Notebooks(NamedTuple):
 
 
 def run_notebooks(chosen: list[Path]) -> Notebooks:
-    """Run notebooks side by side, and print each line as it comes."""
+    """Run notebooks, some at a time, and print each line as it is there."""
     lines = []
     failed = 0
     same = 0

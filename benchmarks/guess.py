@@ -66,7 +66,7 @@ Steps = dict[str, Step]
 
 
 def small_draft(town: Town, steps: int = 200) -> GPT:
-    """The smaller model of chapter 20, trained as on the page."""
+    """The small model that guesses in chapter 20, trained as on the page."""
     torch.manual_seed(0)
     config = replace(
         TOWN_CONFIG, d_model=16, n_heads=2, n_layers=1, initial_std=0.25
@@ -84,7 +84,7 @@ def small_draft(town: Town, steps: int = 200) -> GPT:
 
 
 def drafts(town: Town, small: GPT) -> dict[str, Draft]:
-    """The drafts of chapter 20, by name."""
+    """The four ways of guessing that chapter 20 compares, by name."""
     table = bigram(town.stories(1000, seed=1)).exp()
     return {
         "bigram": lambda text: table[text[-1]],
@@ -95,9 +95,14 @@ def drafts(town: Town, small: GPT) -> dict[str, Draft]:
 
 
 def calls(model: GPT, context: int) -> Steps:
-    """For each number of guesses a call that reads them and one token more.
+    """Calls of a model that read one token and some guesses after it.
 
-    The call follows a context of so many tokens, which the cache holds.
+    Args:
+        model: the model.
+        context: how many tokens are in the cache before the call.
+
+    Returns:
+        a step for each number of guesses.
     """
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(
@@ -113,6 +118,7 @@ def calls(model: GPT, context: int) -> Steps:
 
     @torch.inference_mode()
     def call(k: int) -> None:
+        """Read one token and k guesses, then remove them from the cache."""
         model(tokens[:, context : context + 1 + k], cache=cache)
         cache.trim(context)
 
@@ -120,9 +126,14 @@ def calls(model: GPT, context: int) -> Steps:
 
 
 def guesses(named: dict[str, Draft], text: list[int]) -> Steps:
-    """Two guesses of each draft, after a text and after one word more.
+    """For each draft a step that guesses twice.
 
-    A draft that keeps a cache reads only the new word for the second guess.
+    It guesses after a text and after one word more. A draft that keeps a cache
+    reads only the new word for the second guess.
+
+    Args:
+        named: the drafts by name.
+        text: the numbers of its words.
     """
     longer = [*text, *text[-1:]]
 
@@ -134,14 +145,20 @@ def guesses(named: dict[str, Draft], text: list[int]) -> Steps:
 
 
 def texts(model: GPT, named: dict[str, Draft], n: int) -> Steps:
-    """For each draft: write stories of at most n words with its guesses.
+    """For each draft a step that writes stories with its guesses.
 
     Each step gives the number of words that it has written.
+
+    Args:
+        model: the town's model.
+        named: the drafts by name.
+        n: the most words of a story.
     """
     start = vocabulary().number(START)
     end = vocabulary().number(END)
 
     def tell(draft: Draft, k: int) -> int:
+        """Write some stories, and count their words."""
         written = 0
         for seed in range(STORIES):
             calls = write(model, [start], n, draft, k, stop=[end], seed=seed)
@@ -182,7 +199,7 @@ def _repeats(step: Step) -> int:
 
 
 def _time(step: Step, repeats: int) -> float:
-    """The seconds of a step, or of a word where it gives a number of words."""
+    """The seconds of a step, or of a word where the step counts its words."""
     step()  # fills the processor's caches with what this step needs
     start = now()
     done = sum(step() or 1 for _ in range(repeats))
@@ -190,12 +207,12 @@ def _time(step: Step, repeats: int) -> float:
 
 
 def results(rounds: int, models: dict[str, GPT], n: int, steps: int) -> dict:
-    """All ratios.
+    """Measure all ratios that the module's text names.
 
     Args:
         rounds: how often each step is timed.
         models: models by name, the town's among them.
-        n: words of a story at most.
+        n: the most words of a story.
         steps: of the smaller model's training.
     """
     town = Town()

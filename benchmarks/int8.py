@@ -36,7 +36,7 @@ class Int8Linear(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """x Wᵀ + b, up to the rounding of both."""
+        """The product x Wᵀ + b, with both x and W rounded."""
         rows = x.reshape(-1, self.in_features)
         rounded, scale = _round(rows, 63)
         # The kernel takes numbers from 0 on, and which of them means 0.
@@ -60,6 +60,14 @@ class Int8Linear(nn.Module):
 
 
 def _round(x: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """Whole numbers from −most to most (..., d), and each row's scale."""
+    """Round each row to whole numbers, by a scale of its own.
+
+    Args:
+        x: numbers, (..., d).
+        most: the largest whole number that may come out.
+
+    Returns:
+        whole numbers from −most to most, (..., d), and the scales, (..., 1).
+    """
     scale = x.abs().amax(-1, keepdim=True).clamp(min=1e-30) / most  # (..., 1)
     return (x / scale).round(), scale

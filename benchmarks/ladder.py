@@ -36,7 +36,7 @@ REFERENCE = "SDPA"
 #: (B, T, d_model, n_heads) of the two inputs. The large one is a sequence
 #: of full length in GPT-2 small.
 SIZES = {"small": (2, 32, 64, 4), "large": (1, 1024, 768, 12)}
-#: Would take hours at the large size.
+#: The rungs that are left out at a size, because they would take hours.
 TOO_SLOW = {"large": ["Python loops"]}
 #: Each rung is repeated in a round until it has taken about this long.
 LEAST_SECONDS = 0.02
@@ -59,7 +59,7 @@ def times(a: Matrix, b: Matrix) -> list[list[float]]:
 def python_loops(
     x: Tensor, w_query: Tensor, w_key: Tensor, w_value: Tensor, w_out: Tensor
 ) -> Tensor:
-    """Number by number, in lists."""
+    """Multi-head attention in Python's lists, number by number."""
     heads = list(zip(w_query.tolist(), w_key.tolist(), w_value.tolist()))
     out = []
     for tokens in x.tolist():  # one sequence
@@ -79,7 +79,7 @@ def python_loops(
 def one_by_one(
     x: Tensor, w_query: Tensor, w_key: Tensor, w_value: Tensor, w_out: Tensor
 ) -> Tensor:
-    """Sequence by sequence and head by head, in matrices."""
+    """Multi-head attention in matrices, sequence by sequence, head by head."""
     out = []
     for tokens in x:  # (T, d_model)
         merged = []
@@ -99,7 +99,7 @@ def list_of_heads(
     w_value: Tensor,
     w_out: Tensor,
 ) -> Tensor:
-    """Head by head, all sequences at once."""
+    """Multi-head attention head by head, all sequences at once."""
     contexts = []
     for w_q, w_k, w_v in zip(w_query, w_key, w_value):
         q, k, v = x @ w_q, memory @ w_k, memory @ w_v  # (..., T, d_k), …
@@ -111,7 +111,7 @@ def list_of_heads(
 def list_of_modules(
     w_query: Tensor, w_key: Tensor, w_value: Tensor, w_out: Tensor
 ) -> Layer:
-    """A module for each head, in a list."""
+    """Multi-head attention with a module for each head."""
     heads = nn.ModuleList()
     for w in zip(w_query, w_key, w_value):
         head = SelfAttention(*w[0].shape, bias=False).to(w_out)
@@ -140,7 +140,16 @@ def multi_head_attention(
     w_out: Tensor,
     n_heads: int,
 ) -> Tensor:
-    """All heads in one product, which is split afterwards."""
+    """Multi-head attention with one product for all heads, split afterwards.
+
+    Args:
+        x: where the queries come from, (..., T, d_model).
+        memory: where keys and values come from, (..., S, d_memory).
+        w_query, w_key, w_value: the heads' matrices side by side, (d_in,
+            H·d_k).
+        w_out: (H·d_k, d_model).
+        n_heads: how many heads there are, H.
+    """
     q = split_heads(x @ w_query, n_heads)  # (..., H, T, d_k)
     k = split_heads(memory @ w_key, n_heads)  # (..., H, S, d_k)
     v = split_heads(memory @ w_value, n_heads)  # (..., H, S, d_v)
@@ -152,7 +161,7 @@ def multi_head_attention(
 def by_einsum(
     x: Tensor, w_query: Tensor, w_key: Tensor, w_value: Tensor, w_out: Tensor
 ) -> Tensor:
-    """All heads by sums over named axes."""
+    """Multi-head attention for all heads at once, by sums over named axes."""
     q, k, v = (
         torch.einsum("btm,hmd->bthd", x, w) for w in (w_query, w_key, w_value)
     )
@@ -169,7 +178,7 @@ def by_sdpa(
     w_out: Tensor,
     n_heads: int,
 ) -> Tensor:
-    """All heads in one product, and torch's fused attention."""
+    """Multi-head attention with one product and torch's fused attention."""
     q, k, v = (split_heads(x @ w, n_heads) for w in (w_query, w_key, w_value))
     context = F.scaled_dot_product_attention(q, k, v)  # (B, H, T, d_k)
     return context.transpose(1, 2).flatten(2) @ w_out
@@ -178,7 +187,7 @@ def by_sdpa(
 def torch_layer(
     w_query: Tensor, w_key: Tensor, w_value: Tensor, w_out: Tensor
 ) -> Layer:
-    """torch's own layer with these weights."""
+    """torch's own layer of multi-head attention, with these weights."""
     layer = (
         nn.MultiheadAttention(
             len(w_out), len(w_query), bias=False, batch_first=True
@@ -195,7 +204,7 @@ def torch_layer(
 def gpt2_layer(
     w_query: Tensor, w_key: Tensor, w_value: Tensor, w_out: Tensor
 ) -> Layer:
-    """GPT-2's layer of transformers with these weights."""
+    """The attention layer of transformers' GPT-2, with these weights."""
     settings: dict[str, Any] = {
         "n_embd": len(w_out),
         "n_head": len(w_query),
@@ -244,10 +253,10 @@ def draw_heads(
 
 
 def check_rungs() -> None:
-    """Make sure that all rungs give one answer, before they are timed.
+    """Make sure that all rungs give the same result, before they are timed.
 
     Raises:
-        AssertionError: one of them gives another; it is named.
+        AssertionError: one of them gives another; its name is the message.
     """
     x = randn(2, 5, 12, seed=57)
     rungs = ladder(draw_heads(3, 12, 12, 12, seed=58))
@@ -262,7 +271,7 @@ def measure(
     repeats = {name: _repeats(rung, x) for name, rung in rungs.items()}
     ratios: dict[str, list[float]] = {name: [] for name in rungs}
     for number in range(rounds):
-        # Another order each round: nobody always follows the same rung.
+        # Each round begins with another rung than the one before.
         order = list(rungs)[number % len(rungs) :]
         order += list(rungs)[: number % len(rungs)]
         seconds = {n: _time(rungs[n], x, repeats[n]) for n in order}
@@ -278,7 +287,7 @@ def _repeats(rung: Layer, x: Tensor) -> int:
 
 
 def _time(rung: Layer, x: Tensor, repeats: int) -> float:
-    """The seconds of one call, from so many of them."""
+    """The mean seconds of a call, of so many in a row."""
     start = now()
     for _ in range(repeats):
         rung(x)
@@ -286,7 +295,15 @@ def _time(rung: Layer, x: Tensor, repeats: int) -> float:
 
 
 def ratios(size: str, rounds: int) -> dict[str, list[float]]:
-    """For each rung of one size the quartiles of its time over SDPA's."""
+    """The times of the rungs over SDPA's, for inputs of one size.
+
+    Args:
+        size: a key of `SIZES`.
+        rounds: how often each rung is timed.
+
+    Returns:
+        the quartiles of the ratio, by the rung's name.
+    """
     B, T, d_model, n_heads = SIZES[size]
     weights = draw_heads(n_heads, d_model, d_model, d_model, seed=58)
     rungs = ladder([here(w.float()) for w in weights])

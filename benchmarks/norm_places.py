@@ -34,7 +34,7 @@ TOKENS = 16
 
 
 def model(place: str, seed: int) -> GPT:
-    """A new model with its norms in one of the two places."""
+    """A new model with its norms before the branches or after the sums."""
     made = small_model(DEPTH, seed=seed)
     if place == "post":
         for block in made.blocks:
@@ -45,7 +45,14 @@ def model(place: str, seed: int) -> GPT:
 
 
 def loss(place: str, peak: float, warmup: int, seed: int) -> float | None:
-    """The loss of a model after its training, or None if it broke off."""
+    """The loss of a model after its training; None if that broke off.
+
+    Args:
+        place: of the norms, "pre" or "post".
+        peak: of the learning rate.
+        warmup: steps in which the learning rate climbs to its peak.
+        seed: of the first weights and of the batches.
+    """
     recipe = Recipe(
         STEPS, 8, peak=peak, warmup=warmup, final=0.0, clip=1e9, seed=seed
     )
@@ -61,7 +68,11 @@ def similarity(x: Tensor) -> float:
 
 @torch.no_grad()
 def alike(place: str, seed: int) -> list[float]:
-    """How similar random tokens are after each number of blocks."""
+    """How similar random tokens are after each number of blocks.
+
+    Returns:
+        the mean cosine between two tokens, for each number in `HEIGHTS`.
+    """
     x = randn(TOKENS, WIDTH, seed=seed)
     found = []
     for n in range(HEIGHTS[-1] + 1):

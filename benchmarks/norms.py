@@ -26,8 +26,7 @@ STEPS = 100
 
 
 def model(depth: int, *, norms: bool, seed: int) -> GPT:
-    """A new model. Without norms, each of them hands on its tokens as they
-    are."""
+    """A new model; without norms, each norm is replaced by the identity."""
     made = small_model(depth, seed=seed)
     if norms:
         return made
@@ -39,7 +38,7 @@ def model(depth: int, *, norms: bool, seed: int) -> GPT:
 
 
 def loss(depth: int, *, norms: bool, seed: int) -> float | None:
-    """The loss of a model after its training, or None if it broke off."""
+    """The loss of a model after its training; None if that broke off."""
     recipe = Recipe(STEPS, 8, peak=PEAK, warmup=20, final=0.0, seed=seed)
     return loss_after(model(depth, norms=norms, seed=seed), recipe)
 

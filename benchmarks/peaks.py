@@ -37,8 +37,14 @@ def attention_paths(T: int) -> dict[str, Callable[[], Tensor]]:
 
 
 def memory(rounds: int) -> dict[str, int]:
-    """The most memory, in megabytes, that a process takes which writes after
-    512 tokens. It is no time, so it is measured once whatever `rounds` is."""
+    """The memory at the peak of a process that writes after 512 tokens.
+
+    Args:
+        rounds: is not used, since memory does not vary as time does.
+
+    Returns:
+        megabytes, by the name of the writer.
+    """
     found = {
         name: extra_memory(name)
         for name in ("transformers", "plain", "packed", "int8")
@@ -48,10 +54,10 @@ def memory(rounds: int) -> dict[str, int]:
 
 
 def extra_memory(name: str) -> int:
-    """Megabytes at the peak of a process of its own that does one thing.
+    """The megabytes that a process of its own takes at its peak.
 
     Args:
-        name: what it does, see `peak`.
+        name: what the process does, see `peak`.
     """
     command = [sys.executable, __file__, name]
     out = subprocess.run(

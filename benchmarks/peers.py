@@ -13,7 +13,10 @@ from torch import Tensor, nn
 
 
 class PlainBlock(nn.Module):
-    """Pre-norm, causal: (B, T, d_model) → (B, T, d_model)."""
+    """A causal block with its norms first.
+
+    Shapes: (B, T, d_model) → (B, T, d_model).
+    """
 
     def __init__(self, d_model: int, n_heads: int) -> None:
         super().__init__()
@@ -37,7 +40,10 @@ class PlainBlock(nn.Module):
 
 
 class PlainGPT(nn.Module):
-    """Tokens (B, T) → logits (B, T, vocab_size)."""
+    """A GPT with learned positions.
+
+    Shapes: tokens (B, T) → logits (B, T, vocab_size).
+    """
 
     def __init__(
         self,

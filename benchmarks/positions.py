@@ -42,11 +42,12 @@ NUMBERS = {word: n for n, word in enumerate(WORDS)}
 
 @dataclass(frozen=True)
 class Sequences:
-    """Stories one after the other, cut to a length.
+    """Stories in a row, cut into sequences of one length.
 
     Attributes:
         tokens, targets: (n, length), int64.
-        truth: log p of each target, which its own story alone decides.
+        truth: the logarithm of each target's probability in the language, (n,
+            length). The target's own story alone decides it.
     """
 
     tokens: Tensor
@@ -131,7 +132,12 @@ def measure(model: GPT, data: Sequences) -> dict[str, list[float]]:
 
 
 def run(kind: str, seed: int) -> dict[str, list[float]]:
-    """Train one model and measure it."""
+    """Train one model, and measure it on sequences of the long length.
+
+    Args:
+        kind: how the model is told positions.
+        seed: of its weights and of its data.
+    """
     data = sequences(POOL, TRAINED, seed=10**6 * seed)
     model = trained(kind, seed, data)
     return measure(model, sequences(ASKED, LONG, seed=10**9))

@@ -48,7 +48,7 @@ def rounded(x: Tensor, digits: int = 3) -> Any:
 
 
 def encoded(tokenizer: Tokenizer, text: str) -> Tensor:
-    """A text's token numbers, with [CLS] and [SEP]: (1, T)."""
+    """The numbers of a text's tokens, [CLS] and [SEP] among them: (1, T)."""
     return torch.tensor([tokenizer.encode(text).ids])
 
 
@@ -176,7 +176,18 @@ def sentences(model: Encoder, tokenizer: Tokenizer) -> dict:
 
 
 def first_token(model: GPT, tokens: Tensor) -> dict:
-    """What later tokens give to the first of a text, block by block."""
+    """How much later tokens attend to the first token of a text.
+
+    Tokens from the 17th on are counted.
+
+    Args:
+        model: the language model.
+        tokens: the text, (1, T).
+
+    Returns:
+        the share of the first token for each block and in all, and how many
+        heads of each block give it more than half.
+    """
     weights = torch.cat(attention_weights(model, tokens))  # (L, H, T, T)
     share = weights[:, :, 16:, 0].mean(-1)  # (L, H)
     return {
@@ -211,15 +222,23 @@ def windows(model: GPT, tokens: Tensor) -> dict:
 
 
 def asked(model: GPT, tokenizer: BytePairs, question: str) -> list[int]:
-    """The tokens that are sent for a first question."""
+    """The tokens that a chat sends to the model for its first question."""
     chat = Chat(model, tokenizer)
     chat.ask(question)
     return chat.tokens
 
 
 def margins(model: GPT, prompt: list[int], new: list[int]) -> float:
-    """By how much the likeliest token leads, in logits, where it leads least;
-    each token of `new` has to be the likeliest."""
+    """The least lead of the likeliest token over the next, in logits.
+
+    Args:
+        model: the language model.
+        prompt: the tokens before.
+        new: the tokens that the model wrote, each of them the likeliest.
+
+    Raises:
+        AssertionError: a token of `new` is not the likeliest.
+    """
     tokens = torch.tensor([prompt + new])
     logits = model(tokens[:, :-1])[0, len(prompt) - 1 :]
     assert logits.argmax(-1).tolist() == new
@@ -228,7 +247,7 @@ def margins(model: GPT, prompt: list[int], new: list[int]) -> float:
 
 
 def answers(model: GPT, tokenizer: BytePairs) -> list[dict]:
-    """Greedy answers, with their least margin."""
+    """The model's greedy answers, with the least lead of their tokens."""
     found = []
     for question in QUESTIONS:
         prompt = asked(model, tokenizer, question)
@@ -247,7 +266,11 @@ def answers(model: GPT, tokenizer: BytePairs) -> list[dict]:
 
 
 def drawn(model: GPT, tokenizer: BytePairs) -> dict:
-    """What temperatures and cuts make of one beginning, three seeds each."""
+    """Texts that are drawn after one beginning, in several ways.
+
+    There are three texts for each way, but only one at temperature 0, since
+    nothing is left to chance there.
+    """
     prompt = tokenizer.encode("The boat left the river bank and")
     ways = {
         "temperature 0": Sampling(),
@@ -268,7 +291,17 @@ def drawn(model: GPT, tokenizer: BytePairs) -> dict:
 
 
 def guesses(model: GPT, tokenizer: BytePairs) -> list[dict]:
-    """What guesses looked up in the text itself save, in greedy answers."""
+    """How many calls of the model are saved by guesses from the text itself.
+
+    Each prompt is answered greedily. The guesses do not change the answer.
+
+    Returns:
+        for each prompt the answer and, for k guesses a call, the numbers of
+        calls, of guesses and of kept guesses.
+
+    Raises:
+        AssertionError: with guesses the answer is another.
+    """
     look = look_up_draft(model.config.vocab_size)
     made: list[bool] = []
 
@@ -304,7 +337,7 @@ def guesses(model: GPT, tokenizer: BytePairs) -> list[dict]:
 
 
 def served(model: GPT, tokenizer: BytePairs) -> dict:
-    """Requests served together, and each alone: all texts are equal."""
+    """How many requests get the same text when served together as alone."""
     server = Server(model, n_pages=64)
     requests = []
     for n, question in enumerate(QUESTIONS):
@@ -323,7 +356,7 @@ def served(model: GPT, tokenizer: BytePairs) -> dict:
 
 
 def cache_bytes(model: GPT) -> dict:
-    """Bytes of keys and values, in float32, by the cache's own count."""
+    """The bytes that keys and values take in the cache, in float32."""
     config = model.config
     one = model.new_cache(1, 1).nbytes
     assert config.n_kv_heads is not None

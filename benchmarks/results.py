@@ -22,7 +22,7 @@ def n_rounds(arguments: list[str], default: int) -> int:
     """How many rounds to measure: the command's first argument, or `default`.
 
     Raises:
-        SystemExit: it is no whole number, or fewer rounds than a median needs.
+        SystemExit: the argument is no whole number, or is less than 2.
     """
     told = arguments[0] if arguments else str(default)
     if not told.isdecimal() or int(told) < 2:
@@ -54,13 +54,19 @@ def here(x: Tensor) -> Tensor:
 
 
 def quartiles(numbers: list[float]) -> list[float]:
-    """The three quartiles, to four digits. None is outside of the numbers."""
+    """The three quartiles, to four digits, from the least to the largest.
+
+    The numbers count as the whole population: the cuts are within them.
+    """
     cuts = statistics.quantiles(numbers, n=4, method="inclusive")
     return [float(f"{q:.4g}") for q in cuts]
 
 
 def store(name: str, results: dict) -> None:
-    """Write `data/NAME.json`, for the page to show, whole or not at all."""
+    """Write results to `data/NAME.json`, which a page shows.
+
+    The file is written whole or not at all.
+    """
     path = CHAPTERS / "attnbook" / "data" / f"{name}.json"
     text = json.dumps(results, indent=1, ensure_ascii=False)
     write_text(path, text + "\n")

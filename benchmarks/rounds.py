@@ -1,7 +1,7 @@
-"""Contenders that take turns, and what is told of them.
+"""Let contenders take turns, and report their ratios.
 
-A machine that gets slower for a while then slows all of them, and a ratio
-within one round stays what it is.
+A machine that gets slower for a while slows all contenders then, and a ratio
+within one round is not changed by it.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def seconds(run: Callable[[], object]) -> float:
 
 
 def machine() -> dict:
-    """What it runs on: processor, cores, threads, and the versions."""
+    """What is measured on: processor, cores, threads, and versions."""
     cpu = Path("/proc/cpuinfo")
     told = cpu.read_text("utf-8") if cpu.exists() else ""
     names = [
@@ -86,7 +86,7 @@ def machine() -> dict:
 
 
 def report(name: str, ratios: Mapping[str, list[float]]) -> None:
-    """Print one line about a comparison as soon as it is there.
+    """Print one line about a comparison.
 
     Args:
         name: what was compared.

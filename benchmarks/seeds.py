@@ -46,8 +46,12 @@ BatchSource = Callable[[int, torch.Generator], tuple[Tensor, Tensor]]
 
 
 class CausalAverage(nn.Module):
-    """The values and the output matrix of an attention layer, with equal
-    weights in place of computed ones."""
+    """Attention with equal weights for all tokens that a token may see.
+
+    The values and the output matrix are those of an attention layer.
+
+    Shapes: x (B, T, d_model) → (B, T, d_model).
+    """
 
     def __init__(self, attention: MultiHeadAttention) -> None:
         super().__init__()
@@ -68,7 +72,11 @@ CONTROLS: dict[str, Callable[[MultiHeadAttention], nn.Module]] = {
 
 
 class Watched:
-    """Takes down what a model knows every `EVERY` steps of its training."""
+    """Keeps what a model knows after every `EVERY` steps of its training.
+
+    It is called after each step. `curves` has the mean loss of the last steps,
+    the loss on other stories, and the share of right answers about returning.
+    """
 
     def __init__(self, model: GPT, town: Town, asked: Questions) -> None:
         self.model = model
@@ -81,6 +89,12 @@ class Watched:
         }
 
     def __call__(self, step: int, losses: list[float]) -> None:
+        """Measure the model, every `EVERY` steps; called after each step.
+
+        Args:
+            step: how many steps have been made.
+            losses: the loss of each of them.
+        """
         if step % EVERY:
             return
         found = {
@@ -93,8 +107,10 @@ class Watched:
 
 
 def questions(town: Town) -> Questions:
-    """300 questions of each kind; those about returning are of a town in
-    which four people are on their way."""
+    """300 questions of each kind.
+
+    Those about returning are of a town in which four people are on their way.
+    """
     crowded = Town(people=(4, 4))
     return {
         name: (crowded if name == "returning" else town).questions(
@@ -116,9 +132,13 @@ def few_stories(town: Town) -> BatchSource:
 
 
 def run(kind: str, seed: int) -> dict:
-    """Train from one seed; what the model knows on the way and at the end.
+    """Train one model, and say what it knows on the way and at the end.
 
     From seed 0 all is kept, from the others only what is compared.
+
+    Args:
+        kind: "attention", or a key of `CONTROLS`.
+        seed: of the first weights and of the batches.
     """
     torch.set_num_threads(1)
     town = Town()

@@ -33,17 +33,24 @@ from attnbook.server import Server, sample
 CONFIG = GPTConfig(
     vocab_size=1000, context=128, d_model=256, n_heads=8, n_layers=4
 )
-SIZES = (1, 8, 32)
+SIZES = (1, 8, 32)  # requests that are to be answered
 STATIC = 8  # requests in a static batch
 AT_ONCE = (1, 2, 4, 8, 16, 32)  # requests that are served at a time
 
+#: Requests: the tokens of each prompt, and how many tokens it wants.
 Ask = list[tuple[list[int], int]]
 
 
 def drawn(
     n: int, config: GPTConfig, *, least: int = 32, most: int = 32
 ) -> Ask:
-    """Requests: prompts, and how many tokens each wants."""
+    """Random requests: for each a prompt, and how many tokens it wants.
+
+    Args:
+        n: how many requests.
+        config: of the model, for its vocabulary.
+        least, most: the bounds of how many tokens a request wants.
+    """
     rng = random.Random(0)
     return [
         (
@@ -61,7 +68,10 @@ def one_by_one(model: GPT, asked: Ask) -> None:
 
 
 def static(model: GPT, asked: Ask, size: int = STATIC) -> None:
-    """Answer in batches; the next begins when the last has ended."""
+    """Answer in batches; each begins when the one before has ended.
+
+    A batch goes on until its longest answer is written.
+    """
     for start in range(0, len(asked), size):
         batch = asked[start : start + size]
         longest = max(n for _, n in batch)
@@ -69,7 +79,11 @@ def static(model: GPT, asked: Ask, size: int = STATIC) -> None:
 
 
 def served(model: GPT, asked: Ask, *, exact: bool = False) -> None:
-    """Answer by the server of chapter 19."""
+    """Answer by the server of chapter 19, all requests at once.
+
+    Args:
+        exact: whether each request gets the same bits as alone.
+    """
     server = Server(model, n_pages=8 * len(asked), exact=exact)
     for prompt, n in asked:
         server.submit(prompt, n)
@@ -151,7 +165,10 @@ def at_equal_size(
 
 
 def _needs_of_batches(asked: Ask, size: int) -> tuple[int, int]:
-    """How many calls batches make, and for how many tokens they need room."""
+    """How many calls of the model batches make, and how many slots they need.
+
+    A slot is room for one token's keys and values.
+    """
     calls = 0
     slots = []
     for start in range(0, len(asked), size):
@@ -164,7 +181,10 @@ def _needs_of_batches(asked: Ask, size: int) -> tuple[int, int]:
 
 
 def _needs_of_server(model: GPT, asked: Ask, size: int) -> tuple[int, int]:
-    """How many steps the server makes, and how many slots it holds at most."""
+    """How many steps the server makes, and how many slots it holds at most.
+
+    A slot is room for one token's keys and values.
+    """
     held: list[int] = []
 
     def count(server: Server, _: list[Any]) -> None:
@@ -175,7 +195,7 @@ def _needs_of_server(model: GPT, asked: Ask, size: int) -> tuple[int, int]:
 
 
 def _spread(slow: list[float], fast: list[float]) -> list[float]:
-    """The least, the middle and the largest ratio of the same round."""
+    """The least, the middle and the largest ratio within a round."""
     ordered = sorted(x / y for x, y in zip(slow, fast))
     ends = ordered[0], statistics.median(ordered), ordered[-1]
     return [float(f"{x:.4g}") for x in ends]
@@ -202,7 +222,7 @@ def waiting(
 
 
 def _waited(model: GPT, asked: Ask, size: int) -> dict[str, float]:
-    """What `waiting` tells for one number of requests at a time."""
+    """What `waiting` returns for one number of requests at a time."""
     came: dict[Any, list[float]] = {}  # when submitted, then each token
     start = last = now()
 
@@ -230,9 +250,10 @@ def _waited(model: GPT, asked: Ask, size: int) -> dict[str, float]:
 
 
 def bits(model: GPT, asked: Ask, *, exact: bool) -> float:
-    """How many of a request's logits change when others are served with it.
+    """The share of a request's logits that change in company.
 
-    It is the share of logits that are not equal to the bit.
+    The request is served alone, and then together with the others. Logits
+    count as changed if they are not equal to the bit.
     """
 
     def logits(company: Ask) -> torch.Tensor:
@@ -298,7 +319,7 @@ def measure(
 
 
 def seconds(way: Callable, model: GPT, asked: Ask) -> float:
-    """The processor's seconds that a way takes to answer."""
+    """The processor's seconds in which a way answers all requests."""
     start = now()
     way(model, asked)
     return now() - start

@@ -27,13 +27,15 @@ from results import CHAPTERS, store
 
 from attnbook.pretrained import load_model
 
-#: From nanoGPT's README, "I only have a macbook". It prints less.
+#: nanoGPT's options for a CPU, as its README has them under "I only have a
+#: macbook", except that it prints less often.
 NANOGPT = (
     "config/train_shakespeare_char.py --device=cpu --compile=False "
     "--eval_iters=20 --log_interval=100 --block_size=64 --batch_size=12 "
     "--n_layer=4 --n_head=4 --n_embd=128 --max_iters=2000 "
     "--lr_decay_iters=2000 --dropout=0.0"
 ).split()
+#: The options of the book's command for the same sizes.
 SAME = (
     "--context 64 --batch-size 12 --n-layers 4 --n-heads 4 --d-model 128 "
     "--steps 2000 --peak 4e-3 --final 0.1 --initial-std 0.05"
@@ -41,7 +43,11 @@ SAME = (
 
 
 def trained(arguments: list[str], folder: Path) -> float:
-    """Run Python with these arguments to its end; its CPU seconds."""
+    """Run Python in a folder to its end, and return its CPU seconds.
+
+    Raises:
+        SystemExit: it failed; the message is what it has printed.
+    """
     settings = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(CHAPTERS)}
     with open(folder / "log.txt", "w", encoding="utf-8") as log:
         process = subprocess.Popen(
@@ -84,7 +90,12 @@ def held_out_loss(
 
 
 def nanogpt(source: Path, text: Path, folder: Path) -> dict[str, float]:
-    """The loss and the CPU seconds of nanoGPT, trained in a copy."""
+    """Train nanoGPT in a copy of its folder, and measure it.
+
+    Returns:
+        "loss", on the held-out tenth in nats a character, and "seconds", of
+        the CPU.
+    """
     shutil.copytree(source, folder, ignore=shutil.ignore_patterns(".git"))
     shutil.copy(text, folder / "data/shakespeare_char/input.txt")
     trained(["data/shakespeare_char/prepare.py"], folder)
@@ -108,7 +119,12 @@ def nanogpt(source: Path, text: Path, folder: Path) -> dict[str, float]:
 
 
 def ours(text: Path, folder: Path, options: list[str]) -> dict[str, float]:
-    """The loss and the CPU seconds of the book's command."""
+    """Train by the book's command, and measure the model.
+
+    Returns:
+        "loss", on the held-out tenth in nats a character, and "seconds", of
+        the CPU.
+    """
     folder.mkdir()
     seconds = trained(["-m", "attnbook", str(text), *options], folder)
     found = load_model(folder / "model.safetensors")
@@ -150,7 +166,7 @@ def main() -> None:
 
 
 def table(found: dict) -> str:
-    """As the README shows it."""
+    """The table of the results in Markdown, for the README."""
     lines = ["| | loss, nats a character | time |", "|---|---|---|"]
     lines += [
         f"| {who} | {one['loss']:.3f} | {one['time']:.2f} |"

@@ -1,4 +1,4 @@
-"""A small model of the town's language, trained for a comparison."""
+"""A small model of the town's language, for comparisons of trainings."""
 
 from __future__ import annotations
 
@@ -14,8 +14,14 @@ ASKED = 200  # stories that the loss is measured on
 
 
 def small_model(depth: int, *, seed: int) -> GPT:
-    """A new model whose matrices keep the size of what they multiply: their
-    entries have the variance 1 / (number of inputs)."""
+    """A new model whose matrices keep the size of what they multiply.
+
+    For this their entries have the variance 1 / (number of inputs).
+
+    Args:
+        depth: how many blocks it has.
+        seed: of its weights.
+    """
     torch.manual_seed(seed)
     config = GPTConfig(
         vocab_size=len(WORDS),

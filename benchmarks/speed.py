@@ -56,7 +56,11 @@ UNEQUAL = (64, 128, 192, 256, 320, 384, 448, 512)
 
 
 def decode(rounds: int) -> dict:
-    """Tokens a second beside transformers, plain, packed and in 8 bits."""
+    """The speed of writing, in tokens a second and over transformers'.
+
+    The book's model writes as it is, packed, and in 8 bits. How many of its
+    tokens are those of transformers, and what 8 bits cost, is measured, too.
+    """
     model, peer = pair()
     packed = pack(model)
     int8 = pack(model, Int8Linear)
@@ -133,7 +137,7 @@ def limit(rounds: int) -> dict:
 
 
 def uncached(rounds: int) -> dict:
-    """Writing with the cache, over computing all again for each token."""
+    """How many times faster it is to write with the cache than without."""
     model, _ = pair()
     packed = pack(model)
     prompts = draw_prompts(512)
@@ -187,7 +191,7 @@ def layouts(rounds: int) -> dict:
 
 
 def _linear(weight: torch.Tensor) -> nn.Linear:
-    """A layer with this very weight (out, in), which is not copied."""
+    """A linear layer with this weight (out, in), which is not copied."""
     out, width = weight.shape
     layer = nn.Linear(width, out, bias=False)
     layer.weight = nn.Parameter(weight)
@@ -195,6 +199,7 @@ def _linear(weight: torch.Tensor) -> nn.Linear:
 
 
 def _multiply(modules: list[nn.Module], x: torch.Tensor) -> None:
+    """Multiply x by the matrix of each layer in turn."""
     for module in modules:
         module(x)
 
@@ -203,7 +208,7 @@ def _multiply(modules: list[nn.Module], x: torch.Tensor) -> None:
 
 
 def attention(rounds: int) -> dict:
-    """The block's causal forward pass beside `nn.MultiheadAttention`.
+    """A causal forward pass of attention beside `nn.MultiheadAttention`.
 
     The peer runs as it comes, and with its "fast path" switched off, which is
     faster. All contenders have the same weights, and must agree.
@@ -266,8 +271,10 @@ def _run_peer(
 
 
 def explicit(rounds: int) -> dict:
-    """The time and memory of attention with its whole matrix of weights, over
-    those of the fused kernel."""
+    """Attention with its whole matrix of weights, over the fused kernel.
+
+    Time and memory are compared.
+    """
     result = {}
     for T in (256, 512, 1024, 2048, 4096):
         with torch.inference_mode():
@@ -291,7 +298,7 @@ def explicit(rounds: int) -> dict:
 
 
 def stepper(model: nn.Module) -> Callable[[], float]:
-    """A step of training on one batch of stories, which gives its seconds."""
+    """A training step on one batch of stories, which gives its seconds."""
     tokens, targets = Town().batches(
         TOWN_RECIPE.batch_size, torch.Generator().manual_seed(0)
     )
@@ -336,7 +343,7 @@ def _small_gpt2(activation: str) -> nn.Module:
 
 
 def training(rounds: int) -> dict:
-    """A step of chapter 11's model beside two peers of the same shape."""
+    """A training step of chapter 11's model beside those of its peers."""
     torch.set_num_threads(1)  # for matrices this small two are slower
     config = TOWN_CONFIG
     learned = dataclasses.replace(config, positions="learned")

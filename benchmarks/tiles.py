@@ -39,14 +39,17 @@ LEAST_SECONDS = 1.0
 
 
 def explicit(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Causal attention with its whole matrix of weights."""
     return weigh(q, k, mask=causal_mask(len(q))) @ v
 
 
 def tiled(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Causal attention in tiles, without the whole matrix."""
     return tiled_attention(q, k, v, causal=True).context
 
 
 def fused(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Causal attention by torch's fused kernel."""
     q, k, v = (x[None, None] for x in (q, k, v))  # (1, 1, T, d), it must be
     return F.scaled_dot_product_attention(q, k, v, is_causal=True)[0, 0]
 
@@ -55,9 +58,10 @@ KINDS = {"explicit": explicit, "tiled": tiled, "fused": fused}
 
 
 class Alive(TorchDispatchMode):
-    """The most bytes of tensors that are alive at once.
+    """Counts the bytes of the tensors that are alive, and their maximum.
 
-    Only tensors that are made while this is entered are counted.
+    Only tensors that are made while this is entered are counted, so the inputs
+    are not.
     """
 
     def __init__(self) -> None:
@@ -96,6 +100,7 @@ class Alive(TorchDispatchMode):
 
 
 def storage(x: Tensor) -> torch.UntypedStorage:
+    """The memory that a tensor is in, and may share with other tensors."""
     return x.untyped_storage()
 
 
@@ -106,7 +111,7 @@ def inputs(T: int) -> list[Tensor]:
 
 
 def steps(kind: Callable, T: int) -> dict[str, Callable[[], object]]:
-    """What is measured: the forward pass, and both passes."""
+    """The steps that are measured: the forward pass, and both passes."""
     q, k, v = inputs(T)
 
     def forward() -> Tensor:
@@ -121,7 +126,7 @@ def steps(kind: Callable, T: int) -> dict[str, Callable[[], object]]:
 
 
 def seconds(step: Callable[[], object]) -> float:
-    """The seconds of a step, the least of some rounds."""
+    """The least seconds of a step, of several that are timed."""
     found: list[float] = []
     while not found or sum(found) < LEAST_SECONDS:
         start = now()
@@ -151,9 +156,11 @@ def measure(longest: int) -> dict:
 
 
 def held_against_the_loop() -> dict | None:
-    """The largest error of the kernel in float32, or None without Triton.
+    """How far the kernel in float32 is from the loop in float64.
 
-    It is compared with the loop in float64.
+    Returns:
+        the sizes that were tried, and the largest error; None if there is no
+        Triton.
     """
     if kernel.MISSING:
         print(f"skipped: {kernel.MISSING}")

@@ -70,7 +70,7 @@ LLAMA = LlamaConfig(
 
 
 class Logits(nn.Module):
-    """A model of transformers that gives its logits alone, as a GPT does."""
+    """A model of transformers that returns its logits alone, as a GPT does."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -81,7 +81,10 @@ class Logits(nn.Module):
 
 
 def as_published(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """GPT-2's tensors under the names that the published files have."""
+    """GPT-2's tensors under the names that the published files have.
+
+    The names lose their prefix, and the causal masks are added.
+    """
     found = {n.removeprefix("transformer."): t for n, t in tensors.items()}
     mask = torch.ones(1, 1, CONTEXT, CONTEXT).tril()
     masks = {f"h.{n}.attn.bias": mask.clone() for n in range(LAYERS)}

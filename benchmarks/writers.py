@@ -1,4 +1,4 @@
-"""Models that write side by side: the book's GPT and that of transformers."""
+"""Two models that write, to be timed: the book's GPT and transformers'."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from torch import Tensor
 from attnbook.generate import generate
 from attnbook.gpt import GPT, GPTConfig
 
-#: The first comes from the prompt, the other sixteen from decoding.
+#: How many tokens are written. The first comes from reading the prompt, the
+#: other sixteen from steps of decoding.
 NEW_TOKENS = 17
 
 
 class Clock:
-    """Takes down the time at each new token of transformers' `generate`.
+    """Keeps the time of each new token that transformers' `generate` writes.
 
     It is given to `generate` as a criterion to stop by, and never stops it.
     """
@@ -34,14 +35,20 @@ class Clock:
 
 
 def a_token(times: list[float]) -> float:
-    """Seconds of one decoding step: the mean, without the prompt's step."""
+    """The mean seconds of a decoding step; the prompt's step is left out."""
     return (times[-1] - times[0]) / (len(times) - 1)
 
 
 def ours(
     model: GPT, prompts: list[list[int]], **options: Any
 ) -> Callable[[], float]:
-    """A run of the book's `generate`, which gives the seconds of a step."""
+    """A run of the book's `generate`, which gives the seconds of a step.
+
+    Args:
+        model: the book's model.
+        prompts: the tokens of each text.
+        **options: of `generate`.
+    """
 
     def run() -> float:
         times = []
@@ -68,8 +75,10 @@ def padded(prompts: list[list[int]]) -> tuple[Tensor, Tensor]:
 
 
 def theirs(model: Any, prompts: list[list[int]]) -> Callable[[], float]:
-    """A run of transformers' greedy `generate` with its cache, which gives
-    the seconds of a step."""
+    """A run of transformers' greedy `generate` with its cache.
+
+    Like `ours` it gives the seconds of a step.
+    """
     tokens, real = padded(prompts)
 
     def run() -> float:
@@ -88,8 +97,10 @@ def theirs(model: Any, prompts: list[list[int]]) -> Callable[[], float]:
 
 
 def pair() -> tuple[GPT, Any]:
-    """GPT-2 small twice, the book's and transformers', with the same random
-    weights."""
+    """GPT-2 small of the book and of transformers, with the same weights.
+
+    The weights are random.
+    """
     from transformers import GPT2Config, GPT2LMHeadModel
 
     from attnbook.pretrained import rename
@@ -105,7 +116,7 @@ def pair() -> tuple[GPT, Any]:
         pad_token_id=0,
     )
     peer = GPT2LMHeadModel(theirs)
-    peer.eval().generation_config.eos_token_id = None  # nobody stops early
+    peer.eval().generation_config.eos_token_id = None  # it never ends early
     model = GPT(config).eval()
     model.load_state_dict(rename(peer.state_dict(), model, "gpt2"))
     return model, peer

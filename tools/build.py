@@ -42,7 +42,7 @@ def check_version(version: str) -> None:
 
 
 def jupyter_book() -> list[str]:
-    """The command that builds the pages; a warning is an error."""
+    """The command that builds the pages; it takes a warning for an error."""
     return [
         sys.executable,
         "-c",
@@ -82,7 +82,8 @@ def build_pages() -> int:
     except RuntimeError as error:
         print(error, file=sys.stderr)
         return 1
-    # What an earlier, failed build left would make this one pass.
+    # A page left over from an earlier build would hide that this one did not
+    # write it.
     shutil.rmtree(ROOT / "_build", ignore_errors=True)
     (ROOT / "_build").mkdir()
     script = ROOT / "_build" / "town.js"
@@ -99,7 +100,14 @@ def build_pages() -> int:
 
 
 def make_form(kind: str) -> int:
-    """Make an EPUB or a PDF of the built pages; the exit status."""
+    """Make an EPUB or a PDF of the built pages, and link it on them.
+
+    Args:
+        kind: "epub" or "pdf".
+
+    Returns:
+        the exit status: 0, or 1 after an error, which is printed.
+    """
     # Imported here: they import torch, for which the pages need not wait.
     from press import epub, pdf
 
@@ -122,6 +130,7 @@ def make_form(kind: str) -> int:
 
 
 def main(arguments: list[str]) -> int:
+    """Build what the command line asks for, and return an exit status."""
     if not arguments:
         return build_pages()
     if len(arguments) > 1 or arguments[0] not in ("epub", "pdf"):

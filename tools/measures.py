@@ -29,7 +29,8 @@ from nbformat.v4 import new_markdown_cell
 from notebooks import CHAPTERS, ROOT, notebooks, read, write, write_text
 from phrases import find_phrases
 
-#: What a reader reads in a minute: words, lines of code, figures or outputs.
+#: How much a reader reads in a minute: of words, of lines of code, of figures
+#: and outputs.
 WORDS, LINES, FIGURES = 115, 7, 3
 #: The most new ideas that a chapter's core path may bring.
 MOST_IDEAS = 12
@@ -39,14 +40,15 @@ UNSEEN_CODE |= {"hide-cell", "remove-cell"}
 #: Cells with one of these tags have outputs that the page folds or leaves out.
 UNSEEN_OUTPUT = {"setup", "hide-output", "remove-output"}
 UNSEEN_OUTPUT |= {"hide-cell", "remove-cell"}
-#: Text that is no part of the lesson, or folded.
+#: Tags of cells whose text is folded, or is no part of the lesson.
 UNSEEN_TEXT = {"badges", "solution"}
 
 IDEAS_HEADING = "## What is new here"
 HEADING = re.compile(r"(?m)^(#+) (.+)$")
 EXERCISE = re.compile(r"Exercise (\d+\.\d+): .+ (\d+) minutes\)$")
 PICTURE = re.compile(r"!\[[^]]*\]\(")
-#: A week of the course: its chapters, minutes, exercises, their minutes.
+#: A row of the course's table: a week's chapters, the minutes of their cores
+#: and side roads, the exercises, and the minutes of these.
 WEEK = re.compile(r"(?m)^(\| \d+ \| (\[.+?) )\| \d+ \| \d+ (\| ([\d., ]+)) .*")
 TEACHERS, FIRST = CHAPTERS / "teachers.md", CHAPTERS / "index.ipynb"
 #: Where each idea of the sources is taught, with links to side roads.
@@ -63,16 +65,17 @@ TIME = re.compile(
 
 @dataclass
 class Part:
-    """A stretch of a chapter under one heading, or more."""
+    """The part of a chapter under one heading, or under several."""
 
     kind: str  # "core", "side road" or "exercises"
     heading: str = ""
     words: int = 0
     lines: int = 0
-    figures: int = 0  # and outputs
+    figures: int = 0  # figures and outputs
 
     @property
     def minutes(self) -> int:
+        """How long a reader takes, at least one minute."""
         takes = self.words / WORDS
         takes += self.lines / LINES
         takes += self.figures / FIGURES
@@ -81,7 +84,7 @@ class Part:
 
 @dataclass
 class Measures:
-    """What `measure` found of a chapter.
+    """What `measure` has found about a chapter.
 
     Attributes:
         parts: the core first, then side roads and exercises in their order.
@@ -95,14 +98,17 @@ class Measures:
 
     @property
     def core(self) -> int:
+        """The minutes of the core."""
         return sum(p.minutes for p in self.parts if p.kind == "core")
 
     @property
     def exercises(self) -> int:
+        """The minutes of all exercises, as their headings say them."""
         return sum(self.each.values())
 
     @property
     def side_roads(self) -> int:
+        """The minutes of all side roads."""
         return sum(p.minutes for p in self.parts if p.kind == "side road")
 
     def __str__(self) -> str:
@@ -119,7 +125,7 @@ class Measures:
 
 
 def measure(notebook: NotebookNode) -> Measures:
-    """Words, visible lines and figures of each part of a chapter."""
+    """Count the words, visible lines and figures of each part of a chapter."""
     core = Part("core")
     found = Measures([core], ideas=len(notebook.metadata.get("ideas", [])))
     part, level = core, 0
@@ -131,7 +137,7 @@ def measure(notebook: NotebookNode) -> Measures:
             continue
         if UNSEEN_TEXT & tags:
             continue
-        # The text before the first heading of a cell belongs to what was.
+        # The text before a cell's first heading belongs to the part before.
         places = [0, *(m.start() for m in HEADING.finditer(cell.source))]
         for start, end in zip(places, [*places[1:], None]):
             text = cell.source[start:end]
@@ -154,7 +160,11 @@ def measure(notebook: NotebookNode) -> Measures:
 
 
 def words(text: str) -> int:
-    """Words to read: a formula within a line is one, one of its own ten."""
+    """How many words a text has to read.
+
+    A formula within a line counts as one word, a formula on its own as ten.
+    Code and folded text do not count.
+    """
     text = re.sub(r"(?ms)<details>.*?</details>|^```.*?^```", "", text)
     text = re.sub(r"(?s)\$\$.*?\$\$", "w " * 10, text)
     text = re.sub(r"\$[^$]+\$", "w", text)
@@ -163,8 +173,10 @@ def words(text: str) -> int:
 
 
 def visible_lines(cell: NotebookNode) -> int:
-    """Lines of code that a reader sees: the cell's, and those that it shows
-    as `show_source` does."""
+    """How many lines of code a cell shows: its own, and those of its output.
+
+    An output has code where `show_source` prints the source of a function.
+    """
     tags = set(cell.metadata.get("tags", []))
     shown = "\n".join(
         "".join(output.get("data", {}).get("text/markdown", ""))
@@ -178,7 +190,7 @@ def visible_lines(cell: NotebookNode) -> int:
 
 
 def code_lines(text: str) -> int:
-    """Lines of Python in a text, not counting what is folded."""
+    """How many lines of Python a text in Markdown has, without folded ones."""
     text = re.sub(r"(?s)<details>.*?</details>", "", text)
     fenced = re.findall(r"(?s)(```|~~~)python\n(.*?)\1", text)
     shown = "".join(code for _, code in fenced)
@@ -207,9 +219,9 @@ def list_of_ideas(notebook: NotebookNode) -> str:
 
 
 def stamped(notebook: NotebookNode) -> NotebookNode:
-    """The chapter, saying the minutes that it takes and listing its ideas.
+    """The chapter, with its minutes in the text and its list of ideas.
 
-    The list is written into the cell tagged `ideas`; where there is none yet,
+    The list is written into the cell tagged `ideas`. Where there is none yet,
     one is made before *Further reading*.
     """
     if "ideas" in notebook.metadata:
@@ -230,7 +242,7 @@ def stamped(notebook: NotebookNode) -> NotebookNode:
 
 
 def write_ideas(notebook: NotebookNode) -> None:
-    """Write the list of ideas into its cell, or make that cell."""
+    """Write the list of ideas into its cell, which is made if need be."""
     text = list_of_ideas(notebook)
     for cell in notebook.cells:
         if "ideas" in cell.metadata.get("tags", []):
@@ -247,13 +259,14 @@ def write_ideas(notebook: NotebookNode) -> None:
 
 
 def course(text: str) -> str:
-    """The page for teachers, with the minutes that its weeks take.
+    """The page for teachers, with the minutes of each week as measured now.
 
     Raises:
-        LookupError: a week has an exercise that its chapters have not.
+        LookupError: a week has an exercise that its chapters do not have.
     """
 
     def week(m: re.Match) -> str:
+        """The row of a week in the table, with its minutes."""
         numbers = re.findall(r"\((\d\d)_", m[2])
         found = [measure(read(path)) for path in chapters(numbers)]
         core, roads = (
@@ -268,7 +281,11 @@ def course(text: str) -> str:
 
 
 def ways(text: str) -> str:
-    """The first page, with what its first way and a course take."""
+    """The first page, with its minutes as measured now.
+
+    These are the minutes of the first six chapters, and those that a chapter
+    takes on average.
+    """
     found = [measure(read(path)) for path in chapters([])]
     first = sum(f.core for f in found[:6])
     to_read = sum(f.core + f.side_roads for f in found) / len(found)
@@ -296,6 +313,7 @@ def relinked(text: str, page: str, roads: dict[tuple[str, str], int]) -> str:
     """
 
     def link(m: re.Match) -> str:
+        """A link to a side road with its minutes; others stay as they are."""
         takes = roads.get((m["page"] or page, m["road"]))
         if takes is None:
             return m[0]
@@ -306,7 +324,7 @@ def relinked(text: str, page: str, roads: dict[tuple[str, str], int]) -> str:
 
 
 def relink() -> None:
-    """Let all links to side roads lead to where they are now."""
+    """Change all links to side roads, so that they have today's minutes."""
     roads = {
         (path.stem, road_address(part.heading)): part.minutes
         for path in chapters([])
@@ -321,10 +339,12 @@ def relink() -> None:
 
 
 def minutes(n: int) -> str:
+    """A number of minutes in words."""
     return "1 minute" if n == 1 else f"{n} minutes"
 
 
 def chapters(wanted: list[str]) -> list[Path]:
+    """The chapters of these numbers, such as "04"; all if there are none."""
     return [
         p
         for p in notebooks()
@@ -333,6 +353,7 @@ def chapters(wanted: list[str]) -> list[Path]:
 
 
 def main(arguments: list[str]) -> int:
+    """Print the measures, or write them where they are told."""
     writing = "--write" in arguments
     for path in chapters([a for a in arguments if a != "--write"]):
         notebook = read(path)

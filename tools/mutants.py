@@ -36,7 +36,7 @@ from notebooks import CHAPTERS, ROOT
 EQUIVALENT = ROOT / "tools" / "mutate" / "equivalent.toml"
 STORED = CHAPTERS / "attnbook" / "data" / "mutants.json"
 
-#: Reasons by function and by the mutant's name.
+#: The reasons why mutants pass, by function and by the mutant's name.
 Reasons = dict[str, dict[str, str]]
 
 
@@ -63,7 +63,13 @@ class Result:
 
 
 def ask_task(name: str, sample: int, seed: int) -> Result:
-    """Ask a task about its mutants, or about a sample of so many."""
+    """Ask a task of the catalogue about its mutants.
+
+    Args:
+        name: the task's name.
+        sample: how many mutants are drawn; 0 for all.
+        seed: by which they are drawn.
+    """
     from attnbook.teach.catalogue import all_tasks
 
     task = all_tasks()[name]
@@ -72,16 +78,24 @@ def ask_task(name: str, sample: int, seed: int) -> Result:
     right = Mutant(task.name, "", make=lambda: task.right)
 
     def passed(m: Mutant) -> bool | None:
+        """Whether the task takes a mutant for right."""
         return passes(m, task)
 
     return _result(passed, every, sample, f"{seed} {name}", right=right)
 
 
 def ask_room(room: Room, sample: int, seed: int) -> Result:
-    """Ask the tests of a room about its mutants, or about so many of them."""
+    """Ask the tests of a room about its mutants.
+
+    Args:
+        room: the room.
+        sample: how many mutants are drawn; 0 for all.
+        seed: by which they are drawn.
+    """
     every = mutants_of_room(room)
 
     def survives(m: Mutant) -> bool:
+        """Whether all tests that reach a mutant's line pass with it."""
         if not m.tests:
             return True  # no test reaches it
         assert m.plant is not None
@@ -98,12 +112,20 @@ def _result(
     seconds: float = SECONDS,
     right: Mutant | None = None,
 ) -> Result:
-    """Ask about mutants, or about a sample of them, in other processes.
+    """Ask about mutants in other processes, and count the answers.
 
     With `right`, which is a right answer, twenty mutants share a process, and
     the right answer is asked about after them. If it is refused, one of the
     twenty has spoiled the process for the rest, so all are asked again, each
     in a process of its own.
+
+    Args:
+        ask: says whether a mutant passes; None if it changes nothing.
+        every: all mutants.
+        sample: how many of them are drawn; 0 for all.
+        seed: by which they are drawn.
+        seconds: how long a question may take of a processor.
+        right: a right answer, for mutants that may share a process.
     """
     drawn = every
     if sample:  # a small sample is a part of a larger one of the same seed
@@ -123,11 +145,12 @@ def _result(
 
 
 def reasons(path: Path = EQUIVALENT) -> dict[str, Reasons]:
-    """Why mutants pass.
+    """The stored reasons why mutants pass.
 
     Returns:
-        under "equivalent" the reasons of those that are right all the same,
-        under "passes" the reasons why wrong ones are let pass.
+        under "equivalent" the reasons of mutants that are right all the same,
+        under "passes" the reasons why the checks let wrong ones pass; each by
+        function and by the mutant's name.
     """
     text = tomllib.loads(path.read_text("utf-8"))
     found = {kind: text.get(kind, {}) for kind in ("equivalent", "passes")}
@@ -176,7 +199,7 @@ def sorted_out(
 def unused(
     alive: Iterable[tuple[str, str]], known: dict[str, Reasons]
 ) -> list[str]:
-    """The entries of `equivalent.toml` that no survivor answers to."""
+    """The reasons in `equivalent.toml` for mutants that do not pass."""
     found = {(f, n) for f, n in alive}
     found |= {(f, "* in " + n.partition(" in ")[2]) for f, n in alive}
     return [
@@ -189,6 +212,7 @@ def unused(
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
+    """What the command line asks for."""
     summary = (__doc__ or "").split("\n")[0]
     parser = argparse.ArgumentParser(description=summary)
     parser.add_argument("what", nargs="*", metavar="WHAT", help="04, masks")
@@ -208,6 +232,10 @@ def _options(arguments: list[str]) -> argparse.Namespace:
 
 
 def main(arguments: list[str]) -> int:
+    """Ask about the mutants, print a table, and return an exit status.
+
+    It is 1 if a mutant passes without a reason, or a reason is not needed.
+    """
     options = _options(arguments)
     if options.explain:
         return _explain()
@@ -251,11 +279,11 @@ def _import_once() -> None:
 def _results(
     options: argparse.Namespace,
 ) -> Iterator[tuple[str, Result, bool]]:
-    """The results of what was asked for: the row's name, the result, and
-    whether it is a room's.
+    """The results that were asked for, one after another.
 
-    Rooms go first, while the package is not imported: a room is planted in
-    the place of the module that is imported next.
+    Each comes with the name of its row, and with whether it is a room's. Rooms
+    go first, while the package is not imported yet: a room's mutant takes the
+    place of the module at its next import.
     """
     for name, room in rooms().items():
         if not options.what or name in options.what:
@@ -289,7 +317,7 @@ def _print_row(name: str, row: dict[str, Any]) -> None:
 
 
 def _store(found: dict[str, dict], options: argparse.Namespace) -> None:
-    """Store what was measured now beside what was measured before."""
+    """Put what was measured now into the stored file, and keep the rest."""
     stored = json.loads(STORED.read_text("utf-8")) if STORED.exists() else {}
     today = datetime.date.today().isoformat()
     seed = {"seed": options.seed} if options.sample else {}
@@ -299,13 +327,17 @@ def _store(found: dict[str, dict], options: argparse.Namespace) -> None:
 
 
 def _write(stored: dict[str, dict]) -> None:
+    """Write the stored file, its rows sorted by name."""
     ordered = dict(sorted(stored.items()))
     text = json.dumps(ordered, indent=1, ensure_ascii=False)
     STORED.write_text(text + "\n", "utf-8")
 
 
 def _explain() -> int:
-    """Give what is stored the reasons that have been written since."""
+    """Give the stored result the reasons that have been written since.
+
+    Nothing is measured anew.
+    """
     known = reasons()
     stored = json.loads(STORED.read_text("utf-8"))
     alive: list[tuple[str, str]] = []

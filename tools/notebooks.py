@@ -1,4 +1,7 @@
-"""The book's notebooks as files: which there are, reading, safe writing."""
+"""The book's notebooks as files: which there are, and how to read and write.
+
+Importing this also puts the library and the press on Python's path.
+"""
 
 from __future__ import annotations
 
@@ -18,23 +21,26 @@ __all__ = ["CHAPTERS", "ROOT", "notebooks", "read", "write", "write_text"]
 
 
 def notebooks() -> list[Path]:
-    """Every notebook of the book, in order."""
+    """The paths of all notebooks of the book, sorted by name."""
     return sorted(CHAPTERS.glob("*.ipynb"))
 
 
 def read(path: Path) -> nbformat.NotebookNode:
+    """Read a notebook, in version 4 of the format."""
     return nbformat.read(path, as_version=4)
 
 
 def write(path: Path, notebook: nbformat.NotebookNode) -> None:
-    """Write a notebook whole or not at all, in one stable form."""
+    """Write a notebook, whole or not at all, always in the same form."""
     nbformat.validate(notebook)
     write_text(path, nbformat.writes(notebook, indent=1) + "\n")
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text into a file. Whatever goes wrong, the file is whole
-    afterwards: the old one or the new one."""
+    """Write a text into a file in UTF-8.
+
+    If something goes wrong the old file is still there, and whole.
+    """
     from attnbook.files import replacing  # takes torch, which takes seconds
 
     with replacing(path) as file:

@@ -21,18 +21,18 @@ METADATA = {
     },
     "language_info": {"name": "python", "pygments_lexer": "ipython3"},
 }
-#: How JupyterLab, and Colab, say that a cell's code is not shown.
+#: The metadata by which JupyterLab and Colab hide a cell's code.
 HIDDEN = {"jupyter": {"source_hidden": True}, "cellView": "form"}
-#: How JupyterLab says that what is below a heading is folded.
+#: The metadata by which JupyterLab folds what is below a heading.
 COLLAPSED = {"jp-MarkdownHeadingCollapsed": True}
 
 
 def execute(path: Path) -> NotebookNode:
-    """The notebook with fresh outputs, in normal form.
+    """Run a notebook, and return it with its new outputs, in normal form.
 
     Raises:
-        nbclient.exceptions.CellExecutionError: if a cell fails that is not
-            tagged `raises-exception`; the file on disk stays as it is.
+        nbclient.exceptions.CellExecutionError: a cell fails that is not tagged
+            `raises-exception`; the file on disk stays as it is.
     """
     notebook = read(path)
     for cell in notebook.cells:
@@ -82,7 +82,7 @@ def normalise(notebook: NotebookNode) -> None:
 
 
 def main(wanted: list[str]) -> int:
-    """Run the chapters that are asked for, or all; the exit status."""
+    """Run the chapters that are asked for, or all; return an exit status."""
     names = {p: {p.stem, p.stem[:2]} for p in notebooks()}
     unknown = {*wanted} - set().union(*names.values())
     if unknown:

@@ -14,7 +14,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-#: What may come before "behind" where it is used as everybody uses it.
+#: Words that may come before "behind", because "left behind", for example, is
+#: usual English.
 _USUAL = r"(?<!left )(?<!leave )(?<!fall )(?<!falls )(?<!lag )(?<!lags )"
 _USUAL += r"(?<!left it )(?<!left them )(?<!leave it )(?<!leaves it )"
 _USUAL += r"(?<!idea )(?<!reason )(?<!hidden )(?<!folded )(?<!hide )"

@@ -37,14 +37,19 @@ PARAGRAPH = (
     "a stack of such averages, and it learns its weights by guessing, again "
     "and again, which word comes next."
 )
-BOUND = 1e-2  # of logits near −100, in float32
+BOUND = 1e-2  # for the difference of logits near −100, in float32
 
 
 def fetched(name: str) -> Path:
-    """The folder of a model: this one, or a copy of the hub's.
+    """The folder of a model's files.
+
+    Args:
+        name: the path of a folder, or the name of a GPT-2 on the hub, which is
+            fetched unless there is a copy on this machine.
 
     Raises:
-        SystemExit: no such folder or copy, and the hub does not answer.
+        SystemExit: there is no such folder or copy, and the hub does not
+            answer.
     """
     if Path(name).is_dir():
         return Path(name)
@@ -60,7 +65,7 @@ def fetched(name: str) -> Path:
                     local_files_only=here,
                 )
             return Path(found).parent
-        except Exception as error:  # those of the network are many
+        except Exception as error:  # a network fails in many ways
             got = type(error).__name__
     raise SystemExit(
         f"{name} was not fetched, and nothing was changed; expected the hub "
@@ -70,10 +75,16 @@ def fetched(name: str) -> Path:
 
 @torch.no_grad()
 def compared(folder: Path) -> dict:
-    """What both models make of the same text.
+    """What the book's model and that of transformers make of the same text.
+
+    Args:
+        folder: the files of the model, which both load.
+
+    Returns:
+        what is stored for chapter 16.
 
     Raises:
-        SystemExit: they differ.
+        SystemExit: the two models differ.
     """
     tokenizer = AutoTokenizer.from_pretrained(folder)
     ours = load(folder)
@@ -113,6 +124,7 @@ def compared(folder: Path) -> dict:
 
 
 def main(name: str = "gpt2", file: str | Path = FILE) -> None:
+    """Compare the models, and store the result in a file."""
     folder = fetched(name)
     weights = (folder / "model.safetensors").read_bytes()
     found = {

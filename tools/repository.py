@@ -124,8 +124,15 @@ def setup_source(
 
 
 def badges_source(url: str, reference: str, file: str) -> str:
-    """The text of the badges under a title, or a comment in their place
-    while the address is a placeholder."""
+    """The text of the badges under a chapter's title.
+
+    While the address is a placeholder it is a comment instead.
+
+    Args:
+        url: the address of the repository.
+        reference: the branch or tag that the badges lead to.
+        file: the name of the notebook.
+    """
     if is_placeholder(url):
         return NO_BADGES
     name = url.removeprefix("https://github.com/")
@@ -150,8 +157,12 @@ def stamp(url: str, reference: str) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Check and write an address, that of `_config.yml` if none is given;
-    the exit status."""
+    """Check an address and write it everywhere; return an exit status.
+
+    Args:
+        arguments: the url and the reference; for one that is missing or empty,
+            what `_config.yml` has.
+    """
     url, reference = address()
     if arguments and arguments[0]:
         url = arguments[0].rstrip("/").removesuffix(".git")

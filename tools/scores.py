@@ -33,7 +33,7 @@ HEAD = f"| page | kB | {' | '.join(CATEGORIES)} |\n|---|--:{5 * '|--:'}|"
 
 
 def find_lighthouse() -> Path:
-    """Lighthouse's program, fetched from npm when it is first needed.
+    """The path of Lighthouse's program, which npm fetches the first time.
 
     Raises:
         RuntimeError: npm could not fetch it.
@@ -98,7 +98,7 @@ def row(page: str, reports: list[dict]) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Measure pages and write the table; the exit status."""
+    """Measure pages and write the table; return an exit status."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("pages", nargs="*", metavar="PAGE")
     parser.add_argument("--runs", type=int, default=3)

@@ -22,7 +22,8 @@ from playwright.sync_api import Browser, Page
 from press.browser import open_chromium, read_whole, serve
 from press.places import HTML as SITE
 
-#: Fonts have come, nothing moves, and what is in sight of pictures has come.
+#: True on a page when the fonts are loaded, nothing moves any more, and the
+#: pictures that are in view are loaded.
 IS_SHOWN = """
 document.fonts.status === "loaded" && !document.getAnimations().length
 && [...document.images].every((image) => {
@@ -32,12 +33,12 @@ document.fonts.status === "loaded" && !document.getAnimations().length
 })
 """
 
-#: A page has few colours, and so many bytes less.
+#: The colours of a picture. A page has few, and fewer make a smaller file.
 COLOURS = 256
 
 
 def as_it_is(page: Page) -> None:
-    """Do nothing to a page: the picture is of the page as it opens."""
+    """Do nothing to a page, for a picture of the page as it opens."""
 
 
 def use_scale(page: Page) -> None:
@@ -49,14 +50,14 @@ def use_scale(page: Page) -> None:
 
 @dataclass(frozen=True)
 class Shot:
-    """A picture of a page.
+    """A picture of a page of the built book.
 
     Attributes:
-        name: of the file, without its ending.
+        name: of the picture's file, without its ending.
         page: the page's name, as in its address.
-        top: a selector of what is at the top of the picture.
-        use: what is done on the page before.
-        theme: of the page.
+        top: a CSS selector of the element at the top of the picture.
+        use: what is done on the page before the picture is taken.
+        theme: whether the page is light or dark.
         size: width and height in pixels.
     """
 
@@ -68,7 +69,7 @@ class Shot:
     size: tuple[int, int] = (1280, 900)
 
 
-#: For the README.
+#: The pictures that the README shows.
 README = [
     Shot(
         "screenshot",
@@ -85,7 +86,7 @@ README = [
     ),
 ]
 
-#: For whoever looks over a change.
+#: More pictures, for somebody who looks over a change of the pages.
 PAGES = [
     Shot("index", "index"),
     Shot(
@@ -101,9 +102,13 @@ PAGES = [
 
 
 def take(browser: Browser, address: str, shot: Shot, folder: Path) -> Path:
-    """Take one picture of the book served at an address; where it lies.
+    """Take one picture, and return the path of its file.
 
-    The folder is made.
+    Args:
+        browser: an open browser.
+        address: the address at which the book is served.
+        shot: the picture.
+        folder: where the file is written; the folder is made if needed.
     """
     width, height = shot.size
     context = browser.new_context(
@@ -131,6 +136,7 @@ def take(browser: Browser, address: str, shot: Shot, folder: Path) -> Path:
 
 
 def main() -> int:
+    """Renew the pictures of the README, and return an exit status."""
     if not (SITE / "index.html").is_file():
         print(
             "the book is not built; expected _build/html; run: make book",

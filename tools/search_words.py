@@ -26,14 +26,21 @@ FIRST = 3
 
 
 def halves(words: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """The words that were looked at, and those that were kept."""
+    """The words that were looked at while tuning, and those that were not."""
     seen = [word for word in words if not word.get("kept")]
     return seen, [word for word in words if word.get("kept")]
 
 
 def first(index: Any, sections: Sequence[Section], typed: str) -> list[str]:
-    """The addresses of the sections that the search lists first, without
-    ".html"."""
+    """The addresses of the first three sections that the search finds.
+
+    They are without ".html", as in "05_masking#padding".
+
+    Args:
+        index: of the search.
+        sections: the sections that it was made of.
+        typed: what is searched for.
+    """
     found = [sections[n] for n, _ in rank(index, typed)[:FIRST]]
     return [f"{s.page}#{s.anchor}" for s in found]
 
@@ -41,7 +48,7 @@ def first(index: Any, sections: Sequence[Section], typed: str) -> list[str]:
 def misses(
     index: Any, sections: Sequence[Section], words: Sequence[Any]
 ) -> list[str]:
-    """What does not lead to its place, with where it leads instead."""
+    """The words that do not lead to their place, with where they lead."""
     lost = []
     for word in words:
         found = first(index, sections, word["typed"])
@@ -51,8 +58,7 @@ def misses(
 
 
 def main() -> None:
-    """Print the shares of words that are found, and the words that are
-    not."""
+    """Print how many of the words are found, and which are not."""
     if unknown := set(sys.argv[1:]) - {"--kept"}:
         sys.exit(
             f"tools/search_words.py does not know {', '.join(unknown)}; "

@@ -19,7 +19,7 @@ from mutate.tame import TABLE, table, varied
 
 
 def written(rows: dict[str, dict[str, Any]]) -> str:
-    """The table as a file."""
+    """The table as the text of a TOML file."""
     lines = [
         "# What the cases of each task vary, and why they do not what they do",
         "# not. Written by `tools/tame.py --store`; the reasons by hand.",
@@ -42,7 +42,7 @@ def written(rows: dict[str, dict[str, Any]]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """List, or store, what the cases of tasks vary."""
+    """List in which respects cases are tame, and store it if asked to."""
     from attnbook.teach.catalogue import all_tasks
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])

@@ -27,8 +27,10 @@ from press.tree import around, fragment, one, parse, value
 class Book(NamedTuple):
     """The book as one document.
 
-    `parts` are the titles of the parts, each with its chapters, and `sheets`
-    the style sheets that the chapters ask for, in the order of the first.
+    Attributes:
+        parts: the titles of the parts, each with its chapters.
+        sheets: the style sheets that the chapters link, each once, in the
+            order in which they are first linked.
     """
 
     parts: list[tuple[str, list[Tag]]]
@@ -96,8 +98,15 @@ def inside(url: str, page: str, known: Iterable[str]) -> str:
 
 
 def article(page: str, whole: BeautifulSoup) -> Tag:
-    """The article of a page, without what only a screen has a use for, and
-    without the folded code, which draws figures.
+    """The article of a built page, reduced to what a printed book can use.
+
+    Buttons, scripts, the links beside headings, the badge for Colab and the
+    folded code, which draws figures, are removed. In the caption of a figure
+    that moves, the words about scripts become words about the book's page.
+
+    Args:
+        page: the page's name, for the message.
+        whole: the tree of the page, from which all this is removed.
 
     Raises:
         ValueError: the page has no article.
@@ -143,17 +152,23 @@ def chapter(page: str, whole: BeautifulSoup, known: Iterable[str]) -> Tag:
 
 
 def linked(name: str, words: Tag, target: str) -> Tag:
-    """An element with the words of another, as a link."""
+    """A new element that holds the words of another one as a link.
+
+    Args:
+        name: of the new element, "h2" for example.
+        words: the element whose content becomes the link's text.
+        target: the id that the link leads to.
+    """
     link = f'<a href="#{target}">{words.decode_contents()}</a>'
     return fragment(f"<{name}>{link}</{name}>")
 
 
 def move_solutions(chapters: list[Tag]) -> Tag:
-    """Take the folded solutions and answers out of the chapters, into one of
-    their own, which is returned.
+    """Move the folded solutions and answers of all chapters into a new one.
 
-    Paper cannot fold, and an exercise beside its solution is none. The two
-    lead to each other.
+    A printed page cannot fold, and an exercise is no exercise with its
+    solution below it. A link leads from each exercise to its solution, and one
+    leads back. The new chapter is returned.
     """
     end = fragment(
         '<section class="chapter" id="solutions"><h1>Solutions</h1></section>'
@@ -175,7 +190,12 @@ def move_solutions(chapters: list[Tag]) -> Tag:
 
 
 def folds(part: Tag, said: str) -> list[Tag]:
-    """What a chapter folds below these words."""
+    """The folded parts of a chapter that are labelled with these words.
+
+    Args:
+        part: the chapter.
+        said: the words that a reader clicks on to open a fold.
+    """
     return [
         around(summary, "details")
         for summary in part.find_all("summary")
@@ -184,7 +204,12 @@ def folds(part: Tag, said: str) -> list[Tag]:
 
 
 def way_to(section: Tag, said: str) -> Tag:
-    """A line that leads from a section to its place at the end."""
+    """A paragraph with a link from a section to its solution at the end.
+
+    Args:
+        section: the section of an exercise or of questions; it has an id.
+        said: the words of the link.
+    """
     target = f"solution--{value(section, 'id')}"
     return fragment(
         f'<p class="to-solution"><a href="#{target}">{said}</a></p>'
@@ -192,10 +217,15 @@ def way_to(section: Tag, said: str) -> Tag:
 
 
 def move(folded: list[Tag], box: str, title: Tag, end: Tag) -> None:
-    """Put folds into a box at the end, below the title of their section.
+    """Move folded parts into one element at the end of a chapter.
+
+    Above them comes the title of their section, as a link back to it.
 
     Args:
-        box: the name of the box's element, "ol" for numbered answers.
+        folded: the folded parts; they lose the line that opens them.
+        box: the name of the element, "ol" for numbered answers.
+        title: the heading of the section that the parts are from.
+        end: the chapter that they are moved to.
     """
     section = value(around(title, "section"), "id")
     head = linked("h3", title, section)
@@ -267,7 +297,7 @@ def title_page(settings: Settings, book: Book) -> Tag:
 
 
 def inner_links(chapters: list[Tag]) -> list[Tag]:
-    """The links of chapters into the book."""
+    """All links of the chapters that lead to an id in the book (`#…`)."""
     return [
         link
         for part in chapters
@@ -276,7 +306,7 @@ def inner_links(chapters: list[Tag]) -> list[Tag]:
 
 
 def lost_links(chapters: list[Tag]) -> list[str]:
-    """The links into the book that find no place in it, and doubled ids."""
+    """The targets of links that the book lacks, and ids that it has twice."""
     counts = Counter(value(part, "id") for part in chapters)
     for part in chapters:
         counts.update(value(tag, "id") for tag in part.find_all(id=True))

@@ -39,14 +39,20 @@ logger = logging.getLogger(__name__)
 
 
 def is_formula(node: nodes.Node) -> bool:
+    """Whether a node is a formula, within a line or on its own."""
     return isinstance(node, (nodes.math, nodes.math_block))
 
 
 def render_formulas(app: Sphinx, env: BuildEnvironment) -> None:
-    """Render all formulas at once, in node; a wrong one is a warning.
+    """Render all formulas of the book in one run of Node.js.
 
-    sphinxcontrib-katex's own server listens on a socket, which it now and
-    then connects to a moment too early: on a busy machine the build fails.
+    A formula that KaTeX cannot read gives a warning, which fails the build.
+    The results are kept, and the function of sphinxcontrib-katex that renders
+    a formula is replaced by one that looks them up.
+
+    Left to itself, sphinxcontrib-katex starts a server and talks to it through
+    a socket. Now and then it connects a moment too early, and on a busy
+    machine the build then fails.
     """
     # Where each formula stands first; a formula is its LaTeX and whether it
     # is displayed, on a line of its own.
@@ -76,11 +82,13 @@ def render_formulas(app: Sphinx, env: BuildEnvironment) -> None:
 
 
 def link_entries(app: Sphinx, env: BuildEnvironment) -> None:
-    """Let ``[Vaswani et al. (2017)](bibliography.md#vaswani2017)`` resolve,
-    and a link to a known mistake.
+    """Let links to sources and to known mistakes find their targets.
 
-    Where a citation role stands as raw text in a notebook, a link reads as
-    it should; this makes the entries' keys known to MyST.
+    An example is ``[Vaswani et al. (2017)](bibliography.md#vaswani2017)``. The
+    role that Sphinx has for citations would be shown as raw text in a
+    notebook; a link can be read there. MyST does not know the keys of the
+    bibliography's entries or the names of the mistakes, so they are added here
+    to the targets that it knows.
     """
     bibliography: Any = env.get_domain("cite")
     for citation in bibliography.citations:
@@ -94,9 +102,10 @@ def link_entries(app: Sphinx, env: BuildEnvironment) -> None:
 
 
 def number_equations(app: Sphinx, doctree: nodes.document) -> None:
-    """Number every displayed formula, so that one can speak of it.
+    """Number every displayed formula, so that one can refer to it.
 
-    A label would do it too, but stands as raw text in a notebook.
+    A label in the source would have the same effect, but a notebook would show
+    the label as raw text.
     """
     docname = app.env.docname
     domain: Any = app.env.get_domain("math")
@@ -118,10 +127,11 @@ def box_exercises(app: Sphinx, doctree: nodes.document) -> None:
 
 
 def fold_sections(app: Sphinx, doctree: nodes.document, docname: str) -> None:
-    """Fold each side road and each exercise, once the contents are made.
+    """Fold each side road and each exercise.
 
-    The heading stays as the line that unfolds the section. An exercise
-    unfolds to its text, its stub and its solution.
+    This is done after the table of contents has been made. The heading stays
+    visible as the line that unfolds the section. An exercise unfolds to its
+    text, its stub and its solution.
     """
     for section in doctree.findall(nodes.section):
         if section[0].astext().startswith(("Side road:", "Exercise ")):
@@ -145,6 +155,7 @@ class FewerElements(HtmlFormatter):
     def format(
         self, tokensource: Iterable[tuple[Any, str]], outfile: TextIO
     ) -> None:
+        """Write code as HTML, its plain tokens without an element."""
         super().format(
             (
                 (Text if kind in self.PLAIN else kind, text)
@@ -155,10 +166,11 @@ class FewerElements(HtmlFormatter):
 
 
 def join_folds(app: Sphinx, doctree: nodes.document, docname: str) -> None:
-    """Make folded cells that follow each other one fold.
+    """Join the folds of code cells that directly follow each other.
 
-    This holds for a cell that shows nothing but its fold; the next may show
-    an output below its own.
+    The code of the second cell moves into the fold of the first, and its
+    outputs follow. This is done only if the first cell shows nothing below its
+    fold, because its output would otherwise move away from its code.
     """
     for cell in list(doctree.findall(is_cell)):
         before = last_shown(cell)
@@ -180,14 +192,14 @@ def is_cell(node: nodes.Node) -> bool:
 
 
 def is_fold(node: nodes.Node) -> bool:
-    """Whether a node is what a cell hides at its beginning."""
+    """Whether a node is the fold in which a page hides a cell's code."""
     return isinstance(node, HideCodeCellNode) and node["classes"] == [
         "above-input"
     ]
 
 
 def last_shown(cell: nodes.Element) -> nodes.Element | None:
-    """The cell of code that stands directly before another, if one does."""
+    """The code cell directly before `cell`; None if there is no such cell."""
     place = cell.parent.index(cell)
     before = cell.parent[place - 1] if place else None
     return before if before is not None and is_cell(before) else None
@@ -197,7 +209,7 @@ def last_shown(cell: nodes.Element) -> nodes.Element | None:
 
 
 def hide_buttons(app: Sphinx, config: Config) -> None:
-    """Show no button that leads nowhere, while there is no public address."""
+    """Hide the buttons to the repository while it is a placeholder."""
     options = config.html_theme_options
     if is_placeholder(options["repository_url"]):
         for button in "use_repository_button", "use_issues_button":
@@ -208,8 +220,10 @@ def hide_buttons(app: Sphinx, config: Config) -> None:
 def load_late(
     app: Sphinx, pagename: str, templatename: str, context: Any, doctree: Any
 ) -> None:
-    """Let a page run its scripts once it is read, in their order; those of the
-    buttons that copy come with the reader's first move (static/book.js).
+    """Let a page run its scripts, in their order, only after it was read.
+
+    The scripts of the buttons that copy code are marked as plain text, which
+    no browser runs; static/book.js runs them with the reader's first move.
     """
     for script in context["script_files"]:
         if re.search("clipboard|copybutton", str(script)):
@@ -220,8 +234,8 @@ def load_late(
             script.attributes["type"] = "module"
 
 
-#: Attributes that read badly, as elements have them: an element's name, the
-#: attribute and its value.
+#: Attributes that mislead a screen reader and are removed: the name of the
+#: element, of the attribute, and the attribute's value.
 SUPERFLUOUS = {
     # myst-nb gives every fold this name instead of the one it shows.
     ("summary", "aria-label", "Toggle hidden content"),
@@ -230,23 +244,24 @@ SUPERFLUOUS = {
     ("div", "role", "list"),
 }
 
-#: How much of a page, in characters of HTML, follows what marks the end of
-#: its first view: less may be in view together with the footer.
+#: The second heading marks the end of a page's first view only if at least so
+#: many characters of HTML follow it; else the footer may be in view, too.
 FOLLOWING = 8000
 
-#: A sentence as attnbook.teach.check.words fills it, on one line or on more.
+#: A sentence as attnbook.teach.check.words writes it: its first line, and the
+#: lines that follow, each with an indent of two spaces.
 FILLED = re.compile(r"(?m)(?:^|(?<=</span>))([^\s<].*)((?:\n {2}\S.*)*)\n")
 
-#: The width to which sentences of an output are filled.
+#: The most characters that a line of such a sentence has.
 WIDTH = 79
 
 
 def unfilled(output: str) -> str:
-    """An output in which a narrow screen breaks a sentence where it must.
+    """An output whose sentences a narrow screen may break where it must.
 
-    A sentence that was filled over several lines becomes one line in an
-    element of its own, which static/book.css lets break anywhere. A table,
-    whose lines would have fitted into fewer, stays.
+    A sentence that was broken into several lines becomes one line in an
+    element of its own, which static/book.css lets break anywhere. Lines that
+    were not full stay as they are: they are rows of a table.
     """
 
     def said(found: re.Match[str]) -> str:
@@ -263,11 +278,16 @@ def unfilled(output: str) -> str:
 
 
 def mended(body: str) -> tuple[str, bool]:
-    """The body of a page without what reads badly, and the end of its first
-    view marked; and whether it has such an end.
+    """The body of a page, mended, and whether its first view is marked.
 
-    The first view is all before the second section; templates/layout.html
-    marks a page that has none, or whose footer might be in view with it.
+    Attributes that mislead a screen reader are removed. The second heading
+    gets the id "first-view-ends", because the first view is all that is before
+    it. Where there is no second heading, or the footer might be in view
+    together with it, nothing is marked here, and templates/layout.html marks
+    the page instead.
+
+    Args:
+        body: the HTML of the page's body.
     """
     markup = Markup(body)
     sections = [tag for tag in markup.tags if tag.name == "h2"]
@@ -296,7 +316,11 @@ def mended(body: str) -> tuple[str, bool]:
 def mend_page(
     app: Sphinx, pagename: str, templatename: str, context: Any, doctree: Any
 ) -> None:
-    """Mend a page's body, and its head where Sphinx says a thing twice."""
+    """Mend a page before its template is filled in.
+
+    The body is changed as `mended` says, and the head loses the tag for the
+    viewport that Sphinx gives it besides the theme's.
+    """
     body, marked = mended(context.get("body", ""))
     context["body"] = body
     context["first_view_is_marked"] = marked

@@ -1,4 +1,7 @@
-"""A Chromium, and the built book on loopback for it to read."""
+"""A Chromium, and a web server on this machine that sends it the book.
+
+The PDF, the screenshots, the scores and the tests in a browser use both.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,10 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Page, Playwright, sync_playwright
 
-#: A system's names for the browser, the open one first.
+#: The names that the browser may have on a system, Chromium's first.
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 
-#: What a web host sends compressed.
+#: The endings of files that are sent compressed, as a web host does.
 PACKED = {".html", ".css", ".js", ".svg", ".json", ".txt", ".xml"}
 
 
@@ -64,7 +67,11 @@ def open_chromium() -> Iterator[Browser]:
 
 
 def read_whole(page: Page, url: str) -> None:
-    """Open a page of the book, and wait until all of it is laid out."""
+    """Open a page of the book, and wait until all of it is laid out.
+
+    A page lays out only its beginning at first. A scroll event makes
+    static/book.js lay out the rest.
+    """
     page.goto(url)
     page.evaluate("dispatchEvent(new Event('scroll'))")
     page.locator(":root:not([data-first-view])").wait_for(state="attached")
@@ -72,21 +79,29 @@ def read_whole(page: Page, url: str) -> None:
 
 @cache
 def _packed(path: Path) -> bytes:
+    """The content of a file, compressed by gzip; each file only once."""
     return gzip.compress(path.read_bytes(), 6, mtime=0)
 
 
 class Pages(http.server.SimpleHTTPRequestHandler):
-    """Files under a prefix, compressed, with the site's own 404 page."""
+    """Answers requests for the files of a folder, as a web host would.
+
+    Texts are sent compressed, and a missing file is answered by the site's own
+    page 404. The pages lie under `prefix`, as they do on a host on which they
+    share a name with other sites.
+    """
 
     prefix = "/"
     protocol_version = "HTTP/1.1"
 
     def translate_path(self, path: str) -> str:
+        """The file for an address; a missing one outside of the prefix."""
         if not path.startswith(self.prefix):
             return str(Path(self.directory) / "no such file")
         return super().translate_path("/" + path[len(self.prefix) :])
 
     def do_GET(self) -> None:
+        """Send the file that is asked for, or the page 404."""
         path = Path(self.translate_path(self.path))
         if path.is_dir():
             path = path / "index.html"
@@ -109,17 +124,27 @@ class Pages(http.server.SimpleHTTPRequestHandler):
         self.send(body)
 
     def send(self, body: bytes) -> None:
+        """Send the body of an answer; a test replaces this by a slower way."""
         self.wfile.write(body)
 
     def log_message(self, *args: object) -> None:
-        """Say nothing; a test says what went wrong."""
+        """Print nothing about a request; a test says what went wrong."""
 
 
 @contextmanager
 def serve(
     folder: Path, prefix: str = "/", pages: type[Pages] = Pages
 ) -> Iterator[str]:
-    """Serve a folder on loopback; the address of its first page."""
+    """Serve a folder on this machine while the block runs.
+
+    Args:
+        folder: the folder of the built pages.
+        prefix: what the path of every address begins with.
+        pages: what answers the requests.
+
+    Yields:
+        the address of the first page.
+    """
     handler = partial(
         type("Handler", (pages,), {"prefix": prefix}), directory=str(folder)
     )

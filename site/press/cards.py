@@ -25,7 +25,7 @@ from press.places import SITE
 
 # The logo, the book's name and its motto, in the size that networks ask for.
 CARD = SITE / "card.png"
-#: Where the pages of the placeholder for a repository's owner would lie.
+#: The address that `site_address` gives while the owner is a placeholder.
 NOWHERE = "https://owner.github.io/"
 
 FONTS = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
@@ -42,13 +42,16 @@ def site_address(repository: str) -> str:
 
 
 def find_address(app: Sphinx, config: Config) -> None:
-    """Let the pages know where they will lie; Sphinx links them to it."""
+    """Set the address at which the site will be published, if none is set.
+
+    It follows from the repository's address. Sphinx puts it into the pages.
+    """
     repository = config.html_theme_options["repository_url"]
     config.html_baseurl = config.html_baseurl or site_address(repository)
 
 
 def public_address(config: Config) -> str:
-    """Where the pages will lie; nothing, while the book has no address."""
+    """The address of the published site; empty while there is none yet."""
     site = config.html_baseurl
     return "" if site.startswith(NOWHERE) else site
 
@@ -63,7 +66,10 @@ def draw_card(title: str) -> Image.Image:
 
 
 def first_words(doctree: nodes.document) -> str:
-    """What a page begins with, without its badges, in at most 160 letters."""
+    """The first words of a page, at most 160 characters, for search engines.
+
+    Paragraphs with a badge or a formula are left out.
+    """
     first = next(doctree.findall(nodes.section), doctree)
     words = " ".join(
         part.astext()
@@ -78,7 +84,10 @@ def first_words(doctree: nodes.document) -> str:
 def describe(
     app: Sphinx, pagename: str, templatename: str, context: Any, doctree: Any
 ) -> None:
-    """Give a page's template its description and its card."""
+    """Give a page's template its description, its address and its card.
+
+    The card is drawn here, and written beside the site's pictures.
+    """
     site = app.config.html_baseurl
     context["base"] = urlsplit(site).path  # for 404, sent from any depth
     if pagename == app.config.root_doc:

@@ -24,7 +24,7 @@ class Edition(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Where the edition stands in the book's pages."""
+        """The link to the edition's section on the page of changes."""
         name = re.sub(r"\W+", "-", f"{self.name} {self.date}".lower())
         return f"changes.html#{name}"
 
@@ -57,7 +57,10 @@ def editions(changelog: str) -> list[Edition]:
 
 
 def urn(name: str) -> str:
-    """A name that stays, whatever address the book has."""
+    """An identifier that depends on a name alone.
+
+    So it stays the same when the book moves to another address.
+    """
     return uuid5(NAMESPACE_URL, name).urn
 
 

@@ -1,9 +1,9 @@
 """The search box of the page "Something is wrong".
 
-The page names a place for it. Its scripts are loaded on this page alone, and
-the index, which `tools/clinic.py --write` stores in the catalogue, is put
-beside them as a script: a page that is read from a disk may not fetch a file,
-but may load a script.
+The page has an empty element in which the scripts put the box. They are loaded
+on this page alone. The index that they search is stored in the catalogue by
+`tools/clinic.py --write`, and is put beside them as a script: a page that is
+read from a disk may not fetch a file, but may load a script.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ INDEX = CHAPTERS / "attnbook/teach/catalogue/clinic_index.json"
 def add_scripts(
     app: Sphinx, pagename: str, templatename: str, context: Any, doctree: Any
 ) -> None:
-    """Load the box's scripts on its page."""
+    """Load the scripts of the search box on the one page that has it."""
     if pagename == PAGE:
         for script in "ranking.js", "clinic.js":
             app.add_js_file(script, loading_method="defer")
 
 
 def write_index(app: Sphinx, exception: Exception | None) -> None:
-    """Put the index beside the scripts, as a script."""
+    """Write the index of the search box as a script, after an HTML build."""
     if exception is None and app.builder.name == "html":
         script = f"window.clinicIndex = {INDEX.read_text('utf-8').strip()};\n"
         path = Path(app.outdir, "_static", "clinic-index.js")

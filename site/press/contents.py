@@ -37,7 +37,11 @@ class Contents(NamedTuple):
 
     @classmethod
     def of(cls, site_map: SiteMap) -> Contents:
-        """The contents as the extension sphinx_external_toc has read them."""
+        """The contents as Sphinx knows them while it builds the book.
+
+        Args:
+            site_map: what the extension sphinx_external_toc has read.
+        """
         root = site_map.root
         parts = [Part("", [root.docname])]
         for tree in root.subtrees:
@@ -75,7 +79,7 @@ class Contents(NamedTuple):
 
 
 def _below(site_map: SiteMap, document: Document) -> Iterator[str]:
-    """The pages that stand below a page in the contents."""
+    """The pages below a page in the contents, at every depth."""
     for tree in document.subtrees:
         for name in tree.files():
             yield name

@@ -35,15 +35,15 @@ from press.tree import around, fragment, one, value
 FILE = ROOT / "_build" / "averages-to-attention.epub"
 STYLES = SITE / "epub.css"
 
-#: HTML does not tell capital letters from small ones; XHTML does, and svg
-#: has some.
+#: Attributes of svg that have capital letters, by their names in small ones.
+#: A parser of HTML makes all letters small; XHTML needs the capitals.
 CAPITALS = {
     name.lower(): name
     for name in ("viewBox", "refX", "refY", "markerWidth", "markerHeight")
 }
 
-#: An invisible sign between a function and what it is applied to; and the
-#: elements that have a base and scripts, and no place for it.
+#: The invisible sign that MathML has between a function and what it is applied
+#: to; and the elements of a base and its scripts, which must not contain it.
 APPLIED = "\N{FUNCTION APPLICATION}"
 SCRIPTS = ("msub", "msup", "msubsup", "munder", "mover", "munderover")
 
@@ -85,7 +85,7 @@ unique-identifier="name" xml:lang="en">
 </package>
 """
 
-#: What a reader who cannot see the book, or hear it, is told beforehand.
+#: What the book offers to readers who cannot see it, in schema.org's words.
 ACCESS = {
     "accessMode": ["textual", "visual"],
     "accessModeSufficient": ["textual,visual", "textual"],
@@ -115,7 +115,12 @@ TYPES = {
 
 
 def for_readers(part: Tag) -> None:
-    """Make a chapter what an e-book's reader can show."""
+    """Change a chapter into what programs that show e-books understand.
+
+    A formula keeps only its MathML, with its TeX as the alternative text. Side
+    roads are unfolded. Drawings get the namespace and the capital letters that
+    XHTML asks for, and attributes for scripts are removed.
+    """
     for formula in part.find_all(class_="katex"):
         math = one(formula, "math").extract()
         math["alttext"] = one(math, "annotation").get_text().strip()
@@ -135,9 +140,13 @@ def for_readers(part: Tag) -> None:
 
 
 def mend(math: Tag) -> None:
-    r"""Put right what KaTeX writes wrongly: for `v_{\max}` a third element in
-    a pair, the invisible sign of a function; for `\bmod` a row in a word; and
-    for `a \cos b` no space, which TeX sets around a function's name."""
+    r"""Correct three things that KaTeX writes wrongly in MathML.
+
+    For `v_{\max}` it puts a function's invisible sign as a third element into
+    a pair, which is removed. For `\bmod` it puts a row into a word, of which
+    the text is kept. For `a \cos b` it leaves out the space that TeX sets
+    around a function's name, which is added.
+    """
     for sign in math.find_all("mo"):
         if sign.get_text() == APPLIED:
             if sign.parent and sign.parent.name in SCRIPTS:
@@ -169,7 +178,10 @@ def file_of(part: Tag) -> str:
 
 
 def lead_to_files(parts: list[Tag]) -> None:
-    """Let links into the whole book name the file in which a place is."""
+    """Let the links between chapters name the file that has their target.
+
+    Before, they lead to ids, as in one document: `#05_masking--padding`.
+    """
     files = {
         value(tag, "id"): file_of(part)
         for part in parts
@@ -182,7 +194,18 @@ def lead_to_files(parts: list[Tag]) -> None:
 
 
 def take_pictures(parts: list[Tag], site: Path) -> dict[str, bytes]:
-    """The files of the chapters' pictures, which then name these."""
+    """Collect the pictures of the chapters as files of the EPUB.
+
+    The chapters' images are changed to show these files. An svg stays as it
+    is, all else becomes PNG.
+
+    Args:
+        parts: the chapters.
+        site: the folder of the built pages, which has the pictures.
+
+    Returns:
+        the content of each file, by its name in the EPUB.
+    """
     found = {}
     for part in parts:
         for image in part.find_all("img"):
@@ -199,7 +222,7 @@ def take_pictures(parts: list[Tag], site: Path) -> dict[str, bytes]:
 
 
 def as_png(source: Path) -> bytes:
-    """A picture in the format that every reader knows; WebP is younger."""
+    """A picture as PNG, which every e-book reader knows; not all know WebP."""
     packed = io.BytesIO()
     with Image.open(source) as image:
         image.save(packed, "PNG")
@@ -207,7 +230,12 @@ def as_png(source: Path) -> bytes:
 
 
 def xhtml(title: str, body: str) -> bytes:
-    """A file of the book."""
+    """A whole XHTML file in UTF-8.
+
+    Args:
+        title: of the file, as plain text.
+        body: what is in its body, in XHTML.
+    """
     return PAGE.format(title=escape(title), body=body).encode()
 
 
@@ -246,7 +274,16 @@ def contents_page(book: Book) -> str:
 
 
 def metadata(settings: Settings, description: str, date: str) -> str:
-    """What libraries and readers are told of the book."""
+    """What the EPUB says of itself to libraries and readers, as XML.
+
+    It has title, author, licence, an identifier that changes with each
+    release, and what the book offers to readers who cannot see it.
+
+    Args:
+        settings: title, author, licence and address of the book.
+        description: the book in one sentence.
+        date: of this edition, as year-month-day.
+    """
     dublin = {
         "title": settings.title,
         "language": "en",
@@ -272,7 +309,12 @@ def metadata(settings: Settings, description: str, date: str) -> str:
 
 
 def manifest(files: dict[str, bytes]) -> str:
-    """A line for each file, with what a reader must know to show it."""
+    """The list of the EPUB's files, as XML.
+
+    Each line has the type of a file, and what a reading program has to know
+    before it opens the file: whether it is the contents, and whether it has
+    MathML or svg.
+    """
     lines = []
     for count, (name, content) in enumerate(files.items()):
         has = {
@@ -322,7 +364,10 @@ def package(
 
 
 def save(files: dict[str, bytes], path: Path) -> None:
-    """Write the EPUB without the hour, whole or not at all."""
+    """Write the EPUB to a path, whole or not at all.
+
+    No time is written into it, so that the same files give the same bytes.
+    """
     entries = {
         "mimetype": b"application/epub+zip",
         "META-INF/container.xml": CONTAINER.encode(),
@@ -338,7 +383,7 @@ def save(files: dict[str, bytes], path: Path) -> None:
 
 
 def make(site: Path, settings: Settings, contents: Contents) -> str:
-    """Write the EPUB of a built site; what a person is told of it.
+    """Write the EPUB of a built site, and return a line that says so.
 
     Raises:
         FileNotFoundError, ValueError: see `articles.whole_book`.

@@ -21,10 +21,11 @@ from press.markup import Page
 from press.plain import write_twins
 from press.theme_script import mend_theme_script
 
-#: What a page may load: files beside it, and its own lines. KaTeX's boxes are
-#: inline styles; the figures that move, and the theme, are inline scripts. A
-#: page that is read from a disk may have no 'self' (w3c/webappsec-csp #459);
-#: one that comes from a host may load nothing from a disk anyway.
+#: What a page may load: files of the site, and its own lines. KaTeX's boxes
+#: have inline styles; the figures that move, and the theme, have inline
+#: scripts. "file:" is there because 'self' may mean nothing for a page that is
+#: read from a disk (w3c/webappsec-csp #459); a page that comes from a host may
+#: load nothing from a disk anyway.
 POLICY = "; ".join(
     (
         "default-src 'self' file:",
@@ -85,10 +86,10 @@ def write_sitemap(site: Path, contents: Contents, address: str) -> None:
 
 
 def put_on_site(book: Path, site: Path, contents: Contents) -> None:
-    """Put the book as one file beside the pages, whose feet then offer it.
+    """Copy an EPUB or a PDF of the book to the site, and link it.
 
-    An EPUB or a PDF is made of the built pages, so it comes after them, and
-    they are read and written once more.
+    Such a file is made of the built pages, so it comes after them. The pages
+    are read and written once more to get the link at their foot.
     """
     shutil.copyfile(book, site / book.name)
     for path in contents.files(site):
@@ -131,7 +132,12 @@ def tell_templates(
 
 
 def finish(app: Sphinx, exception: Exception | None) -> None:
-    """Do all this, once Sphinx has written the pages."""
+    """Finish the site, once Sphinx has written its pages.
+
+    Pictures become smaller, the style sheets become one, and the plain texts,
+    the feed and the sitemap are written. After a build that failed, or was of
+    another form than HTML, nothing is done.
+    """
     if exception is not None or app.builder.name != "html":
         return
     site = Path(app.outdir)

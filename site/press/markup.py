@@ -83,6 +83,7 @@ class Markup(HTMLParser):
     def handle_starttag(
         self, tag: str, attrs: list[tuple[str, str | None]]
     ) -> None:
+        """Keep a tag that begins an element; called by the parser."""
         text = self.get_starttag_text() or ""
         start = self._place()
         if tag == "pre":
@@ -94,6 +95,7 @@ class Markup(HTMLParser):
             self.tags.append(StartTag(tag, attributes, start, text))
 
     def handle_endtag(self, tag: str) -> None:
+        """Notice the end of code or of a span; called by the parser."""
         if tag == "pre":
             self._in_code = False
         elif tag == "span":
@@ -106,6 +108,12 @@ class Markup(HTMLParser):
         return self._line_starts[line - 1] + column
 
     def _begin_span(self, start: int, end: int, is_box: bool) -> None:
+        """Notice a span: of a formula's drawing, inside one, or in code.
+
+        Args:
+            start, end: the place of its tag in the text.
+            is_box: whether KaTeX draws a formula in it.
+        """
         if self._depth_in_box:
             self._depth_in_box += 1
         elif is_box:
@@ -115,6 +123,7 @@ class Markup(HTMLParser):
             self.colours.append((start, end))
 
     def _end_span(self, start: int, end: int) -> None:
+        """Notice the end of a span, whose tag is from start to end."""
         if self._depth_in_box:
             self._depth_in_box -= 1
             if not self._depth_in_box:
@@ -123,11 +132,12 @@ class Markup(HTMLParser):
             self.colours.append((start, end))
 
     def handle_data(self, data: str) -> None:
+        """Keep the characters that formulas show; called by the parser."""
         if self._depth_in_box:
             self.formulas.update(data)
 
     def without(self, places: list[tuple[int, int]]) -> str:
-        """The text without what stands at some places; no two overlap."""
+        """The text without the parts at some places, which do not overlap."""
         kept = []
         done = 0
         for start, end in sorted(places):
@@ -136,7 +146,10 @@ class Markup(HTMLParser):
         return "".join([*kept, self.html[done:]])
 
     def replace(self, start: int, end: int, text: str) -> None:
-        """Put another text in the place of a part; no two may overlap."""
+        """Ask for another text in the place of a part of this one.
+
+        `changed` makes the change. The parts must not overlap.
+        """
         self._changes.append((start, end, text))
 
     def changed(self) -> str:

@@ -84,7 +84,11 @@ def for_paper(book: Book) -> None:
 
 
 def page_number(target: str) -> str:
-    """A place for the number of the page on which an id stands."""
+    """An empty element, in which `fill` writes a page's number.
+
+    Args:
+        target: the id of an element of the book; its page is meant.
+    """
     return f'<span class="page" data-of="{target}"></span>'
 
 
@@ -111,7 +115,10 @@ def contents_page(parts: list[tuple[str, list[Tag]]]) -> str:
 
 
 def running_heads(chapters: list[Tag]) -> str:
-    """Styles that print the chapter's title at the head of its pages."""
+    """Styles that print a chapter's title at the head of its pages.
+
+    For this each chapter is given a kind of page of its own.
+    """
     styles = ""
     for count, part in enumerate(chapters):
         part["style"] = f"page: chapter-{count}"
@@ -185,7 +192,10 @@ def print_document(tab: Page, address: str, document: BeautifulSoup) -> Pdf:
 
 
 def page_numbers(pdf: Pdf) -> dict[str, int]:
-    """On which page each id stands that a link leads to."""
+    """The numbers of the pages, from 1 on, by the ids that are on them.
+
+    Only ids to which a link leads are in a PDF.
+    """
     count = {page.objgen: n for n, page in enumerate(pdf.pages, start=1)}
     found = {}
     for name, target in pdf.Root.Dests.items():
@@ -228,7 +238,10 @@ def print_numbered(
 
 
 def save(pdf: Pdf, path: Path, title: str, author: str) -> None:
-    """Write the PDF, small and without the hour, whole or not at all."""
+    """Write the PDF to a path, small, and whole or not at all.
+
+    No time is written into it, so that the same book gives the same bytes.
+    """
     del pdf.docinfo
     pdf.docinfo["/Title"], pdf.docinfo["/Author"] = title, author
     pdf.Root.PageMode = Name.UseOutlines
@@ -241,12 +254,12 @@ def save(pdf: Pdf, path: Path, title: str, author: str) -> None:
 
 
 def make(site: Path, settings: Settings, contents: Contents) -> str:
-    """Print a built site as one PDF; what a person is told of it.
+    """Print a built site as one PDF, and return a line that says so.
 
     Raises:
         FileNotFoundError: a page has not been built.
-        RuntimeError: there is no Chromium, or the page numbers have moved
-            the text.
+        RuntimeError: there is no Chromium, or the page numbers have moved the
+            text.
         ValueError: see `articles.whole_book`; or something is wider than the
             paper.
     """

@@ -18,14 +18,14 @@ from press.markup import Markup, Page, StartTag
 
 
 def to_webp(png: Path) -> None:
-    """Put a WebP in a picture's place, its pixels as they were."""
+    """Replace a PNG file by a WebP file of exactly the same pixels."""
     with Image.open(png) as image:
         image.save(png.with_suffix(".webp"), lossless=True, exact=True)
     png.unlink()
 
 
 def pack(site: Path) -> None:
-    """Make every PNG that the pages show a WebP."""
+    """Replace every PNG that the pages show by a WebP."""
     with ThreadPoolExecutor() as threads:
         for _ in threads.map(to_webp, (site / "_images").glob("*.png")):
             pass  # an error in a thread is raised here
@@ -66,7 +66,11 @@ def file_of(tag: StartTag) -> str:
 
 
 def settle(page: Page, site: Path) -> None:
-    """Renew the tags of a page's pictures, once these are packed."""
+    """Change the tags of a page's pictures, after these were made WebP.
+
+    A tag then names the new file, says how large the picture is, and, below
+    the first view, lets a browser fetch it late.
+    """
     view_ends = end_of_first_view(page)
     for tag in page.tags("img"):
         name = file_of(tag)

@@ -36,7 +36,7 @@ out; solutions and answers stand at the end. The pages in their order: llms.txt
 
 
 def tex(formula: Tag) -> str:
-    """A formula as it was written."""
+    """A formula as its author wrote it, in TeX."""
     return one(formula, "annotation").get_text().strip()
 
 
@@ -69,7 +69,15 @@ def words(node: PageElement) -> str:
 
 
 def link(text: str, tag: Tag) -> str:
-    """A link to another page or host; one to a term or a place is words."""
+    """A link as Markdown, if it leads to another page or another host.
+
+    Of a link to a term of the glossary, or to a place on the same page, only
+    the words are kept.
+
+    Args:
+        text: the words of the link.
+        tag: the element, in a chapter that `articles.chapter` has made.
+    """
     href = value(tag, "href")
     if href.startswith("#"):
         page = href[1:].partition("--")[0]
@@ -124,7 +132,7 @@ def paragraph(tag: Tag) -> Iterator[str]:
 
 
 def code_block(tag: Tag) -> Iterator[str]:
-    """Code or an output between fences, unless it is empty."""
+    """Code or an output between fences of Markdown, unless it is empty."""
     code = tag.get_text().strip("\n")
     if code:
         yield f"```{kind(tag)}\n{code}\n```"
@@ -137,7 +145,10 @@ def picture(tag: Tag) -> Iterator[str]:
 
 
 def fold(tag: Tag) -> Iterator[str]:
-    """What a page has folded, after the words that open it."""
+    """The paragraphs of a folded part, each of them whole.
+
+    The first begins with the words that a reader would click on to unfold it.
+    """
     summary = tidy(words(one(tag, "summary").extract()))
     first, *rest = [*blocks(tag)] or [""]
     gap = "\n\n" if first.startswith("```") else " "

@@ -25,12 +25,13 @@ from press.places import CHAPTERS, SITE
 #: How much a word counts, by where it is.
 FIELDS = {"title": 6.0, "page": 1.5, "text": 1.0}
 
-#: Pages that list what others explain: their sections count this much.
+#: Pages that list what other pages explain. The score of their sections is
+#: multiplied by `SHARE_OF_A_LIST`.
 LISTS = {"notation", "sheet", "checks", "mistakes", "errata", "changes"}
 LISTS |= {"bibliography", "teachers"}
 SHARE_OF_A_LIST = 0.6
 
-#: Sections that are the same on every page, or no place to learn from.
+#: Anchors of sections that are on every page, and explain nothing.
 LEFT_OUT = {"further-reading", "three-questions", "what-is-new-here"}
 
 CLINIC = CHAPTERS / "attnbook/teach/catalogue/clinic.toml"
@@ -44,7 +45,7 @@ class Section(NamedTuple):
     page: str
     anchor: str
     title: str
-    of: str  # the title of its page
+    of: str  # the title of the page that it is on
     text: str
 
 
@@ -62,13 +63,21 @@ def markdown(path: Path) -> str:
 
 
 def plain(text: str) -> str:
-    """The words of Markdown, without tags, formulas and addresses."""
+    """The words of a text in Markdown, without tags, formulas and links'
+    addresses."""
     text = re.sub(r"<[^>]+>|\$[^$]*\$", " ", text, flags=re.S)
     return re.sub(r"\]\([^)]*\)|[*`\[\]]", " ", text)
 
 
 def sections_of(page: str, text: str) -> Iterator[Section]:
-    """The sections of a page, in their order."""
+    """The sections of a page, in their order, without those `LEFT_OUT`.
+
+    Exercises are left out as well.
+
+    Args:
+        page: the page's name.
+        text: its source in Markdown.
+    """
     text = re.sub(r"```.*?```", " ", text, flags=re.S)
     pieces = re.split(r"(?m)^(#{1,3}) (.+)$", text)
     of = plain(pieces[2]).strip() if len(pieces) > 2 else page
@@ -118,7 +127,13 @@ def synonyms() -> list[list[str]]:
 
 
 def search_index(sections: list[Section]) -> dict[str, Any]:
-    """What the search page needs: the sections, and the weights."""
+    """All that the search page needs, ready to be written as JSON.
+
+    Returns:
+        under "entries" what is shown of each section: its page, its anchor,
+        its title and the title of its page; and what `make_index` has made, by
+        which the sections are put into order.
+    """
     entries = [
         {"title": s.title, "page": s.of, "text": s.text} for s in sections
     ]
@@ -129,7 +144,7 @@ def search_index(sections: list[Section]) -> dict[str, Any]:
 
 
 def write_search(app: Sphinx, exception: Exception | None) -> None:
-    """Put the index beside the scripts, as a script."""
+    """Write the index of the search as a script, after an HTML build."""
     if exception is not None or app.builder.name != "html":
         return
     documents = Contents.of(app.config.external_site_map).documents
@@ -142,7 +157,7 @@ def write_search(app: Sphinx, exception: Exception | None) -> None:
 def add_scripts(
     app: Sphinx, pagename: str, templatename: str, context: Any, doctree: Any
 ) -> None:
-    """Load the search's scripts on the search page; they fetch the index."""
+    """Load the search's scripts on the search page alone."""
     if pagename == "search":
         for script in "ranking.js", "sections.js":
             app.add_js_file(script, loading_method="defer")

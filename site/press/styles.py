@@ -27,9 +27,10 @@ from sphinx.util.logging import getLogger
 from press.markup import Page, StartTag
 
 logger = getLogger(__name__)
-logging.getLogger("fontTools").setLevel("WARNING")  # not each glyph
+logging.getLogger("fontTools").setLevel("WARNING")  # not a line for each glyph
 
-#: An address in a style sheet, unless the thing itself stands there.
+#: An address of a file in a style sheet. Content that is written there itself
+#: (`data:`), and ids (`#`), are not found.
 URL = re.compile(r"""url\((?!["']?(?:data:|#))["']?([^"')]+)["']?\)""")
 FACE = re.compile(r"@font-face\s*\{[^}]*\}")
 
@@ -49,7 +50,8 @@ BY_BOOTSTRAP = {
     "bs-tooltip-auto",
 }
 
-#: The two fonts in which nearly every formula is set.
+#: The two fonts in which nearly every formula is set; a page asks for them
+#: early.
 EARLY = re.compile(r"url\((fonts/KaTeX_(?:Main-Regular|Math-Italic)\.[^)]+)\)")
 
 
@@ -140,7 +142,11 @@ def purged_rule(rule: Any, words: set[str]) -> str:
 
 
 def read_sheet(path: Path, static: Path) -> str:
-    """A style sheet with what it imports, its addresses seen from static."""
+    """A style sheet, with the sheets that it imports put into it.
+
+    Addresses in it are changed to be relative to the folder `static`, since
+    the one style sheet of the site will lie there.
+    """
 
     def seen_from_static(found: re.Match[str]) -> str:
         return f"url({os.path.relpath(path.parent / found[1], static)})"
@@ -166,10 +172,16 @@ def subset_font(path: Path, characters: set[str]) -> bytes:
 
 
 def with_small_fonts(css: str, formulas: set[str], static: Path) -> str:
-    """The css, with fonts that hold what it and the formulas show.
+    """A style sheet whose fonts have only the characters that are shown.
 
-    The icons, which every page shows, come to lie in the css itself. A font
-    that no rule names is left out.
+    The icons, which every page shows, are put into the style sheet itself. The
+    other fonts are written as new files, with the characters of all formulas.
+    A font that no rule names is left out.
+
+    Args:
+        css: the style sheet.
+        formulas: the characters of all formulas.
+        static: the folder of the fonts, to which addresses are relative.
     """
     icons = set(re.findall(r'"(.)"', css))  # such as content: "\f0c9"
     rest = FACE.sub("", css).replace("\\", "")
@@ -193,10 +205,13 @@ def with_small_fonts(css: str, formulas: set[str], static: Path) -> str:
 
 
 def write(folder: Path, name: str, data: bytes) -> str:
-    """Write a file, a digest of it in its name, which is returned.
+    """Write a file with a digest of its content in its name.
 
-    A browser keeps a file as long as its name stays; so the name changes
-    with what is in it.
+    A browser keeps a file as long as the name is the same, so the name has to
+    change with the content.
+
+    Returns:
+        the new name, relative to the folder.
     """
     digest = hashlib.sha256(data).hexdigest()[:8]
     stem, _, ending = name.rpartition(".")
@@ -210,7 +225,7 @@ def write(folder: Path, name: str, data: bytes) -> str:
 
 
 class Sheet(NamedTuple):
-    """A style sheet that a page links, and for which media."""
+    """A style sheet that a page links, and the media that it is for."""
 
     name: str
     media: str

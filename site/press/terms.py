@@ -55,19 +55,20 @@ logger = logging.getLogger(__name__)
 
 GLOSSARY = "glossary"
 
-#: Pages that have no such links: itself, and what leads elsewhere.
+#: Pages whose words are not linked: the glossary itself, pages that lead to
+#: other pages,
 UNLINKED = {GLOSSARY, "notation", "bibliography", "index"}
-#: … and a page of short entries, each with a link to its chapter.
+#: and a page of short entries, each with a link to its chapter.
 UNLINKED |= {"something_is_wrong"}
 
 
 class Form(NamedTuple):
-    """A pattern by which a term is found."""
+    """A pattern by which the uses of a term are found in a text."""
 
     pattern: re.Pattern
-    stem: str  # in lower case, and in all that the pattern finds
-    stressed: bool  # found only where it is all that is stressed
-    means: bool  # else what it finds means something else
+    stem: str  # in lower case; is in every text that the pattern finds
+    stressed: bool  # whether it is found only as a whole stressed text
+    means: bool  # False if the words mean something else
 
 
 class Term(NamedTuple):
@@ -77,8 +78,8 @@ class Term(NamedTuple):
     anchor: str
     tooltip: str
     forms: tuple[Form, ...]
-    pages: frozenset[str]  # that explain it
-    later: str = ""  # the chapter that is to use it, where none does yet
+    pages: frozenset[str]  # those that explain it
+    later: str = ""  # the chapter that will use it, while no page does
 
 
 # Reading the glossary
@@ -147,7 +148,10 @@ def words_of(definition: nodes.Element, line: str) -> list[str]:
 
 
 def index_other_names(app: Sphinx, doctree: nodes.document) -> None:
-    """Let the site's search lead from other names to their entry."""
+    """Add a term's other names to Sphinx's index of the glossary.
+
+    So the site's search leads from each of these names to the entry.
+    """
     if app.env.docname != GLOSSARY:
         return
     for item in doctree.findall(nodes.definition_list_item):
@@ -207,7 +211,10 @@ def read_term(item: Any) -> Term:
 
 
 class Found(NamedTuple):
-    """Where a text uses a term; without a term, where it means another."""
+    """A place where a text uses a term.
+
+    `term` is None where the same words mean something else.
+    """
 
     start: int
     end: int
@@ -215,7 +222,7 @@ class Found(NamedTuple):
 
 
 def is_running(node: Any, section: nodes.section) -> bool:
-    """Whether a paragraph of a section is running text."""
+    """Whether a paragraph is neither in a table nor in a cell of code."""
     while node is not section:
         if isinstance(node, nodes.table) or "nb_element" in node:
             return False
@@ -228,8 +235,14 @@ def find_terms(
 ) -> list[tuple[int, int, Term]]:
     """Where a text uses terms: starts, ends, terms; none overlaps another.
 
-    The longer wins: a causal mask is no mask. What is stressed is looked at
-    as a whole.
+    Of two that overlap the longer is taken: the words "causal mask" are a use
+    of that term and none of "mask". Words that are stressed are a use only if
+    they are the term as a whole.
+
+    Args:
+        text: a piece of a paragraph.
+        stressed: whether all of it is stressed.
+        terms: the terms that are looked for.
     """
     lower = text.lower()
     found: list[Found] = []
@@ -259,7 +272,7 @@ def is_text(node: nodes.Node) -> bool:
 
 
 def joined(paragraph: nodes.Element) -> Iterator[nodes.Node]:
-    """The parts of a paragraph, its lines as one text."""
+    """The parts of a paragraph, with neighbouring texts joined into one."""
     for is_words, group in groupby(paragraph.children, is_text):
         if is_words:
             yield nodes.Text("".join(part.astext() for part in group))
@@ -305,9 +318,18 @@ def cut(
 def link_page(
     doctree: nodes.document, terms: Iterable[Term], address: str
 ) -> set[Term]:
-    """Link a page's words, from the first section on; the terms found.
+    """Make the first use of each term on a page a link to the glossary.
 
-    The page's head, before that section, says what is to come, and stays.
+    What is before the first section says only what is to come, so it gets no
+    links.
+
+    Args:
+        doctree: the page, which is changed.
+        terms: the entries of the glossary.
+        address: of the glossary, as seen from the page.
+
+    Returns:
+        the terms that the page uses.
     """
     used: set[Term] = set()
     for top in list(doctree.findall(nodes.section))[:1]:
@@ -326,14 +348,14 @@ def link_page(
 
 
 def read_glossary(app: Sphinx, env: BuildEnvironment) -> None:
-    """Keep the glossary's terms for the pages, once all are read."""
+    """Read the terms of the glossary, once Sphinx has read all pages."""
     kept: Any = env
     kept.book_terms = read_terms(env.get_doctree(GLOSSARY))
     kept.terms_used = {}
 
 
 def link_resolved(app: Sphinx, doctree: nodes.document, docname: str) -> None:
-    """Link a page that is about to be written."""
+    """Link the terms on a page that is about to be written."""
     if docname not in UNLINKED:
         kept: Any = app.env
         address = app.builder.get_relative_uri(docname, GLOSSARY)
@@ -342,7 +364,11 @@ def link_resolved(app: Sphinx, doctree: nodes.document, docname: str) -> None:
 
 
 def find_unused(app: Sphinx, exception: Exception | None) -> None:
-    """Warn of terms that are explained and not used."""
+    """Warn of terms that the pages they name do not use.
+
+    A term that is marked `later:` is warned of in the other case: once some
+    page uses it.
+    """
     if exception is not None:
         return
     kept: Any = app.env

@@ -32,12 +32,13 @@ from press.places import CHAPTERS, SITE
 SCRIPTS = SITE / "town"
 #: The files of the script, in the order in which they need each other.
 PARTS = ("grammar", "model", "reading", "view")
-#: Bits that come apart: they are alike often, and gzip finds it.
+#: So many first bits of each weight are stored apart from its other bits,
+#: since they are often the same as in other weights, which gzip makes use of.
 HIGH = 6
 #: Each weight is a whole number of these. One bit fewer moves the logits twice
 #: as far from what was trained; one more, and the page has no room for them.
 STEP = 2.0**-21
-#: Nats a word, of the whole language; chapter 11 computes it.
+#: The entropy of the language in nats a word, which chapter 11 computes.
 ENTROPY = 0.7374
 
 STORY = (
@@ -47,7 +48,7 @@ STORY = (
 
 
 def load() -> GPT:
-    """The book's model, as the notebooks load it."""
+    """The town's model as the notebooks load it, in float64."""
     path = CHAPTERS / "attnbook" / "data" / "town.safetensors"
     return load_model(path).model.to(torch.float64)
 
@@ -82,11 +83,13 @@ def logits(
     x = model.token_embedding(tokens)[None]  # (1, T, d)
 
     def run_block(n: int, block: Any, x: torch.Tensor) -> torch.Tensor:
+        """One block of the model with some heads taken out, or left out."""
         if n in blocks:
             return x
         out = [int(name[2:]) for name in heads if name.startswith(f"{n}.")]
 
         def cut(layer: Any, args: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
+            """Make the contexts of the heads that are taken out zero."""
             heads_apart = args[0].unflatten(-1, (model.config.n_heads, -1))
             contexts = heads_apart.clone()  # (1, T, H, d_k)
             contexts[..., out, :] = 0
@@ -151,16 +154,20 @@ def pack(model: GPT) -> dict:
 
 
 def as_text(bits: list[np.ndarray]) -> str:
-    """Bits, eight of them a byte, in base64."""
+    """Bits (arrays of 0 and 1) as text: eight of them a byte, in base64."""
     packed = np.packbits(np.concatenate(bits))
     return base64.b64encode(packed.tobytes()).decode()
 
 
 def check(model: GPT, words: Sequence[str], **switches: Any) -> dict:
-    """A text, and what the page has to find in it.
+    """A text, and the numbers that the script has to find for it.
 
-    That is the loss of each word, and the logits after the last, (V).
-    `switches` are those of `logits`.
+    They are the loss of each word, and the logits after the last one, (V).
+
+    Args:
+        model: the town's model.
+        words: the text.
+        **switches: which parts of the model are taken out, see `logits`.
     """
     found = logits(model, words, **switches)  # (T, V)
     numbers = town.vocabulary().encode(" ".join(words))
@@ -179,8 +186,10 @@ def rounded(numbers: torch.Tensor) -> list[float]:
 
 
 def checks(model: GPT) -> list[dict]:
-    """What the script tries before it shows anything: stories, and a story
-    with a part of the model taken out."""
+    """The texts on which the script tests itself before it shows anything.
+
+    There are two stories, and one story with parts of the model taken out.
+    """
     story = STORY.split()
     return [
         *(check(model, each) for each in town.Town().stories(2, seed=1)),
@@ -190,7 +199,7 @@ def checks(model: GPT) -> list[dict]:
 
 
 def words_and_rules() -> dict:
-    """The language's words and numbers, for grammar.js."""
+    """The words of the language and the numbers of its rules."""
     rules = town.Town()
     return {
         "start": grammar.START,
@@ -267,7 +276,7 @@ def script(about: dict) -> str:
 
 
 def main(path: str) -> None:
-    """Write the script, whole or not at all."""
+    """Write the script to a path, whole or not at all."""
     with replacing(path) as file:
         file.write(script(data(load())).encode())
 

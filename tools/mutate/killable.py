@@ -1,4 +1,7 @@
-"""Ask in processes that may hang or die, and see which lines have run."""
+"""Call a function in other processes, which may hang or die.
+
+Besides, `Lines` notes which lines of a file run.
+"""
 
 from __future__ import annotations
 
@@ -15,24 +18,30 @@ from multiprocessing.context import ForkProcess
 from types import FrameType, TracebackType
 from typing import Any
 
-#: A fork has all that this process has imported, which takes seconds.
+#: Processes are forked: a fork has all that this process has imported, and to
+#: import it anew takes seconds.
 FORK = multiprocessing.get_context("fork")
 
-#: What a question may take of a processor and of memory.
+#: The most that a question may take: seconds of a processor, and memory.
 SECONDS = 30
 BYTES = 6 * 2**30
 
 #: Processes that run at a time.
 WORKERS = 2
 
-#: The answer for what takes too long, or dies.
+#: The answer when a question takes too long, or its process dies.
 ENDED = "ended"
 
 
 @dataclass
 class _Running:
-    """A process, the things it is still to be asked about, and until when
-    the next answer has to come, by `time.monotonic()`."""
+    """A process that is being asked.
+
+    Attributes:
+        process: the process.
+        things: what it is still to be asked about.
+        until: when its next answer has to be there, by `time.monotonic()`.
+    """
 
     process: ForkProcess
     things: list[Any]
@@ -88,7 +97,12 @@ def judged(
 def _start(
     ask: Callable[[Any], Any], things: list[Any], seconds: float
 ) -> tuple[Connection, _Running]:
-    """Start a process that is asked about some things, and its answers."""
+    """Start a process that is asked about some things.
+
+    Returns:
+        the end of the pipe at which its answers come, and what is known of the
+        process.
+    """
     here, there = FORK.Pipe(duplex=False)
     process = FORK.Process(target=_answer, args=(ask, things, there, seconds))
     process.start()
@@ -121,11 +135,11 @@ def _answer(
 
 
 class Lines:
-    """Which lines of one file run while this is entered.
+    r"""The lines of one file that run while this is entered, in `seen`.
 
     >>> lines = Lines("<a toy>")
     >>> with lines:
-    ...     exec(compile("a = 1\\nif a > 1:\\n    a = 2", "<a toy>", "exec"))
+    ...     exec(compile("a = 1\nif a > 1:\n    a = 2", "<a toy>", "exec"))
     >>> 2 in lines.seen, 3 in lines.seen
     (True, False)
     """
@@ -135,6 +149,7 @@ class Lines:
         self.seen: set[int] = set()
 
     def _trace(self, frame: FrameType, event: str, argument: Any) -> Any:
+        """Note a line of the file; Python calls this for each line."""
         if frame.f_code.co_filename != self.filename:
             return None
         self.seen.add(frame.f_lineno)

@@ -39,7 +39,7 @@ COMPARISONS = {
     ast.In: (ast.NotIn,),
     ast.NotIn: (ast.In,),
 }
-#: Names that are taken for each other.
+#: Pairs of names of which one is easily written for the other.
 _PAIRS = (
     "sum mean, amax amin, max min, argmax argmin, cos sin, tril triu, any all,"
     "floor ceil, zeros ones, zeros_like ones_like, repeat_interleave repeat,"
@@ -50,7 +50,7 @@ NAMES = {
     for pair in _PAIRS.split(",")
     for a, b in (pair.split(), pair.split()[::-1])
 }
-#: Methods without which the rest is still a program that runs.
+#: Methods whose call may be left out: what remains still runs.
 LEFT_OUT = {
     "transpose",
     "unsqueeze",
@@ -66,7 +66,7 @@ LEFT_OUT = {
     "eval",
     "train",
 }
-#: Functions of two arguments that do not care which is the first.
+#: Functions that give the same when their two arguments change places.
 EITHER_WAY = {
     "maximum",
     "minimum",
@@ -170,6 +170,7 @@ def mutations(tree: ast.Module, *, guards: bool = False) -> Iterator[Changed]:
 
 
 def _lines_of(statement: ast.stmt) -> range:
+    """The lines of the source that a statement takes."""
     last = statement.end_lineno or statement.lineno
     return range(statement.lineno, last + 1)
 
@@ -191,7 +192,7 @@ def _places(tree: ast.AST, guards: bool, path: Path = ()) -> Iterator[Path]:
 
 
 def _is_message(node: ast.AST) -> bool:
-    """A docstring, what is said to whoever is refused, a seed."""
+    """Whether a node is a docstring, a message or an error, or a seed."""
     if isinstance(node, ast.Expr):
         return isinstance(node.value, ast.Constant)
     if isinstance(node, ast.keyword):
@@ -228,7 +229,7 @@ def _along(tree: ast.AST, path: Path) -> tuple[Any, tuple[str, ...], Any]:
 
 
 def _told(old: ast.AST, new: ast.AST) -> str:
-    """A change in words: both in full, or of long ones where they differ."""
+    """A change in words; of long ones only the part where they differ."""
     a = ast.unparse(old).splitlines()[0]
     if isinstance(old, ast.For):
         return f"{a} → the first alone"
@@ -349,14 +350,14 @@ def _left_out(node: ast.stmt) -> Iterator[ast.AST]:
 
 
 def _is_axis(node: ast.UnaryOp) -> bool:
-    """−1 and −2, of which 1 and 2 would often be the same axis."""
+    """Whether a node is an axis such as −1; 1 is often the same axis."""
     return isinstance(node.operand, ast.Constant) and (
         isinstance(node.operand.value, int) and node.operand.value > 0
     )
 
 
 def _other_values(value: Any) -> Iterator[Any]:
-    """Values near a value: off by one, twice as large, not true but false."""
+    """Values near a value: off by one, twice as large, False for True."""
     if isinstance(value, bool):
         yield not value
     elif isinstance(value, int):
@@ -435,6 +436,6 @@ HANDLERS: dict[type[ast.AST], Handler] = {
 
 
 def _instead(node: ast.AST) -> Iterator[ast.AST]:
-    """What could be in the place of a node by mistake."""
+    """What somebody could write by mistake in the place of a node."""
     handler = HANDLERS.get(type(node))
     return handler(node) if handler else iter(())

@@ -36,7 +36,8 @@ GUARDED_BY = {
     "options": ("run/test_command",),
     "places": ("run/test_command",),
 }
-#: A task of the catalogue that names `room.function` as its home guards it.
+#: The catalogue's test of each task. It guards a room if the task names a
+#: function of the room, `room.function`, as its home.
 TASKS = TESTS / "teach" / "catalogue" / "test_catalogue.py"
 OWN = f"{TASKS}::test_the_right_answer_and_the_packages_own_pass"
 #: What tests import beside the package. It is the same whatever is mutated, so
@@ -100,6 +101,7 @@ class Planted(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Any = None, target: Any = None
     ) -> ModuleSpec | None:
+        """How the room is imported; None for all other modules."""
         if fullname != self.room.module:
             return None
         loader = _FromTree(fullname, str(self.room.path), self.tree)
@@ -114,6 +116,7 @@ class _FromTree(SourceFileLoader):
         self.tree = tree
 
     def get_code(self, fullname: str) -> CodeType:
+        """The code of the module, made of the tree."""
         return compile(self.tree, self.path, "exec")
 
 
@@ -136,12 +139,18 @@ class Chosen:
         self.reached: Reached = {}
 
     def _is_guard(self, item: Any) -> bool:
+        """Whether a test guards the room.
+
+        The catalogue's test of a task does so only if the task's home is
+        there.
+        """
         if item.path != TASKS:
             return True
         home = item.callspec.params["task"].home or ""
         return home.startswith(f"{self.path.stem}.")
 
     def pytest_collection_modifyitems(self, items: list) -> None:
+        """Choose tests and put them in order; called by pytest."""
         items[:] = filter(self._is_guard, items)
         if self.names is not None:
             place = {name: n for n, name in enumerate(self.names)}
@@ -149,6 +158,7 @@ class Chosen:
             items.sort(key=lambda item: place[item.nodeid])
 
     def pytest_runtest_protocol(self, item: Any, nextitem: Any) -> Any:
+        """Run a test and keep its time and lines; called by pytest."""
         if self.names is not None:
             return None
         from _pytest.runner import runtestprotocol
@@ -164,11 +174,18 @@ class Chosen:
 def tested(
     room: Room, tree: ast.Module, names: Iterable[str] | None
 ) -> tuple[bool, Chosen]:
-    """Whether a room's tests pass with a tree in its place, and the plugin
-    that ran them.
+    """Whether the tests of a room pass with a changed room in its place.
 
-    It is to be asked in a process of its own, because the package is imported
-    anew. Without `names` all tests of the room are run.
+    This has to be called in a process of its own, because the package is
+    imported anew.
+
+    Args:
+        room: the room.
+        tree: the syntax tree that is imported instead of the room's file.
+        names: the tests to run, in this order; all tests of the room if None.
+
+    Returns:
+        whether all of them pass, and the plugin that has run them.
     """
     import pytest
 
@@ -185,24 +202,26 @@ def tested(
 
 
 def _forget_package() -> None:
-    """Let the next import of the package read it again."""
+    """Remove the package from memory, so that it is imported anew."""
     for name in [*sys.modules]:
         if name.split(".")[0] == "attnbook":
             del sys.modules[name]
 
 
 def survey(room: Room) -> tuple[Reached, set[int], set[int]]:
-    """What the tests of a room reach, as it is.
+    """Find out which lines of a room its tests reach, with nothing changed.
 
     Returns:
-        for each test its seconds and its lines; the lines that run when the
-        room is imported; those that run besides when its tests are collected.
+        for each test how many seconds it takes and which lines it reaches; the
+        lines that run when the room is imported; and the further lines that
+        run when its tests are collected.
 
     Raises:
         RuntimeError: the tests fail although nothing was changed.
     """
 
     def look(_: Any) -> Any:
+        """Import the room and run its tests, in a process of its own."""
         _forget_package()
         depth = room.module.count(".")
         sys.path.insert(0, str(room.path.parents[depth]))

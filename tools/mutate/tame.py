@@ -30,26 +30,30 @@ TABLE = Path(__file__).with_name("tame.toml")
 #: Arguments of a case by name.
 Given = dict[str, Any]
 
-#: A token's number in one byte, and a number that nobody writes out by hand.
+#: Bounds to which wrong answers keep: numbers of one byte are below 256, and
+#: somebody may write out ten cases by hand.
 BYTE, TEN = 256, 10
 
-#: Arguments that are a number with a meaning of its own among tokens.
+#: Arguments whose value is a token number with a meaning of its own.
 SPECIAL = {"pad", "stop", "mask_token", "start"}
 
 #: Pairs of arguments that may be of different lengths.
 TWO_TEXTS = (("q", "k"), ("x", "memory"), ("target", "source"))
 
-#: What stands in place of a result that is refused.
+#: Stands for a value of which a wrong answer makes nothing.
 NOTHING = object()
 
 
 class Tame(NamedTuple):
-    """A way to be right on tame cases alone.
+    """A wrong answer that is right where the cases do not vary in one respect.
 
     Attributes:
-        name: in which respect the cases have to vary, so that it is refused.
-        change: the arguments as the answer takes them, from those of a case
-            and those of the first; None where it would give nothing.
+        name: the respect in which the cases have to vary for the answer to be
+            refused.
+        change: makes, of the arguments of a case and of those of the first
+            case, the arguments for the right answer. What the right answer
+            gives for these is what the wrong one gives for the case. None says
+            that it gives nothing.
     """
 
     name: str
@@ -57,7 +61,7 @@ class Tame(NamedTuple):
 
 
 def ways(task: Any) -> list[Tame]:
-    """The ways that there are for the arguments of a task."""
+    """The wrong answers of this kind that a task's arguments allow."""
     cases = [given(task, case) for case in task.cases()]
     values: dict[str, list[Any]] = {}
     for case in cases:
@@ -88,7 +92,7 @@ def ways(task: Any) -> list[Tame]:
 
 
 def given(task: Any, case: Any) -> Given:
-    """The arguments of a case by name, and the settings it leaves alone."""
+    """All arguments of a case by name, with the defaults that are numbers."""
     names = inspect.signature(task.right).parameters
     own = {
         name: each.default
@@ -99,7 +103,7 @@ def given(task: Any, case: Any) -> Given:
 
 
 def _one(name: str, change: Callable[[Any], Any]) -> Callable:
-    """Change one argument, where a case has it."""
+    """A change of one argument; None where its new value is `NOTHING`."""
 
     def changed(case: Given, first: Given) -> Given | None:
         if name not in case:
@@ -111,7 +115,7 @@ def _one(name: str, change: Callable[[Any], Any]) -> Callable:
 
 
 def _kept(name: str, value: Any) -> Callable:
-    """The argument's value in the first case that gives one."""
+    """A change that gives one argument always the same value."""
 
     def changed(case: Given, first: Given) -> Given:
         return case | {name: value} if name in case else case
@@ -120,7 +124,12 @@ def _kept(name: str, value: Any) -> Callable:
 
 
 def _without(special: str, name: str) -> Callable:
-    """A number's special meaning is seen in the other argument too."""
+    """A change that takes a special number out of another argument.
+
+    Args:
+        special: the argument whose value is special, such as "pad".
+        name: the argument in which that value becomes the next number.
+    """
 
     def changed(case: Given, first: Given) -> Given:
         if name not in case or special not in case:
@@ -136,7 +145,7 @@ def _without(special: str, name: str) -> Callable:
 
 
 def _alike(a: str, b: str) -> Callable:
-    """Right only where two texts are of one length."""
+    """A change that gives nothing where two texts have different lengths."""
 
     def changed(case: Given, first: Given) -> Given | None:
         alike = case[a].shape[-2:-1] == case[b].shape[-2:-1]
@@ -146,17 +155,18 @@ def _alike(a: str, b: str) -> Callable:
 
 
 def _is_rows(x: Any) -> bool:
-    """Marks or whole numbers, a row of them for each of several texts."""
+    """Whether a value has a row of marks or whole numbers for each text."""
     tensor = isinstance(x, Tensor) and not x.is_floating_point()
     return tensor and x.ndim > 1 and x.numel() > 0
 
 
 def _first_row(x: Any) -> Any:
+    """The same with every row replaced by the first one."""
     return x[:1].expand_as(x).clone() if _is_rows(x) else x
 
 
 def _has_numbers(x: Any) -> bool:
-    """Whole numbers in a tensor or in lists, and nothing else."""
+    """Whether a value is a tensor, or lists, of whole numbers alone."""
     if isinstance(x, Tensor):
         whole = not x.is_floating_point() and x.dtype != torch.bool
         return whole and x.numel() > 0
@@ -166,7 +176,7 @@ def _has_numbers(x: Any) -> bool:
 
 
 def _numbers(x: Any, change: Callable[[int], int]) -> Any:
-    """The same with every whole number changed."""
+    """A value with each of its whole numbers changed by `change`."""
     if not _has_numbers(x):
         return x
     if isinstance(x, Tensor):
@@ -178,20 +188,23 @@ def _numbers(x: Any, change: Callable[[int], int]) -> Any:
 
 
 def _is_count(x: Any) -> bool:
+    """Whether a value is a whole number."""
     return type(x) is int
 
 
 def _is_matrix(x: Any) -> bool:
+    """Whether a value is a tensor of floats with two axes or more."""
     floats = isinstance(x, Tensor) and x.is_floating_point()
     return floats and x.ndim > 1 and x.numel() > 1
 
 
 def _is_floats(x: Any) -> bool:
+    """Whether a value is a tensor of floats, and not empty."""
     return isinstance(x, Tensor) and x.is_floating_point() and x.numel() > 0
 
 
 def _short(x: Any) -> Any:
-    """A vector that is no longer than 1, as clipping leaves it."""
+    """A vector that is made no longer than 1, as clipping makes it."""
     if not _is_floats(x):
         return x
     length = torch.linalg.vector_norm(x.double().nan_to_num(0, 0, 0))
@@ -199,23 +212,27 @@ def _short(x: Any) -> Any:
 
 
 def _square(x: Any) -> Any:
+    """The same, or `NOTHING` for a matrix that is not square."""
     if _is_matrix(x) and x.shape[-1] != x.shape[-2]:
         return NOTHING
     return x
 
 
 def _is_named(x: Any) -> bool:
+    """Whether a value is a dictionary with texts as its keys."""
     return isinstance(x, Mapping) and all(isinstance(k, str) for k in x)
 
 
 def _last_names(x: Any) -> Any:
+    """A dictionary with the last part of each dotted name as its key."""
     if not _is_named(x):
         return x
     return {name.rpartition(".")[2]: value for name, value in x.items()}
 
 
-#: In which respect an argument has to vary, to which values that applies, and
-#: what an answer makes of it that is right where it does not vary.
+#: For each respect in which an argument has to vary: its name, which values it
+#: applies to, and what a wrong answer makes of such a value. The wrong answer
+#: is right where the argument does not vary in this respect.
 RESPECTS: list[tuple[str, Callable[[Any], bool], Callable[[Any], Any]]] = [
     ("rows that differ", _is_rows, _first_row),
     (
@@ -240,7 +257,10 @@ RESPECTS: list[tuple[str, Callable[[Any], bool], Callable[[Any], Any]]] = [
 
 
 def varied(task: Any) -> dict[str, bool]:
-    """In which respects the cases of a task vary, so that it can tell."""
+    """For each respect whether the cases of a task vary in it enough.
+
+    That is so if the wrong answer that belongs to it is refused.
+    """
     from attnbook.teach.check.trial import Trial
 
     trial = Trial.on(task)
@@ -248,7 +268,12 @@ def varied(task: Any) -> dict[str, bool]:
 
 
 def _told(trial: Any, way: Tame) -> bool:
-    """Whether a wrong answer of this kind is refused."""
+    """Whether some case of a task shows that an answer of this kind is wrong.
+
+    Args:
+        trial: the cases of the task, with the results that are wanted.
+        way: the wrong answer.
+    """
     from dataclasses import replace
 
     from attnbook.teach.check.guard import Clock
@@ -273,7 +298,7 @@ def _told(trial: Any, way: Tame) -> bool:
 
 
 def mutants_of_tameness(task: Any) -> Iterator[Mutant]:
-    """A mutant of a task for each way to be right on tame cases alone."""
+    """For each way to be right on tame cases alone a mutant of the task."""
     cases = task.cases()
     first = given(task, cases[0])
     names = list(inspect.signature(task.right).parameters)
@@ -300,7 +325,7 @@ def table(path: Path = TABLE) -> dict[str, dict[str, Any]]:
 
 
 def reasons(path: Path = TABLE) -> dict[str, dict[str, str]]:
-    """Why cases stay tame, by task and by the mutant's name."""
+    """The reasons why cases stay tame, by task and by the mutant's name."""
     return {
         task: {f"tame in {name}": why for name, why in row["tame"].items()}
         for task, row in table(path).items()

@@ -26,7 +26,7 @@ from mutate.tame import mutants_of_tameness
 
 
 class Senseless(Exception):
-    """This change changes nothing here: a whole number cannot become NaN."""
+    """A change that changes nothing here: a whole number cannot become NaN."""
 
 
 def mutants_of_task(task: Any, solution: str = "") -> list[Mutant]:
@@ -56,15 +56,15 @@ def mutants_of_task(task: Any, solution: str = "") -> list[Mutant]:
 
 
 class Source(NamedTuple):
-    """A right answer that is mutated.
+    """A right answer of which mutants are made.
 
     Attributes:
-        function: what its mutants are listed under: the task's name for the
-            reference, "room.function" for the package's own, and
-            "my_" and the task's name for a solution.
-        name: its name in the tree.
-        names: the names of its module, among which it runs.
-        tree: its source, and what it calls of it.
+        function: what the mutants are listed under: the task's name for its
+            reference, "room.function" for the package's own function, "my_"
+            and the task's name for a solution.
+        name: the name of the function or class in the tree.
+        names: the names of its module, which it may use.
+        tree: its source, with what it calls of the same source.
     """
 
     function: str
@@ -74,8 +74,11 @@ class Source(NamedTuple):
 
 
 def sources_of(task: Any, solution: str = "") -> list[Source]:
-    """The right answers of a task: those of its arguments in
-    `mutants_of_task`, and the package's own function, if it has one."""
+    """The right answers of a task.
+
+    They are its reference, the package's own function, if the task names one,
+    and the exercise's solution, if its source is given.
+    """
     from attnbook.teach.check.registry import the_book
 
     sources: list[tuple[str, Any, str]] = [(task.name, task.right, "")]
@@ -95,6 +98,7 @@ def sources_of(task: Any, solution: str = "") -> list[Source]:
 
 
 def _same(tree: ast.Module) -> ast.Module:
+    """The tree itself: the answer without any change."""
     return tree
 
 
@@ -108,7 +112,7 @@ def _bare_source(thing: Any) -> str:
 
 
 def _needed(tree: ast.Module, name: str) -> ast.Module:
-    """A source without the functions that `name` does not call."""
+    """A source with no other functions than `name` and those that it needs."""
     defined = {n.name: n for n in tree.body if hasattr(n, "name")}
     kept: set[str] = set()
     new = {name}
@@ -123,8 +127,13 @@ def _needed(tree: ast.Module, name: str) -> ast.Module:
 def _maker(
     tree: Callable[[], ast.Module], name: str, names: dict[str, Any]
 ) -> Callable[[], Any]:
-    """What makes the function `name` of a tree, among the names of its
-    module."""
+    """A function that runs a tree, and returns what has the name `name` in it.
+
+    Args:
+        tree: makes the tree.
+        name: of a function or class in the tree.
+        names: the names that the tree may use.
+    """
 
     def make() -> Any:
         space = dict(names)
@@ -135,10 +144,10 @@ def _maker(
 
 
 def _lines_run(task: Any, make: Callable) -> set[int]:
-    """The lines that the task's cases reach.
+    """The lines of the package's function that the task's cases reach.
 
-    The package's function may do more than the task asks for; that is left to
-    the tests of its room.
+    The function may do more than the task asks for. That is left to the tests
+    of its room.
     """
     lines = Lines("<mutant>")
     with lines:
@@ -147,7 +156,13 @@ def _lines_run(task: Any, make: Callable) -> set[int]:
 
 
 def _wrapped(function: str, make: Callable, task: Any) -> list[Mutant]:
-    """Mutants around a function: of its result, and between two calls."""
+    """Mutants that spoil what goes into a right function or comes out of it.
+
+    Args:
+        function: what the mutants are listed under.
+        make: makes the right function.
+        task: the task. It decides whether precision and gradients matter.
+    """
 
     def after(change: Callable) -> Callable:
         def wrong(*args: Any, **kwargs: Any) -> Any:
@@ -227,7 +242,11 @@ def _rounded(x: torch.Tensor) -> torch.Tensor:
 
 
 def passes(mutant: Mutant, task: Any) -> bool | None:
-    """Whether a task takes a mutant for right; None if it changes nothing."""
+    """Whether a task takes a mutant for right.
+
+    Returns:
+        None if the mutant changes nothing here, so that there is no answer.
+    """
     from attnbook.teach.check.judge import judge
 
     given = task.given() if callable(task.given) else task.given
@@ -247,7 +266,7 @@ def passes(mutant: Mutant, task: Any) -> bool | None:
 
 
 def solutions(chapter: str) -> dict[str, str]:
-    """The exercises' solutions of a chapter, by task."""
+    """The sources of the solutions in a chapter, by the names of the tasks."""
     found = {}
     task = ""
     for path in CHAPTERS.glob(f"{chapter}_*.ipynb"):

@@ -1,1 +1,1 @@
-"""A long training that survives: its checkpoints, and the commands."""
+"""Long trainings: the commands for them, and checkpoints to go on from."""

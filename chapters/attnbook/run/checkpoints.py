@@ -30,9 +30,9 @@ class Run:
     """All that a training changes, and what tells it from another training.
 
     Args:
-        model: on the device where it is trained.
+        model: the model, on the device where it is trained.
         recipe: how it is trained.
-        vocabulary: of its tokens; it is kept with the weights.
+        vocabulary: of the model's tokens; it is kept with the weights.
         data: what is trained on, in words. A resumed run must say the same.
     """
 
@@ -73,8 +73,11 @@ class Run:
         self.about = self._described(vocabulary, data)
 
     def _described(self, vocabulary: Vocabulary, data: str) -> dict:
-        """What tells this run from another, in the form in which JSON gives
-        it back."""
+        """What tells this run from another: sizes, recipe, data and machine.
+
+        It has been through JSON, as the description in a file has, so that the
+        two can be compared: JSON makes a list of a tuple.
+        """
         about = {
             "config": asdict(self.model.config),
             "recipe": asdict(self.recipe),
@@ -86,10 +89,14 @@ class Run:
         return json.loads(json.dumps(about))
 
     def save(self, path: Path) -> None:
-        """Write a checkpoint. Every process calls it; the first one writes.
+        """Write a checkpoint to a path, whole or not at all.
+
+        Every process has to call this, because each has random states of its
+        own. The first process collects them and writes.
 
         Raises:
-            OSError: it cannot be written; an older checkpoint is as it was.
+            OSError: the file cannot be written. An older checkpoint stays as
+                it was.
         """
         states = {
             name: torch.stack(of_all_processes(random.get_state()))
@@ -102,11 +109,11 @@ class Run:
             files.write(path, tensors, about)
 
     def resume(self, path: Path) -> None:
-        """Go on from a checkpoint, which is judged before anything changes.
+        """Go on from a checkpoint, all of which is checked beforehand.
 
         Raises:
-            FileNotFoundError: no such file.
-            ValueError: a damaged file, or one of another run.
+            FileNotFoundError: there is no such file.
+            ValueError: the file is damaged, or is a checkpoint of another run.
         """
         stored, about = files.read(path)
         self._check_same_run(path, about)
@@ -119,7 +126,14 @@ class Run:
             random.set_state(stored[name][processes_here()[0]].clone())
 
     def _check_same_run(self, path: Path, about: dict) -> None:
-        """Raise if a checkpoint's description is that of another run."""
+        """Raise a ValueError if a checkpoint is of another run.
+
+        The message names only what differs.
+
+        Args:
+            path: the file, for the message.
+            about: its description, to be compared with `self.about`.
+        """
         for name, ours in self.about.items():
             theirs = about.get(name)
             if isinstance(ours, dict) and isinstance(theirs, dict):
@@ -149,8 +163,17 @@ class Run:
     def _check_whole(
         self, path: Path, stored: Mapping[str, Tensor], about: dict
     ) -> None:
-        """Raise if a checkpoint lacks something, or its numbers have changed
-        since they were written."""
+        """Raise a ValueError if a checkpoint cannot be copied into this run.
+
+        All tensors must be there with their shapes and types and nothing
+        besides, the checksum must be right, and the random states must be
+        usable.
+
+        Args:
+            path: the file, for the message.
+            stored: its tensors by name.
+            about: its description, which has the checksum.
+        """
         done = stored.get("losses", torch.empty(0)).numel()
         done = min(max(done, 1), self.recipe.steps)
         expected = self.tensors | {"losses": torch.zeros(done).double()}
@@ -183,7 +206,7 @@ class Run:
 
 
 def checksum(tensors: Mapping[str, Tensor]) -> str:
-    """A checksum of tensors: of their names, shapes, types and every bit."""
+    """The SHA-256 of tensors: of their names, shapes, types and every bit."""
     total = hashlib.sha256()
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()
@@ -194,4 +217,5 @@ def checksum(tensors: Mapping[str, Tensor]) -> str:
 
 
 def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    """For each tensor its shape and type in words, for comparison."""
     return {n: f"{tuple(t.shape)} {t.dtype}" for n, t in tensors.items()}

@@ -39,8 +39,12 @@ from attnbook.vocabulary import Vocabulary
 def main(arguments: list[str] | None = None) -> int:
     """Run the command, and return its exit code.
 
-    That is 0, or 2 for what the user can mend, which is said in one line, or
-    130 if it was stopped by Ctrl-C.
+    It is 0 if all went well, and 130 if Ctrl-C stopped the training. It is 2
+    for an error that the user can mend, of which one line is printed.
+
+    Args:
+        arguments: what was typed after the command's name; those of this
+            process if not given.
     """
     print_anything()
     options = training_parser().parse_args(arguments)
@@ -65,14 +69,24 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def print_anything() -> None:
-    """Let characters that the terminal's encoding lacks be printed as escapes
-    instead of ending the program."""
+    """Print characters that the terminal's encoding lacks as escapes.
+
+    Without this such a character in a text would end the program.
+    """
     with suppress(AttributeError):  # a notebook's stream shows all
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore
 
 
 def _train_as_asked(options: argparse.Namespace, checkpoint: Path) -> None:
-    """Do what the command says, once in each process."""
+    """Read the text, make the model, train it and write it.
+
+    Under torchrun every process does this, and only the first one writes.
+
+    Args:
+        options: what the user has chosen. The sizes that follow from the text
+            are added to it.
+        checkpoint: the path of the checkpoint.
+    """
     if options.warmup is None:
         options.warmup = options.steps // 20
     recipe = chosen(options, Recipe)
@@ -160,7 +174,12 @@ def read_text(path: Path | None) -> str:
 
 
 def _check_places(options: argparse.Namespace, checkpoint: Path) -> None:
-    """Raise unless the model and the checkpoint may be written."""
+    """Raise unless the finished model and the checkpoint may be written.
+
+    Raises:
+        FileNotFoundError: there is no folder for them.
+        FileExistsError: a file that exists must not be replaced.
+    """
     # A finished model beside --resume is looked at when the run is known.
     check_place(
         options.out,
@@ -180,7 +199,17 @@ def _check_places(options: argparse.Namespace, checkpoint: Path) -> None:
 def _check_length(
     path: Path | None, n: int, n_kept: int, context: int
 ) -> None:
-    """Raise for a text that is too short; say so if none can be held out."""
+    """Raise a ValueError for a text that is too short for the context.
+
+    If the held-out tenth alone is too short, a line says that its loss will
+    not be measured.
+
+    Args:
+        path: the file of the text, for the messages.
+        n: characters of the text.
+        n_kept: how many of them are trained on.
+        context: the model's context.
+    """
     name = path or "the text"
     if n_kept <= context:
         raise ValueError(
@@ -202,8 +231,13 @@ def _model_for(
     recipe: Recipe,
     device: torch.device,
 ) -> tuple[GPT, Vocabulary, str]:
-    """The model that is trained, its vocabulary, and where it comes from (in
-    words, for the checkpoint)."""
+    """The model that is trained, with its vocabulary and its origin.
+
+    Returns:
+        the model, new or a finished one; the vocabulary of its tokens; and
+        where the model comes from, in words that are kept in the checkpoint
+        (empty for a new one).
+    """
     if options.start_from is not None:
         return _started_from(text, options, recipe, device)
     vocabulary = Vocabulary.of_characters(text)
@@ -223,7 +257,15 @@ def _started_from(
     recipe: Recipe,
     device: torch.device,
 ) -> tuple[GPT, Vocabulary, str]:
-    """A finished model to train on, if it knows the text's characters."""
+    """A finished model to train on, as `_model_for` returns it.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file is no model with a vocabulary, the text has
+            characters that the model does not know, or an option asks for
+            other sizes than the model's.
+        MemoryError: the training does not fit into memory.
+    """
     path = options.start_from
     model, vocabulary = load_with_vocabulary(path)
     unknown = sorted(set(text) - set(vocabulary))
@@ -265,7 +307,11 @@ def load_with_vocabulary(path: Path) -> tuple[GPT, Vocabulary]:
 
 
 def check_head_width(config: GPTConfig) -> None:
-    """Raise, in the options' words, for heads that positions cannot turn."""
+    """Raise a ValueError if rotary positions cannot turn the heads.
+
+    They turn pairs of numbers, so a head's width must be even. The message is
+    in terms of the command's options.
+    """
     width = config.d_model // config.n_heads
     if config.positions == "rotary" and width % 2:
         raise ValueError(
@@ -276,7 +322,13 @@ def check_head_width(config: GPTConfig) -> None:
 
 
 def _check_finished(run: Run, checkpoint: Path, out: Path) -> None:
-    """Raise unless a checkpoint is a run's last, and its model is written."""
+    """Raise a FileExistsError unless a file is the model of a finished run.
+
+    Args:
+        run: the run. It is resumed for this, and is at its end then.
+        checkpoint: the checkpoint of the run.
+        out: the file, which must have the same weights.
+    """
     with _randoms_kept(run):
         run.resume(checkpoint)
     state = run.model.state_dict()
@@ -295,7 +347,7 @@ def _check_finished(run: Run, checkpoint: Path, out: Path) -> None:
 
 @contextmanager
 def _randoms_kept(run: Run) -> Iterator[None]:
-    """Leave the caller's random numbers as they were."""
+    """Give the random generators their states back after this block."""
     cards = [run.device] if run.device.type == "cuda" else []
     with torch.random.fork_rng(cards):
         yield
@@ -304,11 +356,16 @@ def _randoms_kept(run: Run) -> Iterator[None]:
 def _reporter(
     vocabulary: Vocabulary, rest: Tensor, length: int
 ) -> Callable[[Run], None]:
-    """Make a function that says how a run stands.
+    """Make a function that prints how a run is going.
+
+    It prints the step and the loss, the loss on held-out text, and something
+    that the model writes.
 
     Args:
-        rest: the held-out tokens, (N,).
-        length: characters that the model writes for it; 0 for none.
+        vocabulary: of the model's tokens.
+        rest: the held-out tokens, (N,). If they are no more than a context, no
+            loss is measured on them.
+        length: how many characters the model writes; 0 for none.
     """
     prompt = vocabulary.encode(first_prompt(vocabulary))
     sampling = Sampling(temperature=0.8)
@@ -334,8 +391,11 @@ def _reporter(
 
 
 def first_prompt(vocabulary: Vocabulary) -> str:
-    """What a model of characters goes on from when nothing is given: the
-    beginning of a line, if it knows lines."""
+    """The text that a model goes on from when the user gives none.
+
+    It is a new line if the model knows that character, since writing then
+    begins at the beginning of a line; else the first of its characters.
+    """
     return "\n" if "\n" in vocabulary else vocabulary[0]
 
 
@@ -350,7 +410,7 @@ def _check_memory(
     Raises:
         MemoryError: with both numbers of bytes.
     """
-    there = float("inf")  # as far as Windows tells
+    there = float("inf")  # Windows does not say how much there is
     if device.type == "cuda":
         there = torch.cuda.get_device_properties(device).total_memory
     elif hasattr(os, "sysconf"):

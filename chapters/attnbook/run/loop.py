@@ -1,4 +1,7 @@
-"""The loop of `attnbook.training`, around the same step, for a long run."""
+"""The training loop of the commands: checkpoints, reports and processes.
+
+Each step is `attnbook.training.update`, as in the book's own loop.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +82,13 @@ def go_on(
 
 
 def _check_shares(batch_size: int, pieces: int, processes: int) -> None:
-    """Raise unless each process gets as many sequences of every piece."""
+    """Raise a ValueError unless the processes can share each batch evenly.
+
+    Args:
+        batch_size: sequences in a batch.
+        pieces: the pieces in which a batch is computed (accumulation).
+        processes: how many there are.
+    """
     if processes > 1 and batch_size % (pieces * processes):
         raise ValueError(
             "the processes cannot share a batch; expected a batch_size that "

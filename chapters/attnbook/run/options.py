@@ -14,7 +14,8 @@ from attnbook.training import Recipe
 
 PROGRAM = "python -m attnbook"
 
-#: What a text is trained with; benchmarks/shakespeare.py measures it.
+#: The model and the recipe for a text, if no option asks for others;
+#: benchmarks/shakespeare.py measures how well they do.
 TEXT_CONFIG = GPTConfig(
     context=128,
     d_model=64,
@@ -28,7 +29,7 @@ TEXT_CONFIG = GPTConfig(
 )
 TEXT_RECIPE = Recipe(steps=2000, batch_size=12, peak=8e-3, final=0.0)
 
-#: What an option is if it is not given, where that is no fixed value.
+#: For options whose default is no fixed value: how the default is found.
 DEFAULTS = {
     "warmup": "a twentieth of the steps",
     "n_kv_heads": "as many as heads",
@@ -40,13 +41,15 @@ class OneLineParser(argparse.ArgumentParser):
     """A parser whose errors are one line, without the usage in front."""
 
     def error(self, message: str) -> Any:
+        """End the program with exit code 2 and one line of explanation."""
         self.exit(2, f"{self.prog}: {message}\n")
 
 
 class _Help(argparse.ArgumentDefaultsHelpFormatter):
-    """Says what an option is if it is not given, unless its help does."""
+    """Adds to an option's help its default value, if it has a fixed one."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
+        """The help of an option, without a default that is None or False."""
         if action.default in (None, False):
             return action.help
         return super()._get_help_string(action)
@@ -89,7 +92,13 @@ def training_parser() -> argparse.ArgumentParser:
 
 
 def _add_fields(group: Any, given: GPTConfig | Recipe) -> None:
-    """Add an option for each field; `given` has the values by itself."""
+    """Add an option to a group for each field of a config or a recipe.
+
+    Args:
+        group: the group of a parser.
+        given: has the default value of each option. There is no option for the
+            size of the vocabulary, since the text decides it.
+    """
     for field in fields(given):
         if field.name == "vocab_size":  # the text's
             continue
@@ -103,7 +112,13 @@ def _add_fields(group: Any, given: GPTConfig | Recipe) -> None:
 
 
 def _explained(name: str, metadata: Any) -> str:
-    """The help of an option: what it is, its choices, what it is by itself."""
+    """The help of an option.
+
+    Args:
+        name: of the field.
+        metadata: of the field: under "help" what it is, under "rules" the
+            choices, if there are some.
+    """
     text = metadata["help"]
     choices = metadata["rules"].get("choices")
     if choices:
@@ -114,7 +129,11 @@ def _explained(name: str, metadata: Any) -> str:
 
 
 def _kind(value: Any) -> dict[str, Any]:
-    """How argparse reads an option whose values are like this one."""
+    """How argparse is to read an option, as arguments of `add_argument`.
+
+    Args:
+        value: the option's default value, whose type decides.
+    """
     if isinstance(value, bool):
         return {"action": argparse.BooleanOptionalAction}
     if isinstance(value, tuple):
@@ -124,6 +143,11 @@ def _kind(value: Any) -> dict[str, Any]:
 
 
 def chosen(options: argparse.Namespace, kind: Any) -> Any:
-    """The options that make up a `GPTConfig` or a `Recipe`, as one."""
+    """Make a config or a recipe of the options that belong to it.
+
+    Args:
+        options: what the user has chosen.
+        kind: `GPTConfig` or `Recipe`.
+    """
     given = vars(options)
     return kind(**{field.name: given[field.name] for field in fields(kind)})

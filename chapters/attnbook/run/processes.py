@@ -1,4 +1,8 @@
-"""Several processes that share each batch, started by torchrun."""
+"""Several processes that train one model together, started by torchrun.
+
+Each has a copy of the model and computes some rows of every batch. Without
+torchrun there is one process, and all of this still works.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +26,13 @@ def processes_here() -> tuple[int, int]:
 
 
 def usable_device(name: str) -> torch.device:
-    """Find the device of this name, after computing something on it.
+    """The device of this name, on which a tensor could be made.
 
-    Under torchrun every process of a machine gets a graphics card of its
-    own, whichever number is in the name.
+    Under torchrun every process of a machine gets a graphics card of its own,
+    whichever number is in the name.
 
     Raises:
-        ValueError: no such device on this machine.
+        ValueError: there is no such device on this machine.
     """
     if processes_here()[1] > 1 and name.startswith("cuda"):
         name = f"cuda:{os.environ['LOCAL_RANK']}"
@@ -47,7 +51,11 @@ def usable_device(name: str) -> torch.device:
 
 @contextmanager
 def joined(device: torch.device) -> Iterator[None]:
-    """Let the processes find one another, and only the first one print."""
+    """Connect the processes until this block ends; only the first one prints.
+
+    Args:
+        device: where this process computes, which decides how they talk.
+    """
     rank, processes = processes_here()
     if processes == 1:
         yield
@@ -97,7 +105,10 @@ def shared_loss(
 
 
 def of_all_processes(value: Tensor) -> list[Tensor]:
-    """What each of the processes has here, in their order."""
+    """The values that the processes have for one variable, in their order.
+
+    Every process has to call this, with its own value.
+    """
     values = [value] * processes_here()[1]
     if len(values) > 1:
         dist.all_gather_object(values, value)

@@ -19,6 +19,7 @@ from attnbook.vocabulary import Vocabulary
 
 
 def _parser() -> OneLineParser:
+    """The parser of the command that lets a trained model write."""
     parser = OneLineParser(
         prog=f"{PROGRAM} sample",
         description="Let a trained model go on from a beginning. What was "
@@ -57,7 +58,13 @@ def _print_as_it_comes(
     before: int,
     stream: Iterator[list[int | None]],
 ) -> None:
-    """Print the tokens of one text, the first of which follows `before`."""
+    """Print the tokens of one text as soon as each is there.
+
+    Args:
+        vocabulary: of the tokens.
+        before: the token before the first one, which is not printed.
+        stream: what `generate` gives for one prompt.
+    """
     for (token,) in stream:
         assert token is not None  # there is no stop token
         # With the token before it, since words have spaces between them.
@@ -68,8 +75,14 @@ def _print_as_it_comes(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command, and return its exit code: 0, or 2 for what the user
-    can mend, which is said in one line."""
+    """Run the command, and return its exit code.
+
+    It is 0 if all went well, and 130 if Ctrl-C stopped the writing. It is 2
+    for an error that the user can mend, of which one line is printed.
+
+    Args:
+        arguments: what was typed after the command's name.
+    """
     print_anything()
     options = _parser().parse_args(arguments)
     try:
