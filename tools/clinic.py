@@ -62,8 +62,9 @@ make sure with a test of one line.
 **How long:** five minutes for one fault.
 
 You have a fault and not yet a name for it. Type what you see, in your own
-words or in those of the trade, or look through the symptoms below. Under each
-stand the causes that are worth trying first.
+words or in those of the trade, or look through the symptoms below. Each comes
+with the causes that are worth trying first. (If you suspect one function, for
+example your attention, [check it directly](check_your_own.md) instead.)
 
 Each cause comes with **a test of one line**. It is true where all is well, and
 false, or an error, where that cause is at work. In it `mine` is your own

@@ -21,8 +21,8 @@ from mutate.tame import TABLE, table, varied
 def written(rows: dict[str, dict[str, Any]]) -> str:
     """The table as the text of a TOML file."""
     lines = [
-        "# What the cases of each task vary, and why they do not what they do",
-        "# not. Written by `tools/tame.py --store`; the reasons by hand.",
+        "# What the cases of each task vary and, where all are alike, why.",
+        "# Written by `tools/tame.py --store`, but for the reasons.",
     ]
 
     def text(x: str) -> str:

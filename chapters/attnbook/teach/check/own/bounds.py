@@ -11,11 +11,12 @@ rounding's size there.
 Between the arguments of attention and its result a program rounds about eight
 times (the products, the scale, the mask, what is taken off before the
 exponential, the exponential, the sum, the quotient, the average). Roundings
-are independent of each other, so eight of them are √8 ≈ 3 times as large as
-one. Of a million numbers from a normal distribution the largest is five times
-its standard deviation off. So a right program stays within 3 · 5 ≈ 16 times
-the measured size, and half a step of the type for the result itself, twice
-because gradients are stored, too.
+are independent of each other, so eight of them are √8 ≈ 2.8 times as large as
+one. Of a million numbers from a normal distribution the largest is about five
+times its standard deviation off. So a right program stays within √8 · 5 ≈ 14
+times the measured size. 16 times are allowed, and 2u of the largest number
+besides, for the rounding of the result itself, and of gradients where they
+are stored.
 """
 
 from __future__ import annotations
