@@ -26,6 +26,8 @@ def test_a_heat_map_shows_its_numbers_in_its_cells(ax):
     }  # fmt: skip
     assert [t.get_text() for t in ax.get_yticklabels()] == ["a", "b"]
     assert ax.get_title() == "weights"
+    shown = ax.images[0].get_array()
+    np.testing.assert_array_equal(np.asarray(shown), matrix.numpy())
     dark, light = ax.texts[2], ax.texts[1]  # the cells of 0 and of 1
     assert (dark.get_color(), light.get_color()) == ("white", "black")
 
@@ -33,6 +35,23 @@ def test_a_heat_map_shows_its_numbers_in_its_cells(ax):
 def test_labels_that_do_not_fit_are_refused(ax):
     with pytest.raises(ValueError, match=r"expected \(2, 2\); got \(2, 1\)"):
         figures.heatmap(ax, np.eye(2), rows="ab", columns="x")
+
+
+def test_numbers_in_a_heatmap_can_be_read(ax):
+    """Contrast of at least 4.5 to 1 between number and cell (WCAG AA)."""
+    values = np.linspace(0, 1, 41)[None]
+    figures.heatmap(ax, values, rows="a", columns=[str(i) for i in range(41)])
+    colours = mpl.colormaps[figures.COLOUR_MAP](values[0])[:, :3]
+    for text, colour in zip(ax.texts, colours, strict=True):
+        ink = mpl.colors.to_rgb(text.get_color())
+        light, dark = sorted((_luminance(ink), _luminance(colour)))[::-1]
+        assert (light + 0.05) / (dark + 0.05) >= 4.5, text.get_text()
+
+
+def _luminance(rgb):
+    c = np.asarray(rgb)
+    linear = np.where(c <= 0.04045, c / 12.92, ((c + 0.055) / 1.055) ** 2.4)
+    return linear @ [0.2126, 0.7152, 0.0722]
 
 
 def test_a_band_is_two_standard_errors_wide(ax):

@@ -1,21 +1,12 @@
-"""Printing, drawing, sources and figures as the notebooks use them."""
+"""Printing and set-up as the notebooks use them; test_figures has figures."""
 
 import matplotlib
-import matplotlib.pyplot as plt
-import numpy as np
 import pytest
 import torch
 
-from attnbook.teach.page import figures, notebook
+from attnbook.teach.page import notebook
 
 matplotlib.use("Agg")
-
-
-@pytest.fixture
-def ax():
-    figure, ax = plt.subplots()
-    yield ax
-    plt.close(figure)
 
 
 @pytest.mark.parametrize(
@@ -71,40 +62,3 @@ def test_setup_gives_the_device_and_the_style():
     matplotlib.rcdefaults()
     assert notebook.setup() is notebook.DEVICE
     assert matplotlib.rcParams["figure.facecolor"] == "white"
-
-
-def test_heatmap_writes_every_number(ax):
-    matrix = torch.tensor([[0.0, 0.25, np.nan], [1.0, 0.5, 0.75]])
-    figures.heatmap(ax, matrix, rows="ab", columns="xyz", title="weights")
-    written = " ".join(t.get_text() for t in ax.texts)
-    assert written == "0.00 0.25 1.00 0.50 0.75"
-    assert [t.get_text() for t in ax.get_yticklabels()] == ["a", "b"]
-    shown = ax.images[0].get_array()
-    np.testing.assert_array_equal(np.asarray(shown), matrix.numpy())
-    with pytest.raises(ValueError, match=r"expected \(2, 3\); got \(1, 3\)"):
-        figures.heatmap(ax, matrix, rows="a", columns="xyz")
-
-
-def test_numbers_in_a_heatmap_can_be_read(ax):
-    """Contrast of at least 4.5 to 1 between number and cell (WCAG AA)."""
-    values = np.linspace(0, 1, 41)[None]
-    figures.heatmap(ax, values, rows="a", columns=[str(i) for i in range(41)])
-    colours = matplotlib.colormaps[figures.COLOUR_MAP](values[0])[:, :3]
-    for text, colour in zip(ax.texts, colours, strict=True):
-        ink = matplotlib.colors.to_rgb(text.get_color())
-        light, dark = sorted((_luminance(ink), _luminance(colour)))[::-1]
-        assert (light + 0.05) / (dark + 0.05) >= 4.5, text.get_text()
-
-
-def _luminance(rgb):
-    c = np.asarray(rgb)
-    linear = np.where(c <= 0.04045, c / 12.92, ((c + 0.055) / 1.055) ** 2.4)
-    return linear @ [0.2126, 0.7152, 0.0722]
-
-
-def test_band_draws_mean_and_two_standard_errors(ax):
-    figures.band(ax, [0, 1], torch.tensor([[1.0, 2.0], [3.0, 6.0]]))
-    np.testing.assert_allclose(ax.lines[0].get_ydata(), [2, 4])
-    edges = ax.collections[0].get_paths()[0].vertices
-    error = 2 * np.sqrt(2) / np.sqrt(2)  # of the first: deviation √2, n = 2
-    assert np.isclose(edges[edges[:, 0] == 0][:, 1].max(), 2 + error)
