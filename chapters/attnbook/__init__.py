@@ -6,12 +6,12 @@ Each room imports from rooms further down only::
     server   pretrained   town                what answers; weights, texts
     gguf   questions                          other people's files; tests
     gguf_layout   byte_pairs   published      what is in them; where they are
-    pages   latent   pooling   window   families   generate   fast
+    pages   latent   hybrid   pooling   window   families   generate   fast
                                               what uses a model
     prompts                                   what a model goes on from
     gpt   encoder                             the models
     layers   kernel                           its blocks; tiles on a card
-    feed_forward   norms   attention   merging   cache   their parts
+    feed_forward   norms   attention   merging   state   cache   their parts
     positions   training                      where a token stands; the loop
     masks   batches   vocabulary   text       who sees whom; texts as numbers
     config   shapes   packed   grammar        what fits; weights of few bits

@@ -34,6 +34,7 @@ from attnbook.fast import pack
 from attnbook.feed_forward import FeedForward, SwiGLU
 from attnbook.files import read_weights
 from attnbook.gpt import GPT, GPTConfig
+from attnbook.hybrid import StateGPT, StateLayer
 from attnbook.latent import LatentAttention, use_latent
 from attnbook.layers import (
     MultiHeadAttention,
@@ -66,6 +67,7 @@ from attnbook.pretrained import (
     save_model,
 )
 from attnbook.shapes import check_tokens, expect
+from attnbook.state import in_chunks
 from attnbook.values import check_sizes, number, one_of, whole
 from attnbook.vocabulary import Vocabulary
 from attnbook.window import read_window, sink_mask
@@ -115,6 +117,18 @@ def kernel_with_a_tile_of(tile):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernel, "MISSING", "")
         kernel.kernel_attention(Q, Q, Q, tile=tile)
+
+
+def states():
+    """A model of two layers, the second of which attends, and its cache."""
+    model = StateGPT(GPTConfig(**SIZES | {"n_layers": 2}), every=2)
+    return model, model.new_cache(1)
+
+
+def with_a_plain_cache():
+    model, _ = states()
+    with torch.no_grad():
+        model(PAIR, cache=GPT.new_cache(model, 1))
 
 
 GPT2 = {
@@ -838,6 +852,55 @@ ROWS = [
         "float32 on a CPU; expected model.to('cpu', torch.float32); got one "
         "on cpu in torch.float64",
     ),
+    # state, hybrid
+    (
+        lambda: in_chunks(X, X, X, X[:, 0], X[:, 0], size=0),
+        ValueError,
+        "size is not allowed; expected a whole number, at least 1; got 0",
+    ),
+    (
+        lambda: in_chunks(X, X, X, X[:, 0], FIVE[:, 0, 0]),
+        ValueError,
+        "T is both 3 and 5; expected q (..., T, d_k), k (..., T, d_k), v "
+        "(..., T, d_v), beta (..., T), log_alpha (..., T); got q (3, 8), k "
+        "(3, 8), v (3, 8), beta (3,), log_alpha (5,)",
+    ),
+    (
+        lambda: StateLayer(8, 2, taps=0),
+        ValueError,
+        "taps is not allowed; expected a whole number, at least 1; got 0",
+    ),
+    (
+        lambda: StateGPT(GPTConfig(**SIZES), every=-1),
+        ValueError,
+        "every is not allowed; expected a whole number, at least 0; got -1",
+    ),
+    (
+        lambda: StateGPT(GPTConfig(**SIZES, n_kv_heads=1)),
+        ValueError,
+        "a model with states has heads of one kind; expected no n_kv_heads "
+        "and no d_head; got 1 and None",
+    ),
+    (
+        lambda: states()[1].trim(1),
+        ValueError,
+        "a state cannot go back, since what each token wrote is mixed with "
+        "all the rest; expected 0, to forget all, or a copy that was made "
+        "before; got 1",
+    ),
+    (
+        lambda: states()[0](PAIR, cache=states()[1]),
+        TypeError,
+        "the state records gradients, which a cache cannot keep; expected a "
+        "call under torch.inference_mode() or torch.no_grad(); got "
+        "requires_grad=True",
+    ),
+    (
+        with_a_plain_cache,
+        TypeError,
+        "a layer with a state was given a cache without states; expected a "
+        "StateCache; got a KVCache",
+    ),
     # latent
     (
         lambda: LatentAttention(8, 2, d_latent=0, d_rotary=2),
@@ -1179,6 +1242,7 @@ ROOMS = (
     "feed_forward",
     "files",
     "gpt",
+    "hybrid",
     "kernel",
     "latent",
     "layers",
@@ -1189,6 +1253,7 @@ ROOMS = (
     "positions",
     "pretrained",
     "shapes",
+    "state",
     "values",
     "window",
 )
