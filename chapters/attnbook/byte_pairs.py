@@ -55,6 +55,7 @@ def byte_letters() -> list[str]:
 
 @functools.cache
 def _byte_of() -> dict[str, int]:
+    """Which byte each of `byte_letters` stands for, as {letter: byte}."""
     return {letter: byte for byte, letter in enumerate(byte_letters())}
 
 
@@ -162,6 +163,11 @@ class BytePairs:
         return found
 
     def _plain(self, text: str) -> list[int]:
+        """The numbers of a text in which no control token is looked for.
+
+        The text is cut into pieces, and the bytes of each piece are merged
+        apart from the others.
+        """
         found: list[int] = []
         for piece in self.pieces(text):
             found += self._joined(piece)

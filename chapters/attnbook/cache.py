@@ -96,7 +96,7 @@ class KVCache:
 
     @property
     def capacity(self) -> int:
-        """How many tokens a row can hold, C."""
+        """How many tokens each row has memory for, C, used or not."""
         return self.keys.shape[-2]
 
     @property
@@ -227,7 +227,11 @@ class KVCache:
         self.lengths = wanted
 
     def reset(self) -> None:
-        """Forget all tokens. The memory stays, for the next request."""
+        """Forget the tokens of all rows, to serve other texts.
+
+        The memory is kept, because to take it anew costs time. It is filled
+        with 0.
+        """
         self.trim(0)
 
     def select(self, rows: Sequence[int]) -> None:
@@ -318,6 +322,13 @@ class RollingCache(KVCache):
         return torch.tensor([*sinks, *ring], device=self.keys.device).long()
 
     def _slots(self, positions: Tensor) -> Tensor:
+        """The slots in which the tokens at some positions are kept.
+
+        They are an integer tensor of the shape of `positions`. The first
+        positions, the sinks, have a slot each for good. All later ones share
+        the remaining slots as a ring: a token takes the place of the one that
+        is `window` positions older.
+        """
         ring = self.sinks + (positions - self.sinks) % self.window
         return torch.where(positions < self.sinks, positions, ring)
 

@@ -82,7 +82,11 @@ class Chat:
         self.forget()
 
     def forget(self) -> None:
-        """Begin a new conversation."""
+        """Begin a new conversation, of which the model has read nothing yet.
+
+        The system's message is put at the beginning again; the cache is
+        emptied.
+        """
         self.cache.reset()
         self.tokens = self.message("system", self.system)
 
@@ -181,6 +185,11 @@ class WordWrap:
         self.word = ""
 
     def write(self, text: str) -> None:
+        """Take a piece of text, and write the words of it that are complete.
+
+        A piece may end in the middle of a word, so the last word is kept back
+        until a space or the end of the line is seen.
+        """
         if self.width is None:
             self.out.write(text)
         else:
@@ -189,13 +198,17 @@ class WordWrap:
         self.out.flush()
 
     def close(self) -> None:
-        """Write the last word, and end the line."""
+        """Write the word that was kept back, and end the line."""
         self._end_word()
         self.out.write("\n")
         self.out.flush()
         self.column = 0
 
     def _take(self, character):
+        """Take one character of the text; control characters are left out.
+
+        A terminal would obey some of them, and a model may write any.
+        """
         if character == "\n":
             self._end_word()
             self.out.write("\n")
@@ -209,6 +222,7 @@ class WordWrap:
             self.word += character
 
     def _end_word(self):
+        """Write a word that is complete, on a new line if it does not fit."""
         size = columns(self.word)
         if self.column and self.column + size > self.width:
             self.out.write("\n")
@@ -236,10 +250,16 @@ class Interrupts:
         self.seen = False
 
     def stopped(self) -> bool:
+        """Whether Ctrl-C was pressed since `caught` was last entered."""
         return self.seen
 
     @contextmanager
     def caught(self) -> Iterator[None]:
+        """A context in which a Ctrl-C is noted and does not raise an error.
+
+        The answer that is being written can then end at a whole token, and the
+        conversation goes on.
+        """
         self.seen = False
 
         def see(number, frame):
@@ -321,6 +341,7 @@ def attention_lines(chat: Chat, place: int) -> str:
 
 
 def parser() -> argparse.ArgumentParser:
+    """The parser of the command's options, with the help for each of them."""
     found = argparse.ArgumentParser(
         "python -m attnbook chat",
         description="Talk with a published language model.",
@@ -354,7 +375,15 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit code."""
+    """Run the command `python -m attnbook chat`, and return its exit code.
+
+    It is 0 when the conversation was ended, and 2 for an error that the user
+    can mend, of which one line is printed.
+
+    Args:
+        arguments: what was typed after `chat`; those of this process if not
+            given.
+    """
     options = parser().parse_args(arguments)
     try:
         chat = begin(options)

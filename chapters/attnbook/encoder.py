@@ -44,7 +44,10 @@ class EncoderConfig:
         check_heads(self.d_model, self.n_heads)
 
     def parameter_count(self) -> int:
-        """How many numbers an `Encoder` of these sizes learns."""
+        """How many learned numbers an `Encoder` of these sizes has.
+
+        It is computed from the sizes alone, so that no model has to be made.
+        """
         d = self.d_model
         norm = 2 * d
         tables = (self.vocab_size + self.context + self.n_types) * d + norm

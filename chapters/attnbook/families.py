@@ -332,7 +332,14 @@ def _rotary(config, name, ours):
 
 
 def _check_settings(config):
-    """Refuse a setting that our class has another value of."""
+    """Raise if a `config.json` has a setting that our class cannot follow.
+
+    Some settings change what a model computes (scaled weights, a bias in the
+    feed-forward layer). Our classes have one value of each, `_ONLY`.
+
+    Raises:
+        ValueError: a setting with another value; the message names it.
+    """
     # A list that says "full_attention" for each block asks for nothing.
     full = ["full_attention"] * len(config.get("layer_types") or ())
     for setting, expected in _ONLY.items():

@@ -154,7 +154,13 @@ def reading(path: Path, expected: str) -> Iterator[None]:
 
 
 def _parsed(text):
-    """The JSON object that a text is."""
+    """The dictionary that a JSON text says.
+
+    Raises:
+        TypeError: it says something else, such as a list; `reading` makes one
+            message of this and of all other errors.
+        ValueError: it is no JSON.
+    """
     found = json.loads(text)
     if not isinstance(found, dict):
         raise TypeError(f"a {type(found).__name__}")

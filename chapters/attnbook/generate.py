@@ -282,7 +282,7 @@ class _Texts:
             self._cache = model.new_cache(len(prompts), room)
 
     def open_texts(self) -> list[list[int]]:
-        """The texts that go on."""
+        """The tokens of each text that has not ended yet."""
         return [self.texts[number] for number in self.open]
 
     def next_logits(self) -> Tensor:

@@ -73,7 +73,14 @@ def read(path: str | Path) -> Gguf:
 
 
 def _numbers(data: np.ndarray, info: TensorInfo) -> Tensor:
-    """A tensor's numbers, unpacked into memory of their own."""
+    """The numbers of one tensor, unpacked from the file into a float32 tensor.
+
+    They are copied, so that the file can be closed afterwards.
+
+    Args:
+        data: all bytes of the file, (N,), uint8.
+        info: where in them the tensor lies, how it is stored, and its shape.
+    """
     raw = data[info.start : info.start + info.n_bytes]
     with np.errstate(all="ignore"):  # NaN and ∞ are for `pretrained` to see
         weights = info.stored.unpack(raw.reshape(-1, info.stored.size))
@@ -157,7 +164,15 @@ def as_checkpoint(file: Gguf) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def _config(about: dict[str, Any]) -> dict[str, Any]:
-    """What a Llama's `config.json` would say, but for its vocabulary."""
+    """What the `config.json` of this Llama would say, without its vocabulary.
+
+    A GGUF file has these settings among its metadata, under names of its own
+    (`_CONFIG` translates them).
+
+    Raises:
+        ValueError: a setting is missing or no number, or the file has one that
+            the book's model does not have.
+    """
     config: dict[str, Any] = {"model_type": "llama", "hidden_act": "silu"}
     widths = {}
     for key, value in about.items():
@@ -260,7 +275,20 @@ def tokenizer(file: Gguf) -> BytePairs:
 
 
 def _byte_pairs(tokens, kinds, merges, digits_alone, about):
-    """The tokenizer of lists whose types are right."""
+    """Make a `BytePairs` of a file's lists, whose types have been checked.
+
+    Args:
+        tokens: the tokens in the order of their numbers, in GPT-2's letters
+            for bytes.
+        kinds: of each token whether it is normal or a control token.
+        merges: pairs of tokens in the order in which they were learned, each
+            as a text with a space between the two.
+        digits_alone: whether each digit is a piece of its own.
+        about: the file's metadata.
+
+    Raises:
+        ValueError: a token of another kind, or merges that cannot be.
+    """
     other = {shown(kind) for kind in kinds} - {str(_NORMAL), str(_CONTROL)}
     if other:
         raise ValueError(

@@ -50,7 +50,10 @@ Announced = tuple[str, tuple[int, ...], Stored, int]
 
 
 class TensorInfo(NamedTuple):
-    """What a file says of one tensor, before its numbers."""
+    """Where a tensor's numbers lie in a file, and how they are to be read.
+
+    This is known before any of the numbers themselves is read.
+    """
 
     shape: tuple[int, ...]  # as torch has it: the axis that varies fastest
     # is the last one; a file lists it first
@@ -71,7 +74,7 @@ class Cursor:
         self.at = 0
 
     def left(self) -> int:
-        """Bytes that have not been read."""
+        """How many bytes of the file come after what has been read."""
         return len(self.data) - self.at
 
     def take(self, n: int, what: str) -> bytes:
@@ -86,7 +89,12 @@ class Cursor:
         return part
 
     def numbers(self, form: str, what: str) -> tuple:
-        """Numbers in little-endian order, by `struct`'s letters."""
+        """The next numbers of the file, each with its low byte first.
+
+        Args:
+            form: their types, as letters of the module `struct`.
+            what: what they are, for the message if the file ends too early.
+        """
         form = "<" + form
         return struct.unpack(form, self.take(struct.calcsize(form), what))
 
@@ -101,7 +109,11 @@ class Cursor:
         return n
 
     def text(self, what: str) -> str:
-        """The next text: its length in bytes, and then UTF-8."""
+        """The next text of the file: its length in bytes, then UTF-8.
+
+        Args:
+            what: what it is, for the message if the file ends too early.
+        """
         length = self.count(f"bytes of {what}", 1)
         return self.take(length, what).decode("utf-8")
 

@@ -75,7 +75,7 @@ class GPTConfig:
         number("rotary_scaling's high", high, above=low)
 
     def head_width(self) -> int:
-        """The width of a head's queries and keys, d_k."""
+        """The width of a head's queries and keys, d_k: `d_head` if given."""
         return self.d_head or self.d_model // self.n_heads
 
     def parameter_count(self) -> int:
@@ -253,7 +253,16 @@ class GPT(nn.Module):
         return logits
 
     def _check(self, tokens, real):
-        """Refuse tokens that the model cannot read, before anything runs."""
+        """Raise if the model cannot read these tokens, before it computes.
+
+        Args:
+            tokens: their numbers, (B, T).
+            real: False at padding, (B, T), or None.
+
+        Raises:
+            TypeError: a tensor of another type.
+            ValueError: other shapes, or a token outside the vocabulary.
+        """
         expect("integer", tokens=(tokens, "B T"))
         if real is not None:
             expect(real=(real, "B T"), B=len(tokens), T=tokens.shape[1])

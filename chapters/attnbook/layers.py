@@ -34,7 +34,10 @@ from attnbook.values import check_sizes, number, one_of
 
 
 class Stages(NamedTuple):
-    """Every tensor on the way through one head, by name."""
+    """Every tensor that one head computes on the way, in order, by name.
+
+    `SelfAttention.stages` returns it, so that a page can show each step.
+    """
 
     q: Tensor  # (..., T, d_k)
     k: Tensor  # (..., S, d_k)
@@ -112,7 +115,11 @@ class SelfAttention(nn.Module):
 
 
 class WithWeights(NamedTuple):
-    """A layer's result, with the weights that led to it."""
+    """A layer's result, and the attention weights that led to it.
+
+    The fused kernels of the fast path do not give the weights away, so a layer
+    is asked for them on purpose.
+    """
 
     out: Tensor  # (..., T, d_model)
     weights: Tensor  # (..., H, T, S)

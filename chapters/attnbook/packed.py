@@ -32,7 +32,7 @@ class Stored(NamedTuple):
 
 
 def _f32(blocks):
-    """The number of 32 bits that a block consists of."""
+    """Read blocks of four bytes as one float32 number each."""
     return blocks.view("<f4")
 
 

@@ -136,7 +136,11 @@ class Pages:
         return [self.page_of[name] for name in known]
 
     def _take(self) -> int:
-        """Take the next free page for one table."""
+        """Take the page that has been free for longest, and return its number.
+
+        It is held by one table now. If a text was remembered there, it no
+        longer is.
+        """
         page, _ = self.free.popitem(last=False)
         self._forget(page)
         self.holders[page] = 1
@@ -150,7 +154,7 @@ class Pages:
 
 
 class Part(NamedTuple):
-    """What a request brings to a step."""
+    """What one request brings to a step: new tokens, and a table of pages."""
 
     #: Its pages, on which room for the new tokens is reserved.
     table: Sequence[int]

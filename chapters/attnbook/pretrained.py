@@ -344,7 +344,7 @@ def _filled(model, state, where):
 
 
 class Saved(NamedTuple):
-    """What `load_model` finds in a file."""
+    """Everything that `load_model` finds in the file of a trained model."""
 
     model: GPT
     vocabulary: Vocabulary | None

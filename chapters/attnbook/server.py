@@ -57,7 +57,10 @@ class Request:
 
     @property
     def written(self) -> list[int]:
-        """What it has written so far."""
+        """The tokens that the server has written for this request so far.
+
+        Those of the prompt are not among them.
+        """
         return self.tokens[self.n_prompt :]
 
     @property
@@ -192,7 +195,7 @@ class Server:
             self._give_back(request, "cancelled")
 
     def run(self) -> None:
-        """Make steps until every request has ended."""
+        """Make one step after another, until every request has ended."""
         while self.open:
             self.step()
 

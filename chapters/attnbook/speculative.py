@@ -149,7 +149,14 @@ class Reader:
         self.n_read = 0
 
     def __call__(self, text: list[int]) -> Tensor:
-        """The probabilities (V,) of the token that follows a text."""
+        """The probabilities of the token that follows a text.
+
+        They are those after `sampling` has changed them, for instance by a
+        temperature.
+
+        Returns:
+            a tensor (V,), float64.
+        """
         return self.read(text, 1)[0]
 
     @torch.inference_mode()
@@ -187,7 +194,13 @@ class Reader:
         return bent.softmax(-1)
 
     def _logits(self, text: list[int], n: int) -> Tensor:
-        """The logits after the last n beginnings, (n, V), float64."""
+        """The model's logits after each of the last n beginnings of a text.
+
+        The longest beginning is the text itself.
+
+        Returns:
+            a tensor (n, V), float64.
+        """
         known = 0
         # The last n tokens are read in any case: their logits are wanted.
         for old, new in zip(self.text, text[: len(text) - n]):

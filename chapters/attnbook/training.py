@@ -1,4 +1,9 @@
-"""Training: a recipe, one step, and the loop around it."""
+"""Training: what is fixed beforehand, one step of it, and the loop.
+
+A `Recipe` has all that can be chosen. `update` makes one step: the loss of a
+batch, its gradients, and one change of the weights. `train` calls it until the
+recipe's steps are done.
+"""
 
 from __future__ import annotations
 
@@ -143,7 +148,11 @@ def loss_share(
 
 
 def n_targets(targets: Tensor) -> int:
-    """How many targets count: those that are no −100."""
+    """How many targets count in a loss.
+
+    A target of −100 does not: at padding, for instance, there is no token to
+    be foretold.
+    """
     return int((targets >= 0).sum())
 
 

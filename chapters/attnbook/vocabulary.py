@@ -67,10 +67,10 @@ class Vocabulary:
         return [self.number(token) for token in tokens]
 
     def number(self, token: str) -> int:
-        """The number of one token.
+        """The number of one token, which is its place among all tokens.
 
         Raises:
-            ValueError: an unknown token.
+            ValueError: a token that the vocabulary does not have.
         """
         if token not in self._numbers:
             raise ValueError(

@@ -1,1 +1,5 @@
-"""Long trainings: the commands for them, and checkpoints to go on from."""
+"""Long trainings: commands to start them, and to take them up again.
+
+While a training runs it writes checkpoints, from which it goes on to the bit
+after it was stopped. Several processes can share one training.
+"""

@@ -347,7 +347,12 @@ def _check_finished(run: Run, checkpoint: Path, out: Path) -> None:
 
 @contextmanager
 def _randoms_kept(run: Run) -> Iterator[None]:
-    """Give the random generators their states back after this block."""
+    """A context in which random numbers can be drawn without a trace.
+
+    At its end torch's generators have the states that they had at its
+    beginning. So a report that lets the model write does not change the
+    training.
+    """
     cards = [run.device] if run.device.type == "cuda" else []
     with torch.random.fork_rng(cards):
         yield

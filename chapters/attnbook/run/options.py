@@ -56,7 +56,11 @@ class _Help(argparse.ArgumentDefaultsHelpFormatter):
 
 
 def training_parser() -> argparse.ArgumentParser:
-    """The parser of the command that trains on a text."""
+    """The parser of `python -m attnbook TEXT`, with help for each option.
+
+    The options of the model and of the recipe are made from the fields of
+    `GPTConfig` and `Recipe`, which bring their own help.
+    """
     parser = OneLineParser(
         prog=PROGRAM,
         description="Train a small GPT on the characters of a text. "

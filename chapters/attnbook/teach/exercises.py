@@ -117,6 +117,12 @@ def _shown_shortly(error: BaseException) -> BaseException:
 
 
 def _task(name: str) -> Task:
+    """The book's task of a name.
+
+    Raises:
+        AttributeError: there is none; a name that is spelled much alike is
+            suggested.
+    """
     tasks = the_book().tasks
     if name not in tasks:
         near = difflib.get_close_matches(name, tasks, 1)

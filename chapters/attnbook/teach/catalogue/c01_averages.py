@@ -19,7 +19,7 @@ DAYS = f64(1, 2, 3), f64(90, 120, 100)  # the running example
 
 
 def _normalised(log_kernel):
-    """exp(log_kernel), each row divided by its sum."""
+    """Weights: exp(log_kernel), with each row divided by its sum, by SciPy."""
     total = logsumexp(log_kernel, axis=-1, keepdims=True)
     return torch.tensor(np.exp(log_kernel - total))
 

@@ -64,6 +64,7 @@ def query_and_key_swapped(q, k):
 
 
 def _head(*size, d_k, d_v, seed):
+    """Tokens of a shape, and the matrices of one head, drawn from a seed."""
     d_in = size[-1]
     return randns(size, (d_in, d_k), (d_in, d_k), (d_in, d_v), seed=seed)
 
@@ -278,6 +279,7 @@ def adds_the_context_itself(x, context, w_out):
 
 
 def _times(factor, plus=0.0):
+    """The function x ↦ factor · x + plus, under a name that says so."""
     return Labelled(f"{factor} x + {plus}", lambda x: factor * x + plus)
 
 
@@ -342,6 +344,7 @@ def compares_only_the_shapes(a, b, x, within=1e-6):
 
 
 def _by_matrices(x, w_query, w_key, w_value):
+    """Self-attention as it should be, by products of matrices."""
     q, k, v = x @ w_query, x @ w_key, x @ w_value
     scores = attention_scores(q, k) / k.shape[-1] ** 0.5
     return torch.softmax(scores, dim=-1) @ v
@@ -358,30 +361,30 @@ def _token_by_token(x, w_query, w_key, w_value):
 
 
 def _as_the_first_token(x, w_query, w_key, w_value):
-    """Right in its first row."""
+    """Wrong: each token gets the first one's result; row 0 is right."""
     return _by_matrices(x, w_query, w_key, w_value)[:1].expand(len(x), -1)
 
 
 def _scale_from_the_tokens(x, w_query, w_key, w_value):
-    """Right where a token is as wide as a key."""
+    """Wrong: scaled by √d_in, which is right if tokens are as wide as keys."""
     scores = attention_scores(x @ w_query, x @ w_key) / x.shape[-1] ** 0.5
     return torch.softmax(scores, dim=-1) @ (x @ w_value)
 
 
 def _scale_from_the_values(x, w_query, w_key, w_value):
-    """Right where a value is as wide as a key."""
+    """Wrong: scaled by √d_v, which is right if values are as wide as keys."""
     v = x @ w_value
     scores = attention_scores(x @ w_query, x @ w_key) / v.shape[-1] ** 0.5
     return torch.softmax(scores, dim=-1) @ v
 
 
 def _an_axis_too_many(x, w_query, w_key, w_value):
-    """Equal wherever shapes may broadcast."""
+    """Wrong: the shape has an axis too many; the numbers are right."""
     return _by_matrices(x[None], w_query, w_key, w_value)
 
 
 def _epsilon_in_the_sum(x, w_query, w_key, w_value):
-    """Too small, by at most a ten-millionth."""
+    """Wrong by at most a ten-millionth: each weight is too small."""
     scores = attention_scores(x @ w_query, x @ w_key) / w_key.shape[1] ** 0.5
     share = (scores - scores.amax(-1, keepdim=True)).exp()
     return share / (share.sum(-1, keepdim=True) + 1e-7) @ (x @ w_value)

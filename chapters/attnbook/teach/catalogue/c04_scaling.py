@@ -140,6 +140,10 @@ _MIXED = torch.stack([_LOST[0], randn(3, seed=31)])
 
 
 def _qkv(leading, n_queries, n_keys, d_k, d_v, *, seed, by=1):
+    """Queries, keys and values; the queries are multiplied by `by`.
+
+    Large queries make large scores, and so a softmax that is nearly 0 and 1.
+    """
     sizes = (n_queries, d_k), (n_keys, d_k), (n_keys, d_v)
     q, k, v = randns(*((*leading, *size) for size in sizes), seed=seed)
     return q * by, k, v

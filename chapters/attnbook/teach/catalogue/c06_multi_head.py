@@ -50,23 +50,25 @@ def merges_without_transposing(x):
 
 
 def _sizes(leading, T, S, d_in, d_memory, d_model, *, seed):
-    """Tokens, memory and the four matrices."""
+    """Tokens (..., T, d_in), a memory (..., S, d_memory), four matrices."""
     inputs = (*leading, T, d_in), (*leading, S, d_memory)
     matrices = [(d, d_model) for d in (d_in, d_memory, d_memory, d_model)]
     return randns(*inputs, *matrices, seed=seed)
 
 
 def _itself(leading, T, d_in, d_model, *, seed):
-    """The same for self-attention: the memory is x."""
+    """The same arguments for self-attention, where the memory is x itself."""
     x, _, *weights = _sizes(leading, T, T, d_in, d_in, d_model, seed=seed)
     return x, x, *weights
 
 
 def _heads(*matrices, n_heads):
+    """For each head its columns of some matrices."""
     return list(zip(*(w.chunk(n_heads, -1) for w in matrices)))
 
 
 def _by_head(x, memory, w_query, w_key, w_value, w_out, n_heads, mask=None):
+    """Multi-head attention head by head, each by torch's own function."""
     contexts = [
         F.scaled_dot_product_attention(x @ q, memory @ k, memory @ v, mask)
         for q, k, v in _heads(w_query, w_key, w_value, n_heads=n_heads)

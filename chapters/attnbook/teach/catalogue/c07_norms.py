@@ -49,6 +49,8 @@ def subtracts_two_large_squares(x):
 
 
 class ByHand(Watched):
+    """A tensor for which torch's own norms may not be called."""
+
     BARRED = ("layer_norm", "native_layer_norm", "group_norm", "rms_norm")
 
 
@@ -85,7 +87,7 @@ def layer_norm(x, weight=None, bias=None, *, eps=1e-5):
 
 
 def affine(x, weight, bias=None):
-    """Times the weight, plus the bias, where given."""
+    """x times the weight, plus the bias; either may be left out."""
     x = x if weight is None else x * weight
     return x if bias is None else x + bias
 
@@ -287,6 +289,7 @@ def rms_norm_backward(x, gradient, *, eps=1e-5):
 
 
 def _by_var_mean(x):
+    """Layer norm without weight and bias, by torch's variance and mean."""
     variance, mean = torch.var_mean(x, -1, correction=0, keepdim=True)
     return (x - mean) / (variance + 1e-5).sqrt()
 

@@ -48,6 +48,7 @@ def takes_the_tanh_formula(x):
 
 
 def _layer(leading, d_model, d_ff, *, seed):
+    """Tokens, and the matrices and biases of a feed-forward layer."""
     sizes = (d_model, d_ff), (d_ff,), (d_ff, d_model), (d_model,)
     return randns((*leading, d_model), *sizes, seed=seed)
 
@@ -60,6 +61,7 @@ def _as_layer(kind, x, *weights):
 
 
 def _by_torch(x, w_up, b_up, w_down, b_down):
+    """The feed-forward layer by torch's `linear` and `gelu`."""
     inner = F.gelu(F.linear(x, w_up.mT, b_up))  # (..., d_ff)
     return F.linear(inner, w_down.mT, b_down)  # (..., d_model)
 
@@ -133,6 +135,7 @@ def does_not_expand(d_model):
 
 
 def _gated(leading, d_model, d_ff, *, seed):
+    """Tokens, and the three matrices of a feed-forward layer with a gate."""
     sizes = (d_model, d_ff), (d_model, d_ff), (d_ff, d_model)
     return randns((*leading, d_model), *sizes, seed=seed)
 

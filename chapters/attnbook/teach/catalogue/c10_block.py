@@ -53,6 +53,7 @@ def _attention(layer, name="self_attn"):
 
 
 def _feed_forward(layer):
+    """The feed-forward part of one of torch's layers, as a function."""
     return lambda x: layer.linear2(F.relu(layer.linear1(x)))
 
 
@@ -62,7 +63,11 @@ _PARTS = ("attention", "feed_forward", "cross_attention")
 
 
 def _silenced(layer, names):
-    """One of torch's layers in which these parts add 0."""
+    """One of torch's layers, some of whose parts were made to add 0.
+
+    The last matrix of each such part is set to zero. So a case shows which
+    part an answer has got wrong.
+    """
     for name in names:
         for parameter in layer.get_submodule(_LAST[name]).parameters():
             parameter.data.zero_()
@@ -70,6 +75,10 @@ def _silenced(layer, names):
 
 
 def _block(size, n_heads, seed, *, norm_first, silent=()):
+    """Tokens, and the four parts of one of torch's encoder layers.
+
+    The parts named in `silent` add 0.
+    """
     d = size[-1]
     layer = nn.TransformerEncoderLayer(
         d, n_heads, 2 * d, norm_first=norm_first, **_LAYER
@@ -85,6 +94,7 @@ def _block(size, n_heads, seed, *, norm_first, silent=()):
 
 
 def _blocks(norm_first):
+    """Cases for a block, pre-norm or post-norm, the smallest first."""
     return {
         "one token of width four": _block((1, 4), 1, 1, norm_first=norm_first),
         "three tokens, two heads": _block((3, 6), 2, 2, norm_first=norm_first),
@@ -106,6 +116,7 @@ def _as_layer(kind, x, n_heads, state, mask=None):
 
 
 def _state(size, n_heads, seed, mask=None):
+    """Tokens, the number of heads, and the weights of a torch layer."""
     layer = nn.TransformerEncoderLayer(size[-1], 1, 4 * size[-1])
     state = dict(drawn(layer, seed=seed).state_dict())
     return randn(*size, seed=seed) * 3, n_heads, state, mask
@@ -306,6 +317,7 @@ def norms_the_branch_alone(
 
 
 def _stack(size, n_blocks, seed):
+    """Tokens, some of torch's layers as blocks, and the norm after them."""
     d = size[-1]
     layer = nn.TransformerEncoderLayer(d, 2, 2 * d, norm_first=True, **_LAYER)
     stack = nn.TransformerEncoder(layer, n_blocks, nn.LayerNorm(d), False)
@@ -388,7 +400,13 @@ def drops_the_stream(x, branch, keep, p):
 
 
 def gpt2_block(d, *, seed, at=""):
-    """The tensors of one block as GPT2LMHeadModel saves them."""
+    """Drawn tensors for one block, under the names that GPT-2's files have.
+
+    Args:
+        d: the width of the residual stream.
+        seed: by which they are drawn.
+        at: what all names begin with.
+    """
     widths = {
         "ln_1": (d,),
         "attn.c_attn": (d, 3 * d),
@@ -470,6 +488,7 @@ def block_parameters(d_model, d_ff):
 
 
 def _decoder(length, memory, d, n_heads, seed, leading=(), silent=()):
+    """Tokens, a memory, and the parts of one of torch's decoder layers."""
     layer = nn.TransformerDecoderLayer(
         d, n_heads, 2 * d, norm_first=True, **_LAYER
     )

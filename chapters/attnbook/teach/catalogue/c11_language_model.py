@@ -185,6 +185,11 @@ class Parts(list):
 
 
 def _model(vocab_size, d_model, n_layers, seed):
+    """Drawn parts of a language model: two embeddings, blocks and a norm.
+
+    The blocks are those of torch's encoder, which is kept beside them, since
+    the reference calls it as a whole.
+    """
     layer = nn.TransformerEncoderLayer(
         d_model, 2, 2 * d_model, dropout=0.0, batch_first=True, norm_first=True
     )
@@ -461,12 +466,14 @@ class SmallMemory(nn.Sequential):
 
 
 def _sure(vocab_size):
+    """A model that is very sure of one of its logits."""
     model = SmallMemory(*_bigram(vocab_size, 4))
     model[0].weight.data[0, 0] = 9
     return model
 
 
 def _used(vocab_size, seed):
+    """A model that has gradients already, which must not be counted again."""
     model = _bigram(vocab_size, seed)
     model(_TOKENS).sum().backward()  # gradients that count for nothing
     return model

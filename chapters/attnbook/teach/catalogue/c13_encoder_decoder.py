@@ -121,6 +121,7 @@ def swaps_queries_and_keys(target, source, real):
 
 
 def _encoder(n_blocks, *size):
+    """Tokens as vectors, some of the book's blocks, and a norm after them."""
     blocks = nn.ModuleList(TransformerBlock(4, 2) for _ in range(n_blocks))
     parts = nn.ModuleList([blocks, nn.LayerNorm(4)])
     parts = drawn(parts, seed=n_blocks).requires_grad_(False)
@@ -365,6 +366,10 @@ _RING = _model("t + 1 (0 after 4)", lambda seen: seen[:, -1] + 1)
 
 
 def _ring_to_the_end(seen):
+    """Foretell, for each text, the number after its last one; 4 is the end.
+
+    It raises if it is asked for more when every text has ended.
+    """
     if (seen[:, 1:] == 4).any(-1).all():
         raise ValueError("asked for a word after the end of every text")
     return seen[:, -1] + 1

@@ -257,6 +257,7 @@ def cuts_at_the_longest_row(q, keys, values, lengths):
 
 
 def _writer(positions):
+    """A small GPT with drawn weights, in evaluation mode."""
     sizes = dict(vocab_size=9, context=32, d_model=8, n_heads=2, n_layers=2)
     model = drawn(GPT(GPTConfig(**sizes, positions=positions)), seed=3)
     return model.eval().requires_grad_(False)
@@ -310,6 +311,7 @@ def shares_the_cache(model, requests, n):
 
 
 def _fit(memory, n_parameters, *sizes, size=2):
+    """A case of the task that asks how many texts fit into a memory."""
     names = ("n_layers", "n_heads", "n_kv_heads", "d_k", "capacity")
     return call(memory, n_parameters, **dict(zip(names, sizes)), size=size)
 

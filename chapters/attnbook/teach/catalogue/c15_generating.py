@@ -483,6 +483,7 @@ def tells_the_models_chance(logits, tokens, temperature, k):
 
 
 def _noise(*size, seed):
+    """Numbers between 0 and 1, drawn uniformly from a seed."""
     generator = torch.Generator().manual_seed(seed)
     return torch.rand(size, generator=generator, dtype=torch.float64)
 

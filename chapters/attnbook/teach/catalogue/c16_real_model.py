@@ -20,6 +20,7 @@ _JOINT = f64([1, 0, 10, 0, 100, 0], [0, 1, 0, 10, 0, 100])
 
 
 def _joint(B, T, d, n_heads, *, seed):
+    """Tokens, the joint matrix for q, k and v, its bias, and n_heads."""
     return *randns((B, T, d), (d, 3 * d), (3 * d,), seed=seed), n_heads
 
 
@@ -106,7 +107,10 @@ def to_linear(tensors):
 
 
 def _weights(tensors):
-    """Names without prefix, and tensors, but for causal masks."""
+    """Pairs of names and tensors, without prefix and without causal masks.
+
+    Old files of GPT-2 keep a causal mask, of four axes, in every block.
+    """
     named = ((n.removeprefix("transformer."), tensors[n]) for n in tensors)
     return [each for each in named if each[1].ndim < 4]
 
@@ -362,6 +366,13 @@ def llama_parameters(vocab_size, d_model, d_ff, n_layers, n_heads, n_kv_heads):
 
 
 def _count(V, d, d_ff, L, *, shared, matrices):
+    """How many numbers a Llama has; V and d are those of its embedding.
+
+    Args:
+        V, d, d_ff, L: tokens, width, inner width and blocks.
+        shared: the width of all keys, or of all values.
+        matrices: how many a feed-forward layer has.
+    """
     return (
         2 * V * d
         + L * (2 * d * d + 2 * d * shared)
@@ -498,6 +509,7 @@ _THOUSAND = {"a": f64(*[0] * 999, 9)}
 
 
 def _tensors(*errors):
+    """Tensors a, b and c: one pair of numbers, each with an error added."""
     return {name: _PAIR + error for name, error in zip("abc", errors)}
 
 
@@ -592,6 +604,8 @@ _ROTARY: dict[str, Any] = {
 
 
 class _AddsMore(TransformerBlock):
+    """A block that is wrong by one percent of what it is given."""
+
     def forward(self, x, **options):
         return super().forward(x, **options) + x / 100
 

@@ -20,7 +20,7 @@ INF = math.inf
 
 
 def part(*rows):
-    """A part from rows of peak, total and context."""
+    """A `Partial` whose rows are written as peak, total and context."""
     return Partial(f64(*rows)[:, :1], f64(*rows)[:, 1:2], f64(*rows)[:, 2:])
 
 
@@ -106,6 +106,7 @@ def keeps_to_the_second_peak(a, b):
 
 
 def _qkv(leading, T, S, d_k, d_v, *, seed, by=1):
+    """Queries, keys and values; the queries are multiplied by `by`."""
     sizes = (T, d_k), (S, d_k), (S, d_v)
     q, k, v = randns(*((*leading, *size) for size in sizes), seed=seed)
     return q * by, k, v
@@ -118,6 +119,7 @@ def _allowed(T, S, causal):
 
 
 def scores_of(q, k, causal):
+    """Scaled scores (..., T, S), with −∞ where a query may not look."""
     T, S = q.shape[-2], k.shape[-2]
     scores = q @ k.mT / math.sqrt(q.shape[-1])
     return scores.masked_fill(~_allowed(T, S, causal), -INF)
@@ -452,6 +454,14 @@ def tiles_to_visit(T, S, rows, columns):
 
 
 def visit(T, S, rows, columns, seen, full):
+    """The tiles (i, j) that are visited, and whether each needs a mask.
+
+    Args:
+        T, S: how many queries and keys there are.
+        rows, columns: the sizes of a tile.
+        seen: says whether a tile is visited at all.
+        full: says whether all its queries see all its keys.
+    """
     tiles = [(i, j) for i in range(0, T, rows) for j in range(0, S, columns)]
     return [(i, j, not full(i, j)) for i, j in tiles if seen(i, j)]
 
@@ -613,6 +623,7 @@ def loss_in_blocks(x, weight, targets, block):
 
 
 def blocks_of(x, weight, block):
+    """Logits in blocks of the vocabulary, (..., block) each."""
     return [x @ rows.mT for rows in weight.split(block)]
 
 

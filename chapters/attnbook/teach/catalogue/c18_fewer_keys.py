@@ -15,7 +15,7 @@ task = tasks_of(18)
 
 
 def _latent(T, S, H, d, d_c, d_k, d_v, seed):
-    """x, latents, and the matrices of H heads."""
+    """Tokens x (T, d), latents (S, d_c), and the matrices of H heads."""
     sizes = (T, d), (S, d_c), (H, d, d_k), (H, d_c, d_k), (H, d_c, d_v)
     return randns(*sizes, seed=seed)
 
@@ -78,6 +78,7 @@ def scales_by_the_latents_width(x, latents, w_query, w_key, w_value):
 
 
 def _pairs(T, S, window, sinks):
+    """A case with T queries and S keys, a window and sinks."""
     return call(T, S, window=window, sinks=sinks)
 
 
@@ -155,6 +156,7 @@ _NEXT = randns((7, 2), (7, 2), (7, 2), seed=51)
 
 
 def _roll(n_seen, T):
+    """The next tokens, a ring of keys and values, and how many it has seen."""
     ring = [a if n_seen else a * 0 for a in _RING]
     return *(a[:T] for a in _NEXT), *ring, n_seen
 
@@ -188,6 +190,7 @@ def rolling_step(q, k, v, keys, values, n_seen):
 
 
 def stored_after(keys, new, n_seen):
+    """A ring of keys after some new ones were written over the oldest."""
     w, keys = len(keys), keys.clone()
     last = torch.arange(n_seen, n_seen + len(new))[-w:]
     keys[last % w] = new[-w:]
@@ -241,6 +244,7 @@ def reads_the_ring_in_its_order(q, k, v, keys, values, n_seen):
 
 
 def _layers(n_tokens, *sizes):
+    """A case of the task that counts the cache's bytes over all layers."""
     names = ("n_layers", "every", "window", "n_kv_heads", "d_k", "size")
     return call(n_tokens, **dict(zip(names, sizes)))
 
@@ -269,6 +273,7 @@ def kept_bytes(n_tokens, *, n_layers, every, window, n_kv_heads, d_k, size):
 
 
 def bytes_of(tokens, n_kv_heads, d_k, size):
+    """The bytes of the keys and values of so many tokens in one layer."""
     return 2 * tokens * n_kv_heads * d_k * size
 
 
@@ -325,6 +330,7 @@ def puts_a_window_in_every_layer(
 
 
 def _weight(H, d_k, d_in, to, seed):
+    """The keys' and values' matrix of H heads, H, and the heads to keep."""
     return *randns((2 * H * d_k, d_in), seed=seed), H, to
 
 
@@ -400,6 +406,7 @@ def keeps_the_first_of_each_group(weight, n_heads, n_kv_heads):
 
 
 def _decoupled(H, T, S, d_k, d_r, d_c, d_v, seed):
+    """Queries, their rotated part, what is kept of S keys, two matrices."""
     sizes = (H, T, d_k), (H, T, d_r), (S, d_c + d_r), (H, d_c, d_k)
     return watched(*randns(*sizes, (H, d_c, d_v), seed=seed))
 
@@ -436,6 +443,7 @@ def decoupled_step(q, turned, kept, w_key, w_value):
 
 
 def by_parts(q, turned, c, r, w_key, w_value, width):
+    """Attention on latents c and rotated parts r, which add to the scores."""
     scores = (q @ w_key.mT @ c.T + turned @ r.T) / math.sqrt(width)
     return scores.softmax(-1) @ c @ w_value
 
@@ -486,6 +494,7 @@ def takes_the_front_for_the_rotated_part(q, turned, kept, w_key, w_value):
 
 
 def _sunk(H, T, S, sink, seed):
+    """Queries, keys and values of H heads, and each head's sink."""
     return *randns((H, T, 3), (H, S, 3), (H, S, 2), seed=seed), f64(*sink)
 
 

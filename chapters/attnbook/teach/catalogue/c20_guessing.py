@@ -13,6 +13,7 @@ task = tasks_of(20)
 
 
 def _shares(*size, seed):
+    """Probabilities, drawn from a seed, along the last axis."""
     return (2 * randn(*size, seed=seed)).softmax(-1)
 
 
@@ -73,15 +74,28 @@ def takes_the_refused_one_out_alone(p, q):
 
 
 def left_of(p, q):
+    """The distribution that is drawn from after a refused guess.
+
+    It is what p has more than q, divided by its sum.
+    """
     above = (p - q).clamp(min=0)
     return above / above.sum() if above.sum() > 0 else p
 
 
 def keeps(pick, share):
+    """Whether a guess that is kept with this probability is kept now."""
     return pick(torch.stack([1 - share, share]))
 
 
 def judge(p, q, guesses, pick):
+    """The guesses that the target keeps, and one token of its own.
+
+    Args:
+        p: the target's probabilities after each guess, (guesses + 1, V).
+        q: the draft's, (guesses, V).
+        guesses: the tokens that the draft has guessed.
+        pick: draws an index by its probabilities.
+    """
     for n, guess in enumerate(guesses):
         share = (p[n, guess] / q[n, guess]).clamp(max=1)
         if not keeps(pick, share):
@@ -90,7 +104,10 @@ def judge(p, q, guesses, pick):
 
 
 def law_of(p, *, drawn_from, judged_by, verify=judge):
-    """What a call gives on each way, with its probability."""
+    """The law of a call: what it can give, each with its probability.
+
+    Every way in which its draws may turn out is gone through once.
+    """
     ways, law = [[]], {}
     while ways:
         way, chances = ways.pop(), []

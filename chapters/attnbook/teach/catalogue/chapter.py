@@ -18,7 +18,7 @@ from attnbook.teach.check.task import Asked, Cases, Task, task
 
 @cache
 def _written() -> dict[str, dict[str, Any]]:
-    """What ``questions.toml`` says, by task."""
+    """The content of ``questions.toml``, which has a table for each task."""
     text = Path(__file__).with_name("questions.toml").read_text("utf-8")
     return tomllib.loads(text)
 

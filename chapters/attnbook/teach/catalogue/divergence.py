@@ -139,7 +139,10 @@ class Divergence:
 
     @property
     def first(self) -> str | None:
-        """The label of the first tensor that differs, or None."""
+        """The label of the first tensor that differs, as computed.
+
+        It is None if none does.
+        """
         return next((r.label for r in self.rows if not r.agrees), None)
 
     def __str__(self) -> str:

@@ -42,6 +42,10 @@ _CONSTANT = "a constant token is all rounding, and eps decides"
 def _draw_attention(
     B: int = 2, H: int = 2, T: int = 5, S: int = 0, d: int = 8
 ) -> tuple[Tensor, ...]:
+    """Queries, keys and values of some sizes, for cases beside the task's own.
+
+    Shapes: q (B, H, T, d), k and v (B, H, S, d), where S = 0 means T.
+    """
     sizes = (B, H, T, d), (B, H, S or T, d), (B, H, S or T, d)
     return randns(*sizes, seed=900)
 
@@ -49,6 +53,7 @@ def _draw_attention(
 def _draw_grouped(
     B: int = 2, H: int = 4, H_kv: int = 2, T: int = 5, d: int = 8
 ) -> tuple[Tensor, ...]:
+    """The same where heads share their keys: k and v (B, H_kv, T, d)."""
     sizes = (B, H, T, d), (B, H_kv, T, d), (B, H_kv, T, d)
     return randns(*sizes, seed=910)
 
@@ -56,18 +61,24 @@ def _draw_grouped(
 def _draw_heads(
     B: int = 2, T: int = 5, d_model: int = 16, n_heads: int = 4
 ) -> tuple[Any, ...]:
+    """Tokens (B, T, d_model), the four matrices of a layer, and n_heads."""
     d = d_model
     x, *matrices = randns((B, T, d), *[(d, d)] * 4, seed=920)
     return x, *(w / d**0.5 for w in matrices), n_heads
 
 
 def _heads_sizes(named: Mapping[str, Any]) -> dict[str, Any]:
+    """The sizes from which a module of multi-head attention can be made."""
     wide = len(named["w_out"])
     sizes = {"d_model": wide, "n_heads": named["n_heads"], "d_out": wide}
     return sizes | {"d_k": wide // named["n_heads"]}
 
 
 def _heads_matrices(named: Mapping[str, Any]) -> dict[str, Tensor]:
+    """A case's four matrices, by the names of a module's parameters.
+
+    They are transposed, since `nn.Linear` keeps (out, in).
+    """
     parts = ("query", "key", "value", "out")
     return {f"{part}.weight": named[f"w_{part}"].mT for part in parts}
 
@@ -76,16 +87,19 @@ _ATTENTION = AsModule(_heads_sizes, _heads_matrices, ("x", "mask"))
 
 
 def _norm_sizes(named: Mapping[str, Any]) -> dict[str, Any]:
+    """The width and eps, from which a module that normalises can be made."""
     return {"d_model": named["x"].shape[-1], "eps": named["eps"]}
 
 
 def _norm_values(named: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The weight of a norm; ones where the case has none."""
     x, weight = named["x"], named["weight"]
     ones = torch.ones(x.shape[-1], dtype=x.dtype, device=x.device)
     return {"weight": ones if weight is None else weight}
 
 
 def _layer_norm_values(named: Mapping[str, Any]) -> dict[str, Tensor]:
+    """A layer norm's weight and bias; zeros where there is no bias."""
     found, bias = _norm_values(named), named["bias"]
     zeros = torch.zeros_like(found["weight"])
     return found | {"bias": zeros if bias is None else bias}
@@ -94,15 +108,18 @@ def _layer_norm_values(named: Mapping[str, Any]) -> dict[str, Tensor]:
 def _draw_norm(
     B: int = 2, T: int = 5, d_model: int = 16
 ) -> tuple[Tensor, ...]:
+    """Tokens (B, T, d_model) and a weight (d_model,)."""
     return randns((B, T, d_model), (d_model,), seed=930)
 
 
 def _inner_sizes(named: Mapping[str, Any]) -> dict[str, Any]:
+    """The two widths from which a feed-forward module can be made."""
     d_model, d_ff = named["w_up"].shape
     return {"d_model": d_model, "d_ff": d_ff}
 
 
 def _inner_values(named: Mapping[str, Any]) -> dict[str, Tensor]:
+    """A case's matrices and biases, by the names of a module's parameters."""
     return {
         "up.weight": named["w_up"].mT,
         "up.bias": named["b_up"],
@@ -112,6 +129,7 @@ def _inner_values(named: Mapping[str, Any]) -> dict[str, Tensor]:
 
 
 def _gated_values(named: Mapping[str, Any]) -> dict[str, Tensor]:
+    """A case's three matrices, by the parameters of a module with a gate."""
     parts = ("gate", "up", "down")
     return {f"{part}.weight": named[f"w_{part}"].mT for part in parts}
 
@@ -119,10 +137,15 @@ def _gated_values(named: Mapping[str, Any]) -> dict[str, Tensor]:
 def _draw_rotation(
     B: int = 2, H: int = 2, T: int = 5, d: int = 8
 ) -> tuple[Tensor, ...]:
+    """Queries (B, H, T, d) to be rotated, and the positions 0 to T − 1."""
     return *randns((B, H, T, d), seed=940), torch.arange(T)
 
 
 def _counted_from_0(named: Mapping[str, Any]) -> bool:
+    """Whether a case's positions are 0, 1, 2, …, as many as it has tokens.
+
+    A function that takes no positions can then be tried on it.
+    """
     positions = named["positions"]
     x = next(named[n] for n in ("x", "q") if n in named)
     if positions.numel() != x.shape[-2]:
@@ -184,6 +207,7 @@ _BOTH_RESULTS = (HEADS, WEIGHTS)
 
 
 def _forms() -> dict[str, Form]:  # long: one task after another
+    """The form of each task that can be put to functions from elsewhere."""
     attend = Form(
         _ATTEND,
         _QKV | {"mask": MASK},
@@ -322,7 +346,7 @@ def _forms() -> dict[str, Form]:  # long: one task after another
 
 
 def _others() -> dict[str, Form]:
-    """Tasks that need a heading and nothing else."""
+    """The topic of each task that is called as it is, in no other form."""
     topics = {
         _BLOCKS: "pre_norm_block post_norm_block pre_norm_stack decoder_block "
         "language_model encode stream_gradient",

@@ -84,7 +84,7 @@ def answered(
 
 
 def _failed(error: BaseException) -> dict[str, Any]:
-    """That an answer raised something before it could be tried."""
+    """What is sent in place of outcomes if an answer could not be tried."""
     if isinstance(error, MemoryError):
         return {"failed": ["limit", NO_MEMORY]}
     why = f"{type(error).__name__}: {error}"[:LONGEST]
@@ -93,6 +93,7 @@ def _failed(error: BaseException) -> dict[str, Any]:
 
 @cache
 def _trial(name: str) -> Trial:
+    """A task's cases and right results, computed once in each process."""
     return Trial.on(TASKS[name])
 
 
@@ -148,7 +149,11 @@ def _refused(tried: Attempt, verdict: Verdict, detail: str) -> tuple[str, str]:
 
 
 def _unseen(*_: Any, **__: Any) -> None:
-    """Stands for an answer that is not in this process."""
+    """Stand in for an answer whose code is in another process, and do nothing.
+
+    An `Attempt` has to have a function; here its outcomes are all that is
+    known.
+    """
 
 
 def judged(cells: list[str], name: str, given: str = "") -> tuple[str, str]:
@@ -177,7 +182,7 @@ def other_answers(cells: Sequence[str]) -> dict[str, str]:
 
 
 def unreadable(cells: Sequence[str]) -> list[int]:
-    """The numbers of the cells that are no Python, counted from 1."""
+    """The numbers, from 1 on, of those cells that are not valid Python."""
     return [n for n, cell in enumerate(cells, 1) if _parsed(cell) is None]
 
 
@@ -225,7 +230,10 @@ def _parsed(cell: str) -> list[ast.stmt] | None:
 
 
 def _without_magic(cell: str) -> str:
-    """A cell without what IPython alone understands (%, !, ?)."""
+    """A cell without the lines that only IPython understands (%, ! and ?).
+
+    A cell of another language, such as ``%%bash``, becomes empty.
+    """
     whole = re.match(r"\s*%%(\w+)", cell)
     if whole and whole[1] not in ("time", "timeit", "capture", "prun"):
         return ""  # in another language, or a file to be written
@@ -267,7 +275,7 @@ def _used(statement: ast.stmt) -> set[str]:
 
 
 def _used_in_text(statement: ast.stmt) -> set[str]:
-    """The names in code that is given to `exec` as text."""
+    """The names that code uses which a statement gives to `exec` as text."""
     found = set()
     for node in ast.walk(statement):
         match node:
@@ -306,7 +314,10 @@ def _bound(statement: ast.stmt, imported: Collection[str]) -> set[str]:
 
 
 def _root(node: ast.AST) -> set[str]:
-    """The name at the beginning of ``name.part[0].more``, if it is one."""
+    """The name at the beginning of ``name.part[0].more``, as a set.
+
+    The set is empty where no name is at the beginning, as in ``f().part``.
+    """
     while isinstance(node, (ast.Attribute, ast.Subscript)):
         node = node.value
     return {node.id} if isinstance(node, ast.Name) else set()
@@ -315,7 +326,12 @@ def _root(node: ast.AST) -> set[str]:
 def _run(
     statements: Sequence[ast.stmt], names: dict[str, Any]
 ) -> BaseException | None:
-    """Run what an answer needs; the first error, which may not matter."""
+    """Run the statements that an answer needs, and go on after an error.
+
+    Returns:
+        the first error, or None. The answer is tried all the same, since it
+        may not need what has failed.
+    """
     first = None
     for statement in statements:
         try:
@@ -327,7 +343,11 @@ def _run(
 
 
 def _owned() -> list[tuple[Any, dict[str, Any]]]:
-    """What the book's modules, their classes and Python's own names are."""
+    """The names of the book's modules, of their classes and of Python.
+
+    They are noted before an answer runs, so that `_changed` can say what it
+    has replaced.
+    """
     owners: list[Any] = [
         module
         for name, module in list(sys.modules.items())
@@ -339,7 +359,7 @@ def _owned() -> list[tuple[Any, dict[str, Any]]]:
 
 
 def _changed(before: list[tuple[Any, dict[str, Any]]]) -> str:
-    """The first of them that is another now, or ""."""
+    """The first name that no longer means what `_owned` has noted, or ""."""
     for owner, names in before:
         for key, value in names.items():
             if vars(owner).get(key, before) is not value:

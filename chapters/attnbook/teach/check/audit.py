@@ -107,7 +107,11 @@ def refuse_by_hook(empty: str) -> None:
 
 
 def _hook(empty: str) -> Callable[[str, tuple], None]:
-    """The hook; it raises a PermissionError, which the code sees."""
+    """Make the hook that Python calls before it opens, starts or connects.
+
+    It raises a PermissionError for what is not allowed, which the answer's
+    code sees. `empty` is the one folder in which an answer may write.
+    """
     check = _only_within(empty)
 
     def refuse(event: str, arguments: tuple) -> None:
@@ -133,7 +137,10 @@ def _hook(empty: str) -> Callable[[str, tuple], None]:
 
 
 def _only_within(empty: str) -> Callable[[Any], None]:
-    """A function that raises for every path that leads elsewhere."""
+    """Make a function that raises for each path outside of the folder `empty`.
+
+    It uses nothing that an answer could have replaced in the meantime.
+    """
     resolved, in_words = _private_realpath(), os.fspath
 
     def check(path: Any) -> None:
@@ -176,7 +183,7 @@ def _private_realpath() -> Callable[[str], str]:
 
 
 def _take_away(module: str, names: tuple[str, ...]) -> None:
-    """Replace functions by one that refuses, where the system has them."""
+    """Let functions of a module refuse to work, where this system has them."""
     try:
         found = [importlib.import_module(module)]
     except ImportError:
@@ -190,6 +197,11 @@ def _take_away(module: str, names: tuple[str, ...]) -> None:
 
 
 def _refusing(name: str) -> Callable[..., NoReturn]:
+    """Make a function that takes any arguments and raises a PermissionError.
+
+    `name` is what the message says was called.
+    """
+
     def refused(*_: Any, **__: Any) -> NoReturn:
         raise PermissionError(f"{name} is not allowed in an answer")
 
@@ -197,7 +209,7 @@ def _refusing(name: str) -> Callable[..., NoReturn]:
 
 
 def _open_without_descriptors() -> None:
-    """Let `os.open` refuse a `dir_fd`, of which it tells no hook."""
+    """Let `os.open` refuse `dir_fd`, of which Python tells no hook."""
     real = os.open
 
     def open_by_path(

@@ -150,7 +150,7 @@ def _processes(prepared: str) -> ForkServerContext | SpawnContext:
 def _judged(
     messages: Sequence[bytes], *, late: bool, lives: bool, code: int | None
 ) -> Ended:
-    """What a process's end amounts to.
+    """How a process has ended, and whether that is how honest work ends.
 
     Args:
         messages: what it has sent.
@@ -189,9 +189,9 @@ def _wait_for_beginning(pipe: Connection) -> None:
 
 
 def _listen(pipe: Connection, messages: list[bytes]) -> None:
-    """Collect messages to the end, or until there are too many.
+    """Collect what a process sends, to its end or until there is too much.
 
-    One that is too long counts as two.
+    One message is expected. A message that is too long counts as two.
     """
     try:
         while len(messages) < 2:
@@ -236,7 +236,15 @@ def standing(prepared: str = __name__) -> dict[str, bool]:
 
 
 def _tried(place: str, port: int, process: int) -> dict[str, bool]:
-    """What the system refuses, and whether it limits the memory."""
+    """Try what an answer must not do, and say of each whether it was refused.
+
+    This runs in a process that is shut in, as an answer would be.
+
+    Args:
+        place: a folder in which nothing may be written.
+        port: a port of this machine at which something listens.
+        process: the number of a process that may not be signalled.
+    """
     limited = False
     with contextlib.suppress(ImportError, OSError):
         import resource
@@ -251,7 +259,11 @@ def _tried(place: str, port: int, process: int) -> dict[str, bool]:
 
 @contextlib.contextmanager
 def bare_environment() -> Iterator[None]:
-    """No variable of yours for the processes that are started in here."""
+    """A context in which new processes get none of your environment variables.
+
+    An answer could read a password there. Only what Python needs to start is
+    kept, and what the book asks for (`Book.environment`).
+    """
     kept, book = dict(os.environ), the_book()
     needed = ("PATH", "SYSTEMROOT", "TMPDIR", "TEMP", "LD_LIBRARY_PATH")
     os.environ.clear()
@@ -279,7 +291,14 @@ def _inside(
     work: Callable[..., Any],
     arguments: tuple,
 ) -> None:
-    """What the process does: shut itself in, work, send, end."""
+    """What the new process does: shut itself in, work, send the result, end.
+
+    Args:
+        pipe: its way back to the process that has started it.
+        limits: what `_confine` takes.
+        work: the function that is called with `arguments`, in here.
+        arguments: its arguments.
+    """
     if os.name == "posix":
         # Away from the terminal, and at the head of a group of its own, so
         # that whatever it starts can be ended with it.
@@ -339,6 +358,10 @@ def _confine(
 
 
 def _held() -> int:
-    """How many bytes of addresses this process has, on Linux."""
+    """How many bytes of memory addresses this process has already (on Linux).
+
+    The limit is set that much higher, since it counts what torch has taken,
+    too.
+    """
     pages = Path("/proc/self/statm").read_text("ascii").split()[0]
     return int(pages) * os.sysconf("SC_PAGE_SIZE")

@@ -1,4 +1,8 @@
-"""Two results beside each other: whether they differ, and where first."""
+"""Compare two results: whether they differ, and at which place first.
+
+Everything in the engine that compares numbers does it by `difference`, so that
+the same gap is judged alike everywhere.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +67,10 @@ class Difference:
 
     @property
     def beside_the_result(self) -> bool:
-        """Whether the results are equal, and something else is wrong."""
+        """Whether the results agree, and the difference is in something else.
+
+        That is a gradient, or an argument that was changed in place.
+        """
         beside = (Differs.CHANGED, Differs.UNCHANGED)
         return self.gradient_of is not None or self.kind in beside
 
@@ -87,7 +94,7 @@ def difference(
 def settled_difference(
     answer: Any, expected: Any, *, within: float, equal_nan: bool
 ) -> Difference | None:
-    """The same of two results that are plain data already, see `settled`."""
+    """The same as `difference`, for results that `settled` has made plain."""
     if isinstance(expected, Mapping):
         if not isinstance(answer, Mapping) or set(answer) != set(expected):
             return Difference(Differs.TYPE, answer, expected)
@@ -115,7 +122,12 @@ def settled_difference(
 def _of_parts(
     parts: Iterable[tuple[Step, Any, Any]], within: float, equal_nan: bool
 ) -> Difference | None:
-    """The first difference among parts that stand at the same place."""
+    """The first difference among pairs of parts, or None.
+
+    Args:
+        parts: the place of each pair, the answer's part and the expected one.
+        within, equal_nan: as for `difference`.
+    """
     for step, a, b in parts:
         found = settled_difference(a, b, within=within, equal_nan=equal_nan)
         if found:
@@ -124,14 +136,14 @@ def _of_parts(
 
 
 def _same_value(answer: Any, expected: Any) -> bool:
-    """Whether two things that are no numbers are equal."""
+    """Whether two values that cannot be compared as numbers are equal."""
     if isinstance(answer, Foreign) and isinstance(expected, Foreign):
         return answer.same(expected)
     return type(answer) is type(expected) and bool(answer == expected)
 
 
 def _as_tensor(x: Any) -> Tensor | None:
-    """Numbers as a tensor; None if they are no numbers."""
+    """A number or a list of numbers as a tensor; None for anything else."""
     if isinstance(x, Tensor):
         return x
     if x is None or isinstance(x, (Foreign, Mapping, str, bytes)):
@@ -146,6 +158,11 @@ def _as_tensor(x: Any) -> Tensor | None:
 def _of_tensors(
     answer: Tensor, expected: Tensor, within: float, equal_nan: bool
 ) -> Difference | None:
+    """The first difference between two tensors, or None.
+
+    Their kinds are compared first (numbers or truths), then their shapes, and
+    then their numbers.
+    """
     if answer.is_complex() and expected.is_complex():
         answer, expected = map(torch.view_as_real, (answer, expected))
     kind = number_kind(answer)

@@ -1,4 +1,4 @@
-"""From the first wrong outcome to the first finding: what is wrong there."""
+"""From the first case that went wrong to a `Finding` about it."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def examined_error(
 
 
 def _raised_inside(error: BaseException, given: Iterable[Any]) -> bool:
-    """Whether a function that was given to the answer has raised this."""
+    """Whether a function that the case gave to the answer raised an error."""
     codes = set()
     for x in given:
         if callable(x) and not isinstance(x, nn.Module):
@@ -94,6 +94,7 @@ def _raised_inside(error: BaseException, given: Iterable[Any]) -> bool:
 
 
 def _text_of(error: BaseException) -> str:
+    """What an error says, or "" if its text cannot be asked for."""
     try:
         return str(error)
     except Exception:  # its own text may raise too
@@ -157,7 +158,7 @@ def examined(found: Difference, case: str) -> Finding:
 
 
 def _of_types(answer: Any, expected: Any) -> Kind:
-    """What kind of difference two results of different types have."""
+    """Which kind of finding two results of different types make."""
     if isinstance(answer, Tensor) and isinstance(expected, Tensor):
         complex_numbers = answer.is_complex() or expected.is_complex()
         same = (
@@ -186,5 +187,8 @@ def _lists(answer: Any, expected: Any) -> Finding | None:
 
 
 def same_parts(a: Any, b: Any) -> bool:
-    """Whether two parts of results are equal, to within 1e-9."""
+    """Whether two parts of results are equal, up to a gap of 1e-9.
+
+    A NaN is equal to a NaN here.
+    """
     return settled_difference(a, b, within=1e-9, equal_nan=True) is None

@@ -97,7 +97,13 @@ class Line(NamedTuple):
 
 
 class Only(NamedTuple):
-    """The rows or columns in which all wrong places are."""
+    """The part of a table in which all wrong places lie.
+
+    Attributes:
+        name: "row" or "column".
+        first: the number of the first that has one.
+        last: the number of the last.
+    """
 
     name: str
     first: int

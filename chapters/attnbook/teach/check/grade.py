@@ -103,7 +103,10 @@ def grade(
 
 
 def _notebooks(folder: Path) -> dict[str, Path]:
-    """The notebooks below a folder by name, but for hidden ones."""
+    """The notebooks in a folder and in folders below it, by their names.
+
+    A name has no ending; hidden files and folders are left out.
+    """
     return {
         path.relative_to(folder).with_suffix("").as_posix(): path
         for path in folder.rglob("*.ipynb")
@@ -112,7 +115,7 @@ def _notebooks(folder: Path) -> dict[str, Path]:
 
 
 def _counted(rows: Sequence[Grade]) -> str:
-    """One line about a notebook: how many answers got which verdict."""
+    """One line on a notebook: how many answers it has, and how many right."""
     rows_ = [row for row in rows if row.exercise]
     if not rows_:
         return rows[0].detail
@@ -155,7 +158,14 @@ def _read(path: Path) -> bytes | None:
 
 
 def _set_back(watched: dict[Path, bytes]) -> bool:
-    """Whether files had changed; they are what they were again."""
+    """Write those notebooks again that an answer has changed on the disk.
+
+    Args:
+        watched: the content that each file had at first.
+
+    Returns:
+        whether there was any.
+    """
     changed = [p for p, d in watched.items() if d != _read(p)]
     for path in changed:
         try:
@@ -251,12 +261,15 @@ def _tried(
 
 
 class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are one sentence, without a list of options."""
+
     def error(self, message: str) -> NoReturn:
         """Say in one sentence what is wrong, without the list of options."""
         self.exit(2, f"{self.prog}: {message}\n")
 
 
 def _parser() -> argparse.ArgumentParser:
+    """The parser of the command's options, with the help for each of them."""
     parser = _Parser(
         prog=f"python -m {the_book().package} grade",
         description="Grade the exercises in a folder of notebooks.",
@@ -324,7 +337,11 @@ def _objection(options: argparse.Namespace) -> str:
 
 
 def walls_in_words(found: dict[str, bool]) -> str:
-    """What this system keeps answers from (see `confine.standing`)."""
+    """One sentence on what this system keeps an answer from doing.
+
+    Args:
+        found: what `confine.standing` has found out.
+    """
     held = [what for what, stands in found.items() if stands]
     open_ = [what for what, stands in found.items() if not stands]
     if not held:

@@ -40,6 +40,7 @@ class OutOfTime(BaseException):
 
 
 def _cpu_or(device: torch.device) -> torch.device | None:
+    """The device whose random state is kept apart; None for the CPU."""
     return None if device.type == "cpu" else device
 
 
@@ -169,6 +170,7 @@ def _close_ways_out(page: dict[str, Any]) -> list[tuple[dict, dict]]:
 
 
 def _leave(*_: Any, **__: Any) -> NoReturn:
+    """Stand in for `exit` and `quit`, and raise what `sys.exit` raises."""
     raise SystemExit("exit() and quit() would end the page")
 
 
@@ -203,6 +205,11 @@ class Clock:
         # A bare `except` in a loop would catch this and go on. So the next
         # line that runs, which is the first of its handler, raises once
         # more, and that leaves the loop.
+        """Raise `OutOfTime` in the code that runs; called by the timer.
+
+        Args:
+            frame: where the program is at that moment.
+        """
 
         def once_more(_: Any, event: str, __: Any) -> None:
             if event == "line":
@@ -225,6 +232,7 @@ class Clock:
 
 
 def _read(get: Callable) -> Any:
+    """The value that `get` returns, or None if the system does not know it."""
     try:
         return get()
     except OSError:  # the working directory is gone
@@ -261,7 +269,7 @@ def _torchs_own(now: Any, key: str) -> bool:
 
 
 def _names(code: types.CodeType | None) -> Iterator[str]:
-    """The global names that a function's code has in it."""
+    """The global names that a function's code uses, in inner functions too."""
     if code is not None:
         yield from code.co_names
         for constant in code.co_consts:
@@ -270,6 +278,7 @@ def _names(code: types.CodeType | None) -> Iterator[str]:
 
 
 def _is_plain(x: Any) -> bool:
+    """Whether something is a tensor whose numbers lie in memory."""
     strided = isinstance(x, Tensor) and x.layout == torch.strided
     return strided and not x.is_meta
 

@@ -68,22 +68,29 @@ def _does(right: Callable, case: Case | None, outcome: Outcome) -> bool:
 
 
 def _same(answer: Any, other: Any) -> bool:
+    """Whether two results are equal, up to a gap of 1e-9."""
     found = settled_difference(answer, other, within=1e-9, equal_nan=True)
     return found is None
 
 
 def _gives(outcome: Outcome, made: Callable, wanted: Outcome) -> bool:
+    """Whether an outcome is what `made` makes of the right result."""
     return not outcome.error and _same(outcome.result, made(wanted.result))
 
 
 def _as_many(result: Any, other: Any) -> bool:
-    """Whether both are tuples with the same number of parts."""
+    """Whether two results are both tuples, with the same number of parts."""
     both = isinstance(result, tuple) and isinstance(other, tuple)
     return both and len(result) == len(other)
 
 
 def _made_of(result: tuple) -> Iterator[tuple[Finding, Callable]]:
-    """What may be made of several results, where they are few."""
+    """Yield what an answer may have done with several right results.
+
+    Each is a finding, and a function that does the same to the right result:
+    it puts the parts in another order, or gives only one of them. Nothing is
+    guessed about one result, or about more than four.
+    """
     if not 1 < len(result) < 5:
         return
     for order in permutations(range(len(result))):
@@ -122,13 +129,14 @@ def _changes(
 
 
 def _below_0(x: Any) -> bool:
+    """Whether there is a negative number in an argument."""
     return isinstance(x, (Tensor, float)) and bool(
         (_numbers_or_raise(x) < 0).any()
     )
 
 
 def _exchanged(a: str, b: str) -> Callable[[dict], dict | None]:
-    """Exchange two arguments, where a case has both."""
+    """Make a change of a case that exchanges two arguments, if it has both."""
 
     def change(given: dict) -> dict | None:
         both = a in given and b in given
@@ -138,7 +146,7 @@ def _exchanged(a: str, b: str) -> Callable[[dict], dict | None]:
 
 
 def _one(name: str, to: Callable) -> Callable[[dict], dict | None]:
-    """Change one argument, where a case has it."""
+    """Make a change of a case that puts `to(value)` for an argument."""
 
     def change(given: dict) -> dict | None:
         if name not in given:
@@ -199,6 +207,7 @@ def _otherwise(value: Any) -> Iterator[tuple[str, Callable]]:
 
 
 def _each(part: slice) -> Callable[[list], list]:
+    """Make a function that takes the same part of every list in a list."""
     return lambda x: [inner[part] for inner in x]
 
 
@@ -278,10 +287,17 @@ def _makings(given: dict[str, Any]) -> Iterator[tuple[Finding, Making]]:
 
 
 def _minus_the_right(measure: Callable[[dict], Any]) -> Making:
+    """Make a function that subtracts the right result from a measure."""
     return lambda given, right: _numbers_or_raise(measure(given)) - right
 
 
 def _times_the_right(measure: Callable[[dict], Any], power: int) -> Making:
+    """Make a function that multiplies the right result by a measure.
+
+    With a power of 2 it multiplies by the square; with a negative power it
+    divides.
+    """
+
     def times(given: dict[str, Any], right: Tensor) -> Tensor:
         factor = measure(given) ** abs(power)
         return right * factor if power > 0 else right / factor
@@ -290,14 +306,17 @@ def _times_the_right(measure: Callable[[dict], Any], power: int) -> Making:
 
 
 def _has_axes(value: Any) -> bool:
+    """Whether an argument is a tensor or an array of at least one axis."""
     return isinstance(value, (Tensor, np.ndarray)) and value.ndim > 0
 
 
 def _length_of(argument: str) -> Callable[[dict], int]:
+    """Make a function that measures the length of an argument of a case."""
     return lambda given: len(given[argument])
 
 
 def _value_of(argument: str) -> Callable[[dict], Any]:
+    """Make a function that gives the value of an argument of a case."""
     return lambda given: given[argument]
 
 
@@ -325,9 +344,16 @@ def _numbers(x: Any) -> Tensor | None:
 
 
 def _numbers_or_raise(x: Any) -> Tensor:
+    """Numbers as a float64 tensor.
+
+    Raises:
+        TypeError, ValueError, RuntimeError: they are no numbers, or rows of
+            several lengths.
+    """
     return torch.as_tensor(x, dtype=torch.float64)
 
 
 def _given(right: Callable, case: Case) -> dict[str, Any]:
+    """All arguments of a case by their names, as the reference calls them."""
     names = inspect.signature(right).parameters
     return {**dict(zip(names, case.args)), **case.kwargs}

@@ -96,11 +96,12 @@ def _near(tried: Attempt) -> Help:
 
 
 def _guessed(tried: Attempt) -> Help:
+    """What `guesses` finds that the answer may have done."""
     return Help(guess(tried))
 
 
 def _told_and_asked(tried: Attempt) -> Help:
-    """What can be said besides, and a question of the catalogue."""
+    """What the result shows by itself, and the catalogue's question."""
     told = None if tried.error else _told(tried)
     question = _asked(tried)
     if told and not question:
@@ -109,6 +110,7 @@ def _told_and_asked(tried: Attempt) -> Help:
 
 
 def _told(tried: Attempt) -> Finding | None:
+    """What the first wrong result shows besides, or None."""
     answer = tried.got[tried.first].result
     expected = tried.trial.wanted[tried.first].result
     return (
@@ -172,12 +174,15 @@ def _minus(a: Tensor, x: Tensor) -> Tensor:
 
 
 def _varied(x: Tensor) -> bool:
-    """Whether a factor between two such tensors is no chance."""
+    """Whether a tensor has enough different numbers to show a factor."""
     return x.unique().numel() > 2
 
 
 def _out_of_step(answer: Any, expected: Any) -> Finding | None:
-    """Where a list has the right parts in other places."""
+    """The finding that a list has the right parts at other places, or None.
+
+    They may be reversed, or all of them one place further on or back.
+    """
     for x in (answer, expected):
         if not isinstance(x, (tuple, list)):
             return None
@@ -252,7 +257,7 @@ def _kinship(tried: Attempt, wrong: Callable) -> tuple[bool, float] | None:
 
 
 def _sizes(result: Any) -> Counter[int]:
-    """How many numbers there are in each part of a result."""
+    """How many fractional numbers each part of a result has."""
     leaves = enumerate(tree_leaves(result))
     return Counter({n: x.numel() for n, x in leaves if _is_float(x)})
 
@@ -267,7 +272,13 @@ class _Shared:
         self.met: set[float] = set()
 
     def add(self, got: Outcome, other: Outcome, wanted: Outcome) -> None:
-        """Count the numbers of one case."""
+        """Count the wrong numbers of a case, and those of the mistake.
+
+        Args:
+            got: what the answer gives.
+            other: what a known mistake gives.
+            wanted: what is right.
+        """
         results = (each.result for each in (got, other, wanted))
         leaves = zip(*(tree_leaves(result) for result in results))
         for part, three in enumerate(leaves):
@@ -282,7 +293,11 @@ class _Shared:
                 self.met |= {round(x, 6) for x in same if x != round(x)}
 
     def share(self) -> float:
-        """The share, of the part in which it is smallest."""
+        """The smallest share, over the parts of the results.
+
+        It is 0 if only a few different numbers were met, which agree by
+        chance.
+        """
         if len(self.met) < 4:  # a few numbers, or 0 and 1, are met by chance
             return 0.0
         return self.most(Counter())
@@ -298,12 +313,13 @@ class _Shared:
 
 
 def _known(tried: Attempt) -> list[Mistake | Slip]:
+    """All wrong functions that the catalogue has for a task."""
     task = tried.trial.task
     return [*task.known.values(), *task.slips.values()]
 
 
 def _fails_as(tried: Attempt, wrong: Callable) -> bool:
-    """Whether a known mistake goes wrong on the same cases."""
+    """Whether a known mistake fails on the same cases as the answer."""
     return all(
         tried.trial.known_to_fail(wrong, n) == (n in tried.failing)
         for n in range(len(tried.trial.cases))
@@ -311,7 +327,10 @@ def _fails_as(tried: Attempt, wrong: Callable) -> bool:
 
 
 def _cut_off(tried: Attempt) -> Help:
-    """What lets no gradient through, where only a gradient is wrong."""
+    """Help where only a gradient is wrong: what in the answer stops gradients.
+
+    It looks for names such as `detach` in the answer's code.
+    """
     if tried.error or not tried.difference.beside_the_result:
         return NOTHING
     if tried.finding.kind == Kind.ZERO_GRADIENT:  # which has said it
@@ -327,7 +346,7 @@ def _cut_off(tried: Attempt) -> Help:
 
 
 def _asked(tried: Attempt) -> str:
-    """The catalogue's question for what was found, or for the case."""
+    """The catalogue's question: for what was found, or else for the case."""
     found, task = tried.finding, tried.trial.task
     for each in task.asked:
         if each.fits(found):
@@ -371,6 +390,7 @@ def _otherwise(tried: Attempt) -> Help:
 
 
 def _nan(tried: Attempt) -> Help:
+    """Help where the answer makes a NaN and the right result has none."""
     if (
         tried.finding.kind == Kind.NAN
         and tried.finding.gradient_of is not None
@@ -383,10 +403,12 @@ def _nan(tried: Attempt) -> Help:
 
 
 def _is_float(x: Any) -> bool:
+    """Whether something is a tensor of fractional numbers."""
     return isinstance(x, Tensor) and x.is_floating_point()
 
 
 def _has_nan(results: Any) -> bool:
+    """Whether there is a NaN in any tensor of a result."""
     return any(_is_float(x) and x.isnan().any() for x in tree_leaves(results))
 
 
@@ -409,7 +431,7 @@ def _nearly(tried: Attempt, n: int, *, part: float) -> bool:
 
 
 def _size(result: Any) -> float:
-    """The largest absolute value among a result's floats."""
+    """The largest absolute value among the fractional numbers of a result."""
     leaves = [x for x in tree_leaves(result) if isinstance(x, (Tensor, float))]
     floats = [x for x in map(torch.as_tensor, leaves) if x.numel()]
     sizes = [x.abs().max().item() for x in floats if x.is_floating_point()]

@@ -104,7 +104,7 @@ class Watched(Tensor):
 
 
 def watched(*tensors: Tensor) -> tuple[Watched, ...]:
-    """The same tensors, as `Watched` ones."""
+    """The same tensors, which now watch what is made of them: `Watched`."""
     return tuple(tensor.as_subclass(Watched) for tensor in tensors)
 
 
@@ -125,5 +125,5 @@ class Wary(Tensor):
 
 
 def wary(tensor: Tensor) -> Wary:
-    """The same tensor, as a `Wary` one."""
+    """The same tensor, from which no NaN may be made any more: see `Wary`."""
     return tensor.as_subclass(Wary)

@@ -136,7 +136,13 @@ def _recognised(
 
 
 def _stopped(tried: Attempt, n: int, help_: Help) -> Verdict:
-    """The verdict on an answer that something stopped on a case."""
+    """The verdict on an answer that an error, a rule or the clock has stopped.
+
+    Args:
+        tried: the attempt.
+        n: the number of the case on which it was stopped.
+        help_: what may help.
+    """
     case, finding = tried.trial.cases[n], tried.finding_of(n)
     message = telling.stopped(
         tried.trial.task.name, finding, case.args, case.kwargs, help_

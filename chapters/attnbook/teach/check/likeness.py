@@ -98,16 +98,18 @@ def _only(wrong: Tensor) -> Only | None:
 
 
 def _near(a: Tensor, b: Tensor) -> Tensor:
+    """Where two tensors are equal, up to 1e-7 of the largest number."""
     size = b[b.isfinite()].abs().max() if b.isfinite().any() else 1.0
     return (a == b) | ((a - b).abs() <= 1e-7 * size) | (a.isnan() & b.isnan())
 
 
 def _equal(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors have one shape and nearly the same numbers."""
     return a.shape == b.shape and bool(_near(a, b).all())
 
 
 def _in_shape(answer: Tensor, expected: Tensor) -> Finding:
-    """What a result of another shape has of the right one."""
+    """What a result of another shape has in common with the right one."""
     a, b = answer.to(torch.float64), expected.to(torch.float64)
 
     def found(kind: Kind, **more: Any) -> Finding:
@@ -168,6 +170,12 @@ def in_length(
 
 
 def _of_truths(a: Tensor, b: Tensor) -> Finding:
+    """What two tensors of truths of one shape have in common.
+
+    Args:
+        a: the answer's.
+        b: the right one.
+    """
     if a.numel() == 1:
         return Finding(Kind.TRUTH, answer=bool(a), expected=bool(b))
     if (a != b).all():
@@ -183,6 +191,13 @@ def _of_truths(a: Tensor, b: Tensor) -> Finding:
 
 
 def _of_one(a: float, b: float, fractional: bool) -> Finding:
+    """What a single number has in common with the right one.
+
+    Args:
+        a: the answer's.
+        b: the right one.
+        fractional: whether they are no whole numbers.
+    """
     gap = a - b
     if a == -b:
         return Finding(Kind.SIGN, ratio=-1.0)
@@ -314,6 +329,10 @@ def _by_sums(a: Tensor, b: Tensor) -> Finding | None:
 
 
 def _slices(x: Tensor, axis: int) -> list[Any]:
+    """The slices of a tensor along an axis, sorted, so that order is left out.
+
+    Numbers are rounded to a millionth of the largest one.
+    """
     finite = x[x.isfinite()]
     size = (finite.abs().max().item() if finite.numel() else 0.0) or 1.0
     rows = (x / size).round(decimals=6).movedim(axis, 0).flatten(1)

@@ -106,6 +106,11 @@ def unpacked(data: Any) -> Outcome:
 
 
 def _pack(x: Any, depth: int = 0) -> list:
+    """A value as data for JSON: a list that begins with the name of its kind.
+
+    Raises:
+        RecursionError: lists in each other to more than `DEEPEST` levels.
+    """
     x = _itself(x)
     if isinstance(x, Tensor):
         return _pack_tensor(x)
@@ -133,15 +138,20 @@ def _pack(x: Any, depth: int = 0) -> list:
 
 
 def _itself(x: Any) -> Any:
+    """The object inside of a `Foreign`; anything else as it is."""
     return x.value if isinstance(x, Foreign) else x
 
 
 def _pack_other(x: Any) -> list:
+    """What is sent of an object that is not data: the name of its type."""
     return ["other", type(x).__name__[:100]]
 
 
 def _pack_tensor(x: Tensor) -> list:
-    """Its numbers, whatever a subclass would say that they are."""
+    """The type, shape and numbers of a tensor.
+
+    They are read past the methods of a subclass, which could say anything.
+    """
     with torch._C.DisableTorchFunctionSubclass(), torch.no_grad():
         name = str(x.dtype).removeprefix("torch.")
         if x.layout != torch.strided or x.is_meta or name not in _DTYPES:
@@ -158,6 +168,12 @@ def _pack_tensor(x: Tensor) -> list:
 
 
 def _unpack(data: list, depth: int = 0) -> Any:
+    """The value that `_pack` has made this data of.
+
+    Raises:
+        ValueError: data that `_pack` does not make; whoever sent it may have
+            made it himself.
+    """
     if depth > DEEPEST:
         raise ValueError("too many lists in each other")
     match data:
@@ -184,6 +200,11 @@ def _unpack(data: list, depth: int = 0) -> Any:
 
 
 def _unpack_tensor(dtype: torch.dtype, shape: list, numbers: str) -> Tensor:
+    """A tensor of a type, a shape and its numbers as bytes in base64.
+
+    Raises:
+        ValueError: the three do not fit each other, or are too large.
+    """
     raw = bytearray(base64.b64decode(numbers, validate=True))
     if any(type(n) is not int or n < 0 for n in shape):
         raise ValueError("no shape")
@@ -198,11 +219,12 @@ def _unpack_tensor(dtype: torch.dtype, shape: list, numbers: str) -> Tensor:
 
 
 def _its_type(x: object) -> str:
+    """The words that stand for an object of which only the type is known."""
     return f"a {type(x).__name__}"
 
 
 def _pack_error(error: BaseException) -> list:
-    """The name of its type, and what it says, if anything."""
+    """An error as data: the name of its type, and its text, if it has one."""
     if isinstance(error, RuleBroken):
         found = error.finding
         return ["rule", found.kind.name, found.name, found.count, found.total]
@@ -237,6 +259,11 @@ _RULES = {Kind.USES_AUTOGRAD, Kind.USES_FUNCTION, Kind.HOLDS_TOO_MUCH}
 
 
 def _unpack_rule(data: list) -> RuleBroken:
+    """The `RuleBroken` that was sent, if a rule says such a thing.
+
+    Raises:
+        ValueError: a kind of finding that no rule has, or other fields.
+    """
     _, name, function, count, total = data
     kind = Kind[_text(name)]
     if kind not in _RULES or not all(type(n) is int for n in (count, total)):
@@ -246,6 +273,11 @@ def _unpack_rule(data: list) -> RuleBroken:
 
 
 def _text(x: Any) -> str:
+    """A text that was sent.
+
+    Raises:
+        ValueError: it is something else, or too long.
+    """
     if type(x) is not str or len(x) > LONGEST:
         raise ValueError("no text")
     return x

@@ -135,7 +135,7 @@ def _require_numbers(reference: Any) -> None:
 
 
 def _what(reference: Any, within: float) -> str:
-    """What was compared, in words: ``6×3 numbers, to within 1e-12``."""
+    """The words for what was compared, ``6×3 numbers, to within 1e-12``."""
     kinds = {_kind(leaf) for leaf in tree_leaves(settled(reference))}
     kind = kinds.pop() if len(kinds) == 1 else "number"
     bound = f", to within {within:g}" if kind in ("float", "number") else ""

@@ -50,7 +50,7 @@ class Book:
 
     @cached_property
     def tasks(self) -> Mapping[str, Task]:
-        """Every task by its name."""
+        """All tasks of the book by their names, loaded at the first use."""
         return self.load()
 
     @cached_property
@@ -60,7 +60,7 @@ class Book:
 
     @cached_property
     def mistakes(self) -> Mapping[str, Mistake]:
-        """Every known mistake by its name, task by task."""
+        """All known mistakes of the book by their names, task by task."""
         return {
             name: mistake
             for task in self.tasks.values()
@@ -69,7 +69,11 @@ class Book:
 
     @property
     def folder(self) -> Path:
-        """The folder in which Python finds the book's package."""
+        """The folder that has the book's package in it, for Python's path.
+
+        Raises:
+            LookupError: the package has no file of its own.
+        """
         where = importlib.import_module(self.package).__file__
         if where is None:
             raise LookupError(
@@ -113,10 +117,10 @@ def register(book: Book) -> None:
 
 
 def the_book() -> Book:
-    """The book that was registered.
+    """The book that has registered itself.
 
     Raises:
-        LookupError: if none was.
+        LookupError: none has, because no package of a book was imported.
     """
     if not _registered:
         raise LookupError(

@@ -60,7 +60,10 @@ def _followed(x: Tensor) -> bool:
 
 
 class NoProduct(TorchFunctionMode):
-    """No function of torch may multiply matrices, under whatever name."""
+    """The rule of exercises that are solved without a product of matrices.
+
+    No function of torch that makes one may be called, under whatever name.
+    """
 
     NAMES = (
         "matmul einsum inner tensordot linear mm bmm mv addmm addmv".split()
@@ -107,7 +110,10 @@ class AtMost(TorchDispatchMode):
         return made
 
     def _look(self) -> None:
-        """Count again, without what is gone: it takes a while."""
+        """Count the numbers that are held now, without tensors that are gone.
+
+        This takes time, so it is done only when the sum seems too large.
+        """
         held = {s: n for s, n in self._held.items() if not s.expired()}
         self._held, self._total = held, sum(held.values())
         if self._total > self.numbers:
@@ -121,10 +127,12 @@ class AtMost(TorchDispatchMode):
 
 
 def _storage(x: Any) -> StorageWeakRef | None:
+    """The memory in which a tensor has its numbers; None if there is none."""
     return StorageWeakRef(x.untyped_storage()) if _strided(x) else None
 
 
 def _strided(x: Any) -> bool:
+    """Whether something is a tensor whose numbers lie in memory."""
     return isinstance(x, Tensor) and x.layout == torch.strided
 
 

@@ -31,7 +31,13 @@ from attnbook.teach.check.settled import settled
 
 @dataclass(frozen=True)
 class Case:
-    """One input to try: what it is for, and the arguments."""
+    """One input on which functions are tried.
+
+    Attributes:
+        label: what the case is for, as pages and verdicts say it.
+        args: the arguments by position.
+        kwargs: the arguments by name.
+    """
 
     label: str
     args: tuple = ()
@@ -48,7 +54,11 @@ def call(*args: Any, **kwargs: Any) -> Case:
 
 
 def as_cases(cases: Mapping[str, Any] | Iterable[Any]) -> list[Case]:
-    """Cases from labels and arguments, or from `Case`s and arguments."""
+    """Make a list of `Case`s from what a task may write instead.
+
+    That is a mapping from labels to arguments, or a list of them. Arguments
+    are a tuple, or a `Case` where some have names (see `call`).
+    """
     pairs: Iterable[tuple[str, Any]]
     if isinstance(cases, Mapping):
         pairs = cases.items()
@@ -83,7 +93,11 @@ class Outcome:
 
     @property
     def broken_off(self) -> bool:
-        """Whether it ended as nothing ends that has merely gone wrong."""
+        """Whether something other than an ordinary `Exception` has ended it.
+
+        Nothing that merely went wrong ends so: it was out of time, was
+        interrupted, or wanted to leave Python.
+        """
         return not isinstance(self.error, Exception | None)
 
 
@@ -215,7 +229,7 @@ def _gradient_difference(
 
 
 def _fresh(case: Case) -> tuple[tuple, dict[str, Any]]:
-    """The arguments copied, so that no function can spoil another's."""
+    """A case's arguments copied, so that no call can spoil the next."""
     memo: dict[int, Any] = {}  # what is shared among them stays shared
     args = tuple(_copy(a, memo) for a in case.args)
     return args, {name: _copy(a, memo) for name, a in case.kwargs.items()}
@@ -247,7 +261,7 @@ def _copy(x: Any, memo: dict[int, Any]) -> Any:
 def _spoilt(
     fn: Callable, case: Case, args: tuple, kwargs: dict[str, Any]
 ) -> dict[int | str, tuple[str, str]]:
-    """The arguments that were changed in place, by where they stand."""
+    """The arguments that a function has changed in place: see `Outcome`."""
     before = [*case.args, *case.kwargs.values()]
     after = [*args, *kwargs.values()]
     at = [*range(len(args)), *kwargs]
@@ -264,7 +278,10 @@ def _spoilt(
 
 
 def _part_changed(before: Any, after: Any) -> str:
-    """Which part of a model was changed; empty for anything else."""
+    """Which part of a model was changed, as one of the names of `_inside`.
+
+    It is "" for anything that is no model.
+    """
     if not isinstance(before, nn.Module):
         return ""
     a, b = _inside(before), _inside(after)
@@ -289,7 +306,7 @@ def _changed(before: Any, after: Any) -> bool:
 
 
 def _inside(module: nn.Module) -> dict[str, Any]:
-    """What there is of a module that an answer may change."""
+    """The parts of a model that an answer may change, by their names."""
     parts = [*module.modules()]
     return {
         "numbers": dict(module.state_dict()),
@@ -302,7 +319,7 @@ def _inside(module: nn.Module) -> dict[str, Any]:
 
 
 def _names(fn: Callable, count: int) -> list[str]:
-    """The names of a function's first arguments, or else their numbers."""
+    """The names of a function's first arguments, or their numbers as text."""
     try:
         names = list(inspect.signature(fn).parameters)[:count]
     except (TypeError, ValueError):  # some built-in functions have none
@@ -335,7 +352,11 @@ def _gradients(fn: Callable, case: Case) -> tuple[Tensor, ...]:
 
 
 def _fixed_weights(part: Tensor) -> Tensor:
-    """Unequal weights, so that errors in a gradient cannot cancel."""
+    """A weight for each number of a result, by which its sum is taken.
+
+    The gradient of the plain sum would hide errors that cancel; these weights
+    are all different, and the same at each call.
+    """
     ramp = torch.arange(part.numel(), dtype=torch.float64)
     weights = torch.cos(ramp + 1).reshape(part.shape)
     return weights.to(part.device, part.dtype)

@@ -58,7 +58,10 @@ class Foreign:
 
 
 def settled(x: Any) -> Any:
-    """A result as plain data, all the way down."""
+    """A result as plain data: tensors, numbers, texts, lists, dictionaries.
+
+    What is none of these, or raises when it is looked at, becomes a `Foreign`.
+    """
     try:
         return _settled(x)
     except Exception:  # its own code raises, or it has itself inside
@@ -66,6 +69,7 @@ def settled(x: Any) -> Any:
 
 
 def _settled(x: Any) -> Any:
+    """The same as `settled`, but errors of an object's code go through."""
     if isinstance(x, Tensor):
         return _plain_tensor(x)
     if isinstance(x, (np.ndarray, np.generic)):
@@ -83,6 +87,10 @@ def _settled(x: Any) -> Any:
 
 
 def _plain_tensor(x: Tensor) -> Any:
+    """A tensor of torch's own class, on the CPU, with the same numbers.
+
+    One that has no numbers in memory, or too many, becomes a `Foreign`.
+    """
     # A class of tensors may answer for itself whether it is equal.
     with torch._C.DisableTorchFunctionSubclass():
         plain = x.detach().as_subclass(Tensor)
@@ -96,6 +104,7 @@ def _plain_tensor(x: Tensor) -> Any:
 
 
 def _foreign(x: Any) -> Foreign:
+    """An object as a `Foreign`, described by its type and a few words."""
     if isinstance(x, Tensor):
         told = f"a tensor of {x.dtype}, {x.layout}"
     else:
@@ -104,6 +113,7 @@ def _foreign(x: Any) -> Foreign:
 
 
 def _fields(x: Any) -> dict[str, str]:
+    """A dataclass object's fields, each as text; {} for anything else."""
     if not is_dataclass(x) or isinstance(x, type):
         return {}
     return {f.name: brief(getattr(x, f.name)) for f in fields(x)}

@@ -91,7 +91,10 @@ class Task:
         return " ".join((self.right.__doc__ or "").split())
 
     def cases(self) -> list[Case]:
-        """The inputs, the smallest first, made anew at each call."""
+        """The inputs of the task, the smallest first, made anew at each call.
+
+        So a function that changes its arguments spoils no later call.
+        """
         with torch.inference_mode(False):
             given = self.given() if callable(self.given) else self.given
             return as_cases(given)
@@ -190,7 +193,7 @@ class Asked:
     part: int | None = None
 
     def fits(self, found: Finding) -> bool:
-        """Whether the question is to be asked of a finding."""
+        """Whether this question is the one to ask about a finding."""
         if self.kind is not None and found.kind != self.kind:
             return False
         of_gradient = self.gradient or self.gradient_of is not None
@@ -236,10 +239,12 @@ class Mistake:
 
     @property
     def name(self) -> str:
+        """The wrong function's name, by which pages and verdicts call it."""
         return self.wrong.__name__
 
     @property
     def chapter(self) -> int:
+        """The number of the chapter that its task belongs to."""
         return self.task.chapter
 
     def source(self) -> str:

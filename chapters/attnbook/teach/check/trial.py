@@ -135,7 +135,7 @@ class Trial:
         return Attempt(fn, self, got, found)
 
     def _read(self, outcome: Outcome) -> Outcome:
-        """An outcome as its task reads it, see `Task.read`."""
+        """An outcome with what the task reads in its result (`Task.read`)."""
         if self.task.read is None or outcome.error:
             return outcome
         return replace(outcome, result=self.task.read(outcome.result))
@@ -152,6 +152,10 @@ class Trial:
     def _known(
         self, wrong: Callable, n: int
     ) -> tuple[Outcome, Difference | None]:
+        """What a known mistake does on one case, and where that is wrong.
+
+        Both are kept, so that each mistake runs once on each case.
+        """
         if (wrong, n) not in self.tried:
             outcome, found = attempt(
                 wrong,
@@ -189,7 +193,7 @@ class Attempt:
 
     @cached_property
     def failing(self) -> list[int]:
-        """The numbers of the cases that the function gets wrong."""
+        """The numbers, from 0 on, of the cases that the function fails."""
         return [n for n, d in enumerate(self.differences) if d is not None]
 
     @cached_property
@@ -207,11 +211,11 @@ class Attempt:
 
     @cached_property
     def finding(self) -> Finding:
-        """What is wrong on the first case that it gets wrong."""
+        """What is wrong on the first case that fails, as data."""
         return self.finding_of(self.first)
 
     def finding_of(self, n: int) -> Finding:
-        """What is wrong on a case that it gets wrong."""
+        """What is wrong on case n, which is one of those that fail."""
         label, error = self.trial.cases[n].label, self.got[n].error
         if error:
             case = self.trial.cases[n]
@@ -223,14 +227,14 @@ class Attempt:
 
     @property
     def difference(self) -> Difference:
-        """Where it differs on the first case that it gets wrong."""
+        """Where the result is wrong first, on the first case that fails."""
         found = self.differences[self.first]
         assert found is not None
         return found
 
     @property
     def error(self) -> BaseException | None:
-        """What it raised on the first case that it gets wrong."""
+        """The error that the first failing case has ended with, or None."""
         return self.got[self.first].error
 
     def is_like(self, wrong: Callable) -> bool:
@@ -243,7 +247,10 @@ class Attempt:
         return all(self.same(wrong, n) for n in (self.first, *others))
 
     def same(self, wrong: Callable, n: int) -> bool:
-        """Whether a known mistake does the same on one case."""
+        """Whether a known mistake does the same as the function on case n.
+
+        Where both are right they do.
+        """
         if self.trial.known_to_fail(wrong, n) != (n in self.failing):
             return False
         if n not in self.failing:
@@ -289,6 +296,7 @@ class _Float32(TorchFunctionMode):
         return made
 
     def _here(self) -> Line:
+        """The line of the reader's code that runs now, the innermost one."""
         for frame in reversed(traceback.extract_stack()):
             if frame.filename in self.files and frame.lineno:
                 return Line(frame.lineno, frame.line or "")
@@ -296,4 +304,5 @@ class _Float32(TorchFunctionMode):
 
 
 def _is_float32(x: Any) -> bool:
+    """Whether something is a tensor of float32 numbers."""
     return isinstance(x, Tensor) and x.dtype == torch.float32

@@ -99,6 +99,8 @@ _SEATBELT = """(version 1)
 
 
 class _Ruleset(ctypes.Structure):
+    """What Landlock is asked to forbid: `struct landlock_ruleset_attr`."""
+
     _fields_ = [
         ("handled_access_fs", ctypes.c_uint64),
         ("handled_access_net", ctypes.c_uint64),
@@ -107,6 +109,8 @@ class _Ruleset(ctypes.Structure):
 
 
 class _PathBeneath(ctypes.Structure):
+    """What is allowed in a folder: `struct landlock_path_beneath_attr`."""
+
     _pack_ = 1
     _fields_ = [
         ("allowed_access", ctypes.c_uint64),
@@ -115,6 +119,8 @@ class _PathBeneath(ctypes.Structure):
 
 
 class _MountAttributes(ctypes.Structure):
+    """How what is mounted is to be changed: `struct mount_attr`."""
+
     _fields_ = [
         ("attr_set", ctypes.c_uint64),
         ("attr_clr", ctypes.c_uint64),
@@ -124,10 +130,14 @@ class _MountAttributes(ctypes.Structure):
 
 
 class _CapabilityHeader(ctypes.Structure):
+    """Whose rights are meant: `struct __user_cap_header_struct`."""
+
     _fields_ = [("version", ctypes.c_uint32), ("pid", ctypes.c_int)]
 
 
 class _Capabilities(ctypes.Structure):
+    """Which rights of root a process has: `struct __user_cap_data_struct`."""
+
     _fields_ = [
         ("effective", ctypes.c_uint32),
         ("permitted", ctypes.c_uint32),
@@ -192,6 +202,7 @@ def refused(place: str, port: int, process: int) -> dict[str, bool]:
 
 
 def _is_refused(attempt: Callable[[], None]) -> bool:
+    """Whether the system answers an attempt with an error."""
     try:
         attempt()
     except OSError:
@@ -208,10 +219,16 @@ def _checked(result: int) -> int:
 
 
 def _libc() -> ctypes.CDLL:
+    """The C library of this process, by which the system is called."""
     return ctypes.CDLL(None, use_errno=True)
 
 
 def _system_call(number: int, *arguments: object) -> int:
+    """Make a system call by its number, and return its result.
+
+    Raises:
+        OSError: the kernel refuses it.
+    """
     return _checked(_libc().syscall(ctypes.c_long(number), *arguments))
 
 
@@ -272,6 +289,16 @@ def _read_only_but(empty: str, *, in_memory: bool) -> None:
 
 
 def _set_mounts(place: bytes, flags: int, **what: int) -> None:
+    """Change how everything below a folder is mounted, see mount_setattr(2).
+
+    Args:
+        place: the folder.
+        flags: `AT_RECURSIVE` and its like.
+        what: the fields of `_MountAttributes`; the others are 0.
+
+    Raises:
+        OSError: the kernel refuses it.
+    """
     wanted = _MountAttributes(**what)
     _system_call(
         _MOUNT_SETATTR,

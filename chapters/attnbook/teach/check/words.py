@@ -36,7 +36,7 @@ def brief(value: Any, digits: int = 4, *, most: int = 16) -> str:
 
 
 def _brief(value: Any, digits: int, most: int) -> str:
-    """`brief` for values that do not misbehave."""
+    """What `brief` returns, for values whose own code raises no error."""
     if isinstance(value, (tuple, list)) and any(
         isinstance(v, (Tensor, nn.Module)) for v in value
     ):

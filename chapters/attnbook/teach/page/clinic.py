@@ -131,6 +131,16 @@ def read_clinic(path: Path) -> Clinic:
 def _symptom(
     given: Mapping[str, Any], causes: Mapping[str, Cause], path: Path
 ) -> Symptom:
+    """Make a `Symptom` of what the file says under one heading.
+
+    Args:
+        given: that part of the file.
+        causes: all causes by their names.
+        path: the file, for the message.
+
+    Raises:
+        ValueError: a cause that does not exist, none, or more than six.
+    """
     own = [cause["id"] for cause in given.get("cause", [])]
     names = own + given.get("also", [])
     if unknown := set(names) - set(causes):
@@ -201,6 +211,7 @@ def the_clinic() -> Clinic:
 
 @cache
 def _stored_index() -> dict[str, Any]:
+    """The index of the registered book's clinic, read from its file once."""
     the_clinic()  # else it says that there is none
     path = the_book().clinic
     assert path is not None

@@ -33,7 +33,7 @@ def get(name: str) -> Mistake:
 
 
 def run(name: str) -> None:
-    """Run a known mistake: what happens, and the rest folded."""
+    """Show a known mistake: what happens at once, all the rest folded."""
     display(Evidence(get(name)))
 
 

@@ -136,5 +136,5 @@ def show_source(*objects: Any) -> None:
 
 
 def show_code(source: str) -> None:
-    """Display Python code, with its words coloured."""
+    """Display Python code on the page, coloured as in an editor."""
     display(Markdown(f"```python\n{source}\n```"))

@@ -45,7 +45,10 @@ MOST = 0.25
 
 
 def roundoff(dtype: torch.dtype) -> float:
-    """The unit roundoff of a type of numbers."""
+    """The unit roundoff u of a type of numbers: what one rounding may be off.
+
+    It is a part of the number that is rounded, 2⁻²⁴ for float32.
+    """
     return torch.finfo(dtype).eps / 2
 
 
@@ -113,7 +116,7 @@ def vague(
 
 
 def _parts(outcome: Outcome) -> tuple[list[Tensor], list[Tensor]]:
-    """The fractional numbers of a result, and of its gradients."""
+    """The fractional numbers of a result, and of its gradients, in float64."""
     result = [
         torch.as_tensor(x).double()
         for x in tree_leaves(outcome.result)
@@ -124,7 +127,7 @@ def _parts(outcome: Outcome) -> tuple[list[Tensor], list[Tensor]]:
 
 
 def _largest(numbers: list[Tensor]) -> float:
-    """The largest finite number of a result."""
+    """The largest finite number of a result, without its sign."""
     sizes = [
         x.abs().nan_to_num(0, 0, 0).max().item() for x in numbers if x.numel()
     ]

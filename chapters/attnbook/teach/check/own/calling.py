@@ -1,4 +1,8 @@
-"""Somebody's own function, called as a task calls one."""
+"""Call somebody's own function with the arguments of a task's cases.
+
+`Own` gives them the names, order, layout and type that the function wants, and
+gives its results back as the task has them.
+"""
 
 from __future__ import annotations
 
@@ -137,6 +141,7 @@ class Own:
         return target, args, by_name, lead
 
     def _lead(self, named: Mapping[str, Any]) -> Lead:
+        """The axes of a case before tokens and components: see `Lead`."""
         tensors, axes = [], ""
         for name, role in self.form.arguments.items():
             if role.kind in ("heads", "pairs", "tokens") and isinstance(
@@ -222,6 +227,7 @@ class Own:
     def _theirs(
         self, name: str, wanted: Mapping[str, inspect.Parameter]
     ) -> str:
+        """The function's name for an argument of the task, or ""."""
         if said := self.ways.names.get(name):
             if said not in wanted and not any(
                 p.kind == p.VAR_KEYWORD for p in wanted.values()
@@ -239,6 +245,9 @@ class Own:
         theirs: Mapping[str, str],
         named: Mapping[str, Any],
     ) -> list[str]:
+        """Leave out arguments whose value a function implies, such as
+        positions.
+        """
         kept = []
         for name in required:
             implied = self.form.implied.get(name)
@@ -269,7 +278,7 @@ class Own:
     def _argument(
         self, name: str, named: Mapping[str, Any], lead: Lead
     ) -> Any:
-        """An argument of a case as the function wants it."""
+        """One argument of a case, in the form that the function wants."""
         value, role = named[name], self.form.arguments.get(name)
         if role and role.kind == "mask":
             if value is None:
@@ -291,7 +300,7 @@ class Own:
         return value
 
     def _visible(self, named: Mapping[str, Any]) -> tuple[int, int]:
-        """How many queries and keys a case has."""
+        """How many queries and how many keys a case has: a mask's shape."""
         tensors = [
             named[name]
             for name, role in self.form.arguments.items()
@@ -313,7 +322,7 @@ class Own:
         return tree_map(one, value)
 
     def _module(self, named: dict[str, Any]) -> Callable:
-        """A module with a case's matrices in it."""
+        """Make a function that calls a module with a case's matrices in it."""
         form = self.form.module
         assert form is not None
         sizes = form.sizes(named)
@@ -348,6 +357,7 @@ class Own:
         return tree_map(lambda x: self._part_back(x, Role(""), lead), result)
 
     def _part_back(self, y: Any, role: Role, lead: Lead) -> Any:
+        """One part of a result, on the CPU, in the task's own layout."""
         if not isinstance(y, Tensor):
             return y
         y = y.cpu()
@@ -398,7 +408,7 @@ def _parameters(target: Any) -> Mapping[str, inspect.Parameter] | None:
 
 
 def _wants(target: Any, name: str) -> bool:
-    """Whether an argument has to be given."""
+    """Whether a function cannot be called without an argument of this name."""
     wanted = _parameters(target) or {}
     theirs = wanted.get(takes(name, wanted))
     return theirs is not None and theirs.default is theirs.empty

@@ -1,4 +1,7 @@
-"""The command that holds a function of a file against a task."""
+"""The command ``python -m attnbook check mine.py:attention``.
+
+It holds a function of a file against a task of the book.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def listing() -> str:
-    """All tasks under their topics, with what each is."""
+    """The list of all tasks under their topics, with a line on each."""
     book = the_book()
     topics: dict[str, list[str]] = {}
     for name in sorted(book.tasks, key=lambda n: form_of(n).topic == ""):
@@ -113,7 +116,11 @@ def loaded(place: str) -> Any:
 
 
 def _module(where: str) -> Any:
-    """A module by its file, or by its name."""
+    """Import a module, given by its file or by its name.
+
+    Raises:
+        WrongUse: there is no such file, or its code raises an error.
+    """
     path = Path(where)
     try:
         if not where.endswith(".py"):
@@ -139,7 +146,10 @@ def _module(where: str) -> Any:
 
 
 def _callables(module: Any) -> list[str]:
-    """What a module has that could be checked, its own."""
+    """The names of what a module itself defines and that can be called.
+
+    Names that begin with an underscore are left out.
+    """
     return [
         name
         for name, thing in vars(module).items()
@@ -150,7 +160,7 @@ def _callables(module: Any) -> list[str]:
 
 
 def _ways(options: argparse.Namespace) -> dict[str, Any]:
-    """The ways that the command's options ask for."""
+    """The keyword arguments of `hold` that the command's options amount to."""
     ways = {
         "layout": options.layout,
         "masks": options.masks,
@@ -181,7 +191,15 @@ def _ways(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _pairs(option: str, words: Sequence[str]) -> Mapping[str, str]:
-    """Pairs such as "q=query", also several with commas between them."""
+    """A dictionary of what was typed as pairs, such as "q=query,k=key".
+
+    Args:
+        option: the option after which they were typed, for the message.
+        words: what was typed.
+
+    Raises:
+        WrongUse: a pair without "=", or with nothing on one side of it.
+    """
     found = {}
     for word in ",".join(words).split(",") if words else []:
         left, equals, right = word.strip().partition("=")
@@ -194,6 +212,7 @@ def _pairs(option: str, words: Sequence[str]) -> Mapping[str, str]:
 
 
 def _value(text: str) -> Any:
+    """The value that a text is in Python, such as 0.5; else the text."""
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
@@ -201,6 +220,7 @@ def _value(text: str) -> Any:
 
 
 def _parser() -> argparse.ArgumentParser:  # long: one option after another
+    """The parser of the command's options, with the help for each of them."""
     parser = argparse.ArgumentParser(
         prog=f"python -m {the_book().package} check",
         description="Hold a function of yours against a task of the book: "

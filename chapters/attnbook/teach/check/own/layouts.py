@@ -1,4 +1,8 @@
-"""Tensors of a task in the layout of somebody's own function, and back."""
+"""Lay a task's tensors out as somebody's own function wants them, and back.
+
+A layout is a word of one letter for each axis: B texts, H heads, T tokens (S
+where keys are counted), and d components.
+"""
 
 from __future__ import annotations
 
@@ -149,6 +153,11 @@ def mask_given(
 
 
 def _mask_shaped(mask: Tensor, lead: Lead, ways: Ways) -> Tensor:
+    """A mask with the axes that somebody's function wants, in their order.
+
+    Raises:
+        Unfit: the mask differs along an axis that the function does not have.
+    """
     folded = bool(ways.layout) and "H" not in ways.layout
     if not ways.mask_shape:
         # Where heads and texts share an axis, so do their masks.
@@ -191,6 +200,14 @@ def mask_back(y: Tensor, axes: str, ways: Ways) -> Tensor:
 
 
 def _allowed(y: Tensor, kind: str) -> Tensor:
+    """A mask of some kind as booleans, True where a key may be read.
+
+    It stays as it is if it has something that no mask of its kind has.
+
+    Args:
+        y: the mask.
+        kind: what its numbers mean, see `Ways.masks`.
+    """
     if kind in ("allowed", "either", "hidden"):
         if y.dtype != torch.bool:
             return y

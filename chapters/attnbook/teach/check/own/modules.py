@@ -1,4 +1,4 @@
-"""Modules with parameters of their own: built, and given a case's matrices."""
+"""Make modules of somebody's own class, and fill a case's matrices in."""
 
 from __future__ import annotations
 
@@ -208,6 +208,12 @@ class Places:
         return value
 
     def _objection(self, left: list[str], rest: list[str]) -> str:
+        """The message that it is not clear which matrix belongs where.
+
+        Args:
+            left: the task's matrices that have found no place.
+            rest: the module's parameters that have got no value.
+        """
         text = "the places of the task's matrices are not clear;"
         if left:
             text += f" without a place: {listed(left, 12)};"

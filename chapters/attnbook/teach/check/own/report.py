@@ -127,7 +127,11 @@ def form_of(name: str) -> Form:
 
 
 def _in_one(target: Any, task: Task, form: Form, ways: Ways) -> Report:
-    """What is found in one type of numbers."""
+    """Try a function in one type of numbers, and report what was found.
+
+    Raises:
+        WrongUse: the task's cases cannot be had in that type.
+    """
     if ways.dtype != "float64" and (form.exact or not castable(task)):
         raise WrongUse(
             f"the cases of {task.name} hang on single digits, or have models "
@@ -230,7 +234,10 @@ def _more_keys(case: Case) -> bool:
 def _bounds(
     task: Task, cases: list[Case], form: Form, ways: Ways
 ) -> dict[str, tuple[float, float]]:
-    """The largest gaps allowed, by the label of a case."""
+    """How far results and gradients may be off, by the label of each case.
+
+    It is empty in float64, where the task's own bounds hold.
+    """
     if ways.within is not None:
         return {case.label: (ways.within, ways.within) for case in cases}
     dtype = DTYPES[ways.dtype]
@@ -243,6 +250,7 @@ def _bounds(
 
 
 def _nothing_left(task: Task, left_out: Mapping[str, str]) -> str:
+    """The message that no case of a task can be tried, and the reasons."""
     reasons = list(dict.fromkeys(left_out.values()))
     why = f": {listed(reasons)}" if reasons else ""
     return f"no case of {task.name} is left to be tried{why}"
@@ -285,6 +293,7 @@ def drawn(form: Form, ways: Ways) -> list[Case]:
 
 
 def _chosen(case: Case, ways: Ways) -> bool:
+    """Whether a case is to be tried, as `ways.only` and `ways.skip` say."""
     skipped = any(word in case.label for word in ways.skip)
     wanted = any(word in case.label for word in ways.only)
     return not skipped and (wanted or not ways.only)
@@ -382,7 +391,7 @@ def _free(trial: Prepared) -> dict[str, str]:
 
 
 def _agreement(trial: Prepared, ways: Ways, cases: int) -> str:
-    """The sentence on a function that is right."""
+    """The sentence for a function that is right wherever it was tried."""
     task = trial.task
     too = ", gradients too" if task.gradients else ""
     largest = max((b for b, _ in task.bounds.values()), default=task.within)

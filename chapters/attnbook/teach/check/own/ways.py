@@ -1,4 +1,8 @@
-"""The ways in which somebody's own function is to be called and compared."""
+"""The ways in which somebody's own function may be called and compared.
+
+They are what `hold` and the command `check` take as options: layouts, kinds of
+masks, names of arguments, types of numbers, and which cases to leave out.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +39,10 @@ _SHORT = {"bf16": "bfloat16", "fp16": "float16", "half": "float16"}
 
 
 class WrongUse(ValueError):
-    """The check was asked for something that there is not."""
+    """An option or a name was given to the check that it does not know.
+
+    It says nothing about the function, which was not tried.
+    """
 
 
 @dataclass(frozen=True)
@@ -156,6 +163,7 @@ def ways_of(options: Mapping[str, Any]) -> Ways:
 
 
 def _one_of(what: str, value: str, known: Mapping[str, Any]) -> None:
+    """Raise `WrongUse` if an option has a value that it may not have."""
     if value not in known:
         raise WrongUse(
             f"{what} is one of {listed(known, len(known))}; got {value!r}"
@@ -163,6 +171,14 @@ def _one_of(what: str, value: str, known: Mapping[str, Any]) -> None:
 
 
 def _check_axes(what: str, value: str, letters: str, *, needs: str) -> None:
+    """Raise `WrongUse` if a text does not name axes, each of them once.
+
+    Args:
+        what: the option, for the message.
+        value: the text; "" says nothing and is allowed.
+        letters: the axes that there are.
+        needs: those that must not be missing.
+    """
     once = all(value.count(a) == 1 for a in set(value) - {"1"})
     known = set(value) <= set(letters)
     if value and not (once and known and set(needs) <= set(value)):
@@ -173,6 +189,7 @@ def _check_axes(what: str, value: str, letters: str, *, needs: str) -> None:
 
 
 def _check_device(name: str) -> None:
+    """Raise `WrongUse` if no tensor can be made on a device."""
     try:
         torch.empty(1, device=name)
     except (RuntimeError, AssertionError, NotImplementedError) as error:

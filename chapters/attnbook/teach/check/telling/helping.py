@@ -1,4 +1,4 @@
-"""What may help: what an answer seems to do, and a question."""
+"""Sentences that may help: what an answer seems to do, or a question."""
 
 from __future__ import annotations
 
@@ -47,6 +47,7 @@ def help_lines(found: Help) -> list[str]:
 
 
 def _float32(f: Finding) -> str:
+    """The sentence that a result has the precision of a float32 only."""
     return (
         "it is right to the digits of a float32, and no further: the first is "
         f"made {line_words(f.line or Line(0, ''))}"
@@ -54,15 +55,18 @@ def _float32(f: Finding) -> str:
 
 
 def _instead(f: Finding) -> str:
+    """The sentence that the result would be right for other arguments."""
     what = _INSTEAD[f.name].replace("{}", f.argument)
     return f"it gives the right result for {what}."
 
 
 def _subtracted(f: Finding) -> str:
+    """The sentence that the right result was subtracted from an argument."""
     return f"it gives {_measure(f)} minus the right result."
 
 
 def _times(f: Finding) -> str:
+    """The sentence that the right result was multiplied or divided."""
     what = _measure(f)
     if abs(f.ratio) == 2:
         what = f"the square of {what}"
@@ -71,10 +75,12 @@ def _times(f: Finding) -> str:
 
 
 def _measure(f: Finding) -> str:
+    """The words for an argument, or for its length."""
     return f"the length of {f.argument}" if f.name == "length" else f.argument
 
 
 def _increment(f: Finding) -> str:
+    """The sentence about what an answer adds to a tensor it was given."""
     words = likeness(f.inner) if f.inner else ""
     return f"what it adds to the given {shape_words(f.answer)} is {words}."
 

@@ -1,4 +1,4 @@
-"""Whole messages: the verdict, the case, and as many numbers as it takes."""
+"""Whole messages: the verdict, the case, and as many numbers as are needed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ from attnbook.teach.check.words import brief, fill, in_cases, number_kind
 
 
 def inputs(args: tuple, kwargs: Mapping[str, Any]) -> str:
-    """The arguments of a case, on four lines at most."""
+    """The line "called with …" with the arguments of a case, shortened.
+
+    It is wrapped, and has about 290 characters at most.
+    """
     for most in (16, 6, 3):
         named = [brief(a, most=most) for a in args]
         named += [f"{n}={brief(a, most=most)}" for n, a in kwargs.items()]
@@ -92,12 +95,14 @@ def _from_the_difference(a: str, b: str) -> tuple[str, str]:
 
 
 def _where(found: Difference) -> str:
+    """The words for the part of a result in which a difference is, or ""."""
     if found.gradient_of is not None:
         return gradient_words(found)
     return place_words(found.place)
 
 
 def _cut(text: str, most: int = 4) -> str:
+    """The first lines of a text, and an ellipsis if there were more."""
     lines = text.splitlines()
     return "\n".join([*lines[:most], "    …"] if len(lines) > most else lines)
 
@@ -145,7 +150,13 @@ def not_attempted(name: str) -> str:
 
 
 def right(name: str, cases: int, gradients: bool) -> str:
-    """The message about an answer that is right."""
+    """What a reader is told whose answer is right.
+
+    Args:
+        name: the task.
+        cases: how many cases were tried.
+        gradients: whether gradients were compared, too.
+    """
     too = ", gradients too" if gradients else ""
     return f"{name}: right on all {cases} cases{too}."
 
@@ -162,7 +173,13 @@ def known_mistake(name: str, mistake: str, symptom: str, hint: str) -> str:
 
 
 def slip(name: str, words: str, hint: str) -> str:
-    """The message about an answer that makes one of the slips."""
+    """What a reader is told whose answer makes one of the task's slips.
+
+    Args:
+        name: the task.
+        words: what is wrong, in a few words.
+        hint: a question that helps.
+    """
     head = fill(f"{name}: not right yet: {words}.")
     return f"{head}\n{fill(f'hint: {hint}', '  ')}"
 
@@ -190,7 +207,17 @@ def wrong(
     *,
     forgot_return: bool,
 ) -> str:
-    """The message about an answer that gives a wrong result."""
+    """What a reader is told whose answer gives a wrong result.
+
+    Args:
+        name: the task.
+        wanted: what the task asks for, in words.
+        found: what is wrong on the first case that fails.
+        difference: where that case differs.
+        args, kwargs: the arguments of that case.
+        help_: what may help.
+        forgot_return: whether the answer seems to have no `return`.
+    """
     told = headline(found)
     lines = [fill(f'{name}: not right yet on "{found.case}": {told}.')]
     if forgot_return:

@@ -1,4 +1,4 @@
-"""What is wrong, in a line: findings about a result become words."""
+"""One line on what is wrong with a result, made of a `Finding`."""
 
 from __future__ import annotations
 
@@ -55,32 +55,39 @@ def likeness(found: Finding) -> str:
 
 
 def _argument(found: Finding) -> str:
+    """The words for an argument, and for the part of it that was changed."""
     part = f" (its {found.name})" if found.name else ""
     return f"{found.argument}{part}"
 
 
 def gradient_words(found: Finding | Difference) -> str:
+    """The words that say which argument's gradient is meant."""
     return f"the gradient of tensor argument {found.gradient_of}"
 
 
 def step_words(step: Step) -> str:
+    """The words for one step into a result, such as ``part 1``."""
     name, which = step
     return f"{name} {which!r}" if name == "entry" else f"{name} {which}"
 
 
 def place_words(place: tuple[Step, ...]) -> str:
+    """The words for a place in nested results: its steps, with commas."""
     return ", ".join(map(step_words, place))
 
 
 def shape_words(x: Any) -> str:
+    """A tensor's shape as Python writes it, such as ``(2, 3)``."""
     return f"{tuple(x.shape)}"
 
 
 def _shapes(f: Finding) -> str:
+    """The words for two shapes that differ, the answer's first."""
     return f"of shape {shape_words(f.answer)}, not {shape_words(f.expected)}"
 
 
 def _places(f: Finding) -> str:
+    """The words for how many places are wrong, and of how many."""
     return f"in {f.count} of {f.total} places"
 
 
@@ -94,6 +101,7 @@ def _only(only: Only | None, begin: str = ", all in ") -> str:
 
 
 def _transpose(f: Finding) -> str:
+    """The words for a result that is the transpose of the right one."""
     other_shape = f.answer.shape != f.expected.shape
     return f"the transpose, {_shapes(f)}" if other_shape else "the transpose"
 
@@ -107,10 +115,15 @@ def _length(f: Finding) -> str:
 
 
 def _size(gap: float) -> str:
+    """The word "large" for a gap above 0, and "small" for one below."""
     return "large" if gap > 0 else "small"
 
 
 def _factor(f: Finding) -> str:
+    """The words for a result that is too large or small by a factor.
+
+    A factor that has a name, such as √d, is called by it.
+    """
     size = max(abs(f.ratio), 1 / abs(f.ratio))
     name = number_name(size) or f"{size:.4g}"
     sign = "of the wrong sign and " if f.ratio < 0 else ""
@@ -119,14 +132,17 @@ def _factor(f: Finding) -> str:
 
 
 def _along(f: Finding) -> str:
+    """The words for the axis along which something is found; "" for all."""
     return "" if f.axis is None else f" along axis {f.axis}"
 
 
 def _range(f: Finding, digits: int = 3) -> str:
+    """The words for the range in which ratios or gaps lie."""
     return f"{f.low:.{digits}g} to {f.high:.{digits}g}"
 
 
 def _order(f: Finding) -> str:
+    """The words for the right numbers in a wrong order."""
     only = _only(f.only, ", in ")
     if f.axis is None:
         return f"the right numbers in other places{only}"
@@ -134,17 +150,20 @@ def _order(f: Finding) -> str:
 
 
 def _shifted(f: Finding) -> str:
+    """The words for a result that is one place too far on, or back."""
     back = "" if f.gap > 0 else " back"
     return f"one place too far{back or ' on'}{_along(f)}"
 
 
 def _row_sums(f: Finding) -> str:
+    """The words for weights whose rows do not add up to one."""
     low, high = f"{f.low:.6g}", f"{f.high:.6g}"
     to = low if low == high else f"{low} up to {high}"
     return f"off: its rows sum to {to}, not to one"
 
 
 def _not_zero(f: Finding) -> str:
+    """The words for numbers that are there where 0 is right."""
     some = "everywhere " if f.count < f.total else ""
     return f"not {some}0 where 0 is right"
 
@@ -163,7 +182,10 @@ def types_words(f: Finding) -> str:
 
 
 def other_fields(answer: Any, expected: Any) -> list[str]:
-    """The fields in which two objects of one dataclass differ."""
+    """The names of the fields in which two objects of a dataclass differ.
+
+    It is empty if the two are no objects of one dataclass.
+    """
     both = (answer, expected)
     if not all(isinstance(x, Foreign) and x.fields for x in both):
         return []
@@ -174,7 +196,7 @@ def other_fields(answer: Any, expected: Any) -> list[str]:
 
 
 def _other_fields(f: Finding) -> str:
-    """Two objects of one dataclass: what differs, field by field."""
+    """The words for two objects of a dataclass: the fields that differ."""
     told = (
         f"{name}: the answer {f.answer.fields[name]}, the reference "
         f"{f.expected.fields[name]}"
@@ -184,7 +206,7 @@ def _other_fields(f: Finding) -> str:
 
 
 def _entries(f: Finding) -> str:
-    """Which entries a dictionary lacks, and which it should not have."""
+    """The words for entries that a dictionary lacks, or has too many."""
     missing = [name for name in f.expected if name not in f.answer]
     extra = [name for name in f.answer if name not in f.expected]
     found = []
@@ -196,11 +218,13 @@ def _entries(f: Finding) -> str:
 
 
 def _list_length(f: Finding) -> str:
+    """The words for a list that has another number of parts."""
     words = f"of {len(f.answer)} parts, not {len(f.expected)}"
     return f"{words}: {_length(f.inner)}" if f.inner else words
 
 
 def _list_types(f: Finding) -> str:
+    """The words for a list whose parts are of other types."""
     answer, expected = (
         listed(sorted({_type_name(part) for part in parts}))
         for parts in (f.answer, f.expected)
@@ -209,6 +233,7 @@ def _list_types(f: Finding) -> str:
 
 
 def _type_name(x: Any) -> str:
+    """The name of an object's type, also of one that is a `Foreign`."""
     return type(x.value if isinstance(x, Foreign) else x).__name__
 
 

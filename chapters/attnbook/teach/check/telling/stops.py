@@ -1,4 +1,4 @@
-"""What stopped an answer: an error, a rule, the clock."""
+"""Sentences on what has stopped an answer: an error, a rule, or the clock."""
 
 from __future__ import annotations
 
@@ -54,14 +54,17 @@ _OF_T = (
 
 
 def line_words(line: Line) -> str:
-    """The words that quote a line of the reader's code."""
+    """The words for a line of the reader's code: its number and its text."""
     if not line.number:
         return "not in a line of yours"
     return f"in line {line.number}: {line.text}".rstrip(": ")
 
 
 def _raised(found: Finding) -> str:
-    """The error, the reader's line, and advice on torch's own words."""
+    """The sentence about an error: its type and text, the line, and advice.
+
+    Advice comes where torch's own words do not say what to do.
+    """
     try:
         text = str(found.error)
     except Exception:  # its own text may raise too
@@ -83,6 +86,7 @@ def _raised(found: Finding) -> str:
 
 
 def _out_of_time(found: Finding) -> str:
+    """The sentence about an answer that took too long, and where it was."""
     where = f"; stopped {line_words(found.line)}" if found.line else ""
     return f"{found.error}{where}\n  Does a loop in it ever end?"
 
