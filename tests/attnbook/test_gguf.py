@@ -199,6 +199,10 @@ def without(name):
             lambda o: o.add_tensor("blk.weight", np.ones(8, "f4")),
             "got blk.weight too",
         ),
+        (
+            lambda o: o.add_tensor("blk.0.attn.q.weight", np.ones(8, "f4")),
+            r"got \S*layers.0.attn.q.weight too",
+        ),
     ],
 )
 def test_a_file_that_is_no_whole_model_is_refused(tmp_path, change, message):
@@ -248,6 +252,7 @@ def changed(key, value):
         ("llama.attention.head_count", "4", "a number from 1 on; it is '4'"),
         ("llama.attention.head_count", 0, "a number from 1 on; it is 0"),
         ("llama.rope.dimension_count", 8, "the width of a head, 16"),
+        ("llama.attention.value_length", 8, "value_length is 8; .* head, 16"),
     ],
 )
 def test_what_a_llama_of_ours_is_not_is_refused(tmp_path, key, value, message):
@@ -255,6 +260,10 @@ def test_what_a_llama_of_ours_is_not_is_refused(tmp_path, key, value, message):
     file = gguf.read(tmp_path / "a.gguf")
     with pytest.raises(ValueError, match=message):
         gguf.as_checkpoint(file)
+
+
+#: The tokens of `tokens_and_merges`, where both control tokens are one text.
+ONE_TWICE = ["<|im_end|>", "<|im_end|>", *tokens_and_merges()[0][2:]]
 
 
 @pytest.mark.parametrize(
@@ -271,6 +280,7 @@ def test_what_a_llama_of_ours_is_not_is_refused(tmp_path, key, value, message):
         ("tokenizer.ggml.tokens", ["a"], "say the type of all 1 tokens"),
         ("tokenizer.ggml.token_type", [1, 6], "say the type of all"),
         ("tokenizer.ggml.token_type", [6] * 261, "token_type has 6"),
+        ("tokenizer.ggml.tokens", ONE_TWICE, "has a control token twice"),
     ],
 )
 def test_what_is_no_tokenizer_of_ours_is_refused(

@@ -6,7 +6,9 @@ import pytest
 
 from attnbook.grammar import (
     ENDINGS,
+    NOUNS,
     PEOPLE,
+    SIZES,
     USUALLY,
     WORDS,
     aside,
@@ -70,3 +72,7 @@ def test_asides_are_a_distribution_and_each_agrees():
         if "bank" not in words:
             verb = "are" if words[0].endswith("s") else "is"
             assert verb in words
+            # "near the bridge are red .", or "near the old bridge are red .":
+            # a size is never the last word before the verb.
+            assert words[words.index(verb) - 1].removesuffix("s") in NOUNS
+            assert (words[3] in SIZES) == (len(words) == 8)

@@ -37,21 +37,37 @@ def test_a_missing_model_says_what_to_type(name, monkeypatch):
 def copy(tmp_path, monkeypatch):
     """A small model of ours in the place of a published one."""
     (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "a.bin").write_bytes(b"some numbers")
-    sha256 = hashlib.sha256(b"some numbers").hexdigest()
-    model = PUBLISHED[NAMES[0]]._replace(
-        file="model", sha256={"model/a.bin": sha256}
-    )
+    sha256 = {}
+    for name in ("model/a.bin", "model/b.bin"):
+        (tmp_path / name).write_bytes(b"some numbers")
+        sha256[name] = hashlib.sha256(b"some numbers").hexdigest()
+    model = PUBLISHED[NAMES[0]]._replace(file="model", sha256=sha256)
     monkeypatch.setitem(PUBLISHED, "small", model)
     monkeypatch.setattr(published, "_folder", lambda model: tmp_path)
     return tmp_path / "model"
 
 
-def test_a_changed_file_is_refused(copy):
+@pytest.mark.parametrize("name", ["a.bin", "b.bin"])
+def test_a_changed_file_is_refused(copy, name):
     assert find("small") == copy
-    (copy / "a.bin").write_bytes(b"some number$")
+    (copy / name).write_bytes(b"some number$")
     with pytest.raises(ValueError, match="expected sha256 .*; got "):
         find("small")
+
+
+def test_a_package_is_found_by_its_folder(tmp_path, monkeypatch):
+    """A module of one file has no folder in which a model could be."""
+    (tmp_path / "some_model").mkdir()
+    (tmp_path / "some_model" / "__init__.py").touch()
+    (tmp_path / "one_file.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    name = NAMES[0]
+    model = PUBLISHED[name]
+    monkeypatch.setitem(PUBLISHED, name, model._replace(module="some_model"))
+    assert missing(name) is None
+    assert published._folder(PUBLISHED[name]) == tmp_path / "some_model"
+    monkeypatch.setitem(PUBLISHED, name, model._replace(module="one_file"))
+    assert missing(name).startswith(f"{name} is not installed")
 
 
 def test_a_file_that_is_gone_says_what_to_type(copy):

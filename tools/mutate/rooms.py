@@ -14,6 +14,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
@@ -245,7 +246,9 @@ def survey(room: Room) -> tuple[Reached, set[int], set[int]]:
     passed, reached, imported, collected, modules = answer
     for name in modules:  # once, instead of in every process
         if name.split(".")[0] in OTHERS:
-            importlib.import_module(name)
+            # transformers keeps modules under old names that are in no file.
+            with suppress(ModuleNotFoundError):
+                importlib.import_module(name)
     return reached, imported, collected
 
 
