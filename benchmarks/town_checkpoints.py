@@ -32,7 +32,10 @@ from attnbook.training import Recipe, train
 RECIPE = Recipe(
     steps=1500, batch_size=16, peak=5e-3, warmup=100, weight_decay=0.01
 )
-CONTEXT, WIDTH, HEADS, LAYERS = Town().longest, 48, 4, 2
+CONTEXT = Town().longest
+WIDTH = 48
+HEADS = 4
+LAYERS = 2
 #: What both have in common.
 BOTH: dict[str, Any] = {
     "vocab_size": len(WORDS),

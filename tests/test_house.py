@@ -162,55 +162,116 @@ TESTS = {
     "attnbook.run.": "attnbook/run",
     "attnbook.teach.check.": "attnbook/teach/check",
     "attnbook.teach.page.": "attnbook/teach/page",
+    "attnbook.teach.": "attnbook/teach",
     "attnbook.": "attnbook",
     "press.": "site",
     "mutate.": "tools/mutate",
     "": "tools",
 }
 
-TELLING = "attnbook/teach/check/test_telling.py"
-OWN = "attnbook/teach/check/test_own.py"
-OWN_COMMAND = "attnbook/teach/check/test_own_command.py"
-CATALOGUE = "attnbook/teach/catalogue/test_catalogue.py"
+CHECK = "attnbook/teach/check/"
+CONFINED = "they are tried together: whether a stranger's code gets out"
+OWN = "a step of one call, which is tried as a whole in hundreds of ways"
+TELLING = "its sentences are read where a verdict is: as a whole"
 
-#: Rooms that have no file of tests of their own, and the tests that hold them.
+#: Rooms that have no file of tests of their own: the tests that hold them, and
+#: why they are there.
 TESTED_BY = {
-    "attnbook.gguf_layout": "attnbook/test_gguf.py",
-    "attnbook.run.loop": "attnbook/run/test_command.py",
-    "attnbook.run.options": "attnbook/run/test_command.py",
-    "attnbook.run.places": "attnbook/run/test_command.py",
-    "attnbook.teach.check.audit": "attnbook/teach/check/test_confine.py",
-    "attnbook.teach.check.own.bounds": OWN,
-    "attnbook.teach.check.own.calling": OWN,
-    "attnbook.teach.check.own.cases": OWN,
-    "attnbook.teach.check.own.command": OWN_COMMAND,
-    "attnbook.teach.check.own.form": OWN,
-    "attnbook.teach.check.own.layouts": OWN,
-    "attnbook.teach.check.own.modules": OWN,
-    "attnbook.teach.check.own.report": OWN,
-    "attnbook.teach.check.own.ways": OWN,
-    "attnbook.teach.check.saving": "attnbook/teach/check/test_grade.py",
-    "attnbook.teach.check.seeded": "attnbook/teach/page/test_notebook.py",
-    "attnbook.teach.check.telling.helping": TELLING,
-    "attnbook.teach.check.telling.messages": TELLING,
-    "attnbook.teach.check.telling.results": TELLING,
-    "attnbook.teach.check.telling.stops": TELLING,
-    "attnbook.teach.check.trial": "attnbook/teach/check/test_outcomes.py",
-    "attnbook.teach.check.walls": "attnbook/teach/check/test_confine.py",
-    "attnbook.teach.exercises": "attnbook/teach/test_exercises.py",
-    "attnbook.teach.page.mistakes": CATALOGUE,
-    "measures": "chapters/test_measures.py",
-    "notebooks": "tools/test_outputs.py",
-    "phrases": "chapters/test_prose.py",
-    "press.articles": "site/test_epub.py",
-    "press.browser": "browser/test_policy.py",
-    "press.changes": "site/test_finish.py",
-    "press.places": "site/test_site.py",
-    "press.plain": "site/test_finish.py",
-    "press.settings": "site/test_site.py",
-    "screenshots": "browser/test_screenshots.py",
-    "town_model": "site/test_town_page.py",
-    "tame": "tools/mutate/test_tame.py",
+    "attnbook.gguf_layout": (
+        "attnbook/test_gguf.py",
+        "a damaged file is refused by both rooms that read one",
+    ),
+    "attnbook.run.loop": (
+        "attnbook/run/test_command.py",
+        "the loop is stopped and taken up again as the command it serves",
+    ),
+    "attnbook.run.places": (
+        "attnbook/run/test_command.py",
+        "two processes that write one file are two commands",
+    ),
+    "attnbook.teach.check.audit": (CHECK + "test_confine.py", CONFINED),
+    "attnbook.teach.check.own.bounds": (CHECK + "test_own.py", OWN),
+    "attnbook.teach.check.own.calling": (CHECK + "test_own.py", OWN),
+    "attnbook.teach.check.own.cases": (CHECK + "test_own.py", OWN),
+    "attnbook.teach.check.own.command": (
+        CHECK + "test_own_command.py",
+        "its name says whose command it is",
+    ),
+    "attnbook.teach.check.own.form": (CHECK + "test_own.py", OWN),
+    "attnbook.teach.check.own.layouts": (CHECK + "test_own.py", OWN),
+    "attnbook.teach.check.own.modules": (CHECK + "test_own.py", OWN),
+    "attnbook.teach.check.own.report": (CHECK + "test_own.py", OWN),
+    "attnbook.teach.check.own.ways": (CHECK + "test_own.py", OWN),
+    "attnbook.teach.check.telling.helping": (
+        CHECK + "test_telling.py",
+        TELLING,
+    ),
+    "attnbook.teach.check.telling.messages": (
+        CHECK + "test_telling.py",
+        TELLING,
+    ),
+    "attnbook.teach.check.telling.results": (
+        CHECK + "test_telling.py",
+        TELLING,
+    ),
+    "attnbook.teach.check.telling.stops": (CHECK + "test_telling.py", TELLING),
+    "attnbook.teach.check.trial": (
+        CHECK + "test_outcomes.py",
+        "a trial is what outcomes that were sent are compared in",
+    ),
+    "attnbook.teach.check.walls": (CHECK + "test_confine.py", CONFINED),
+    "attnbook.teach.page.mistakes": (
+        "attnbook/teach/catalogue/test_catalogue.py",
+        "it shows mistakes, and the catalogue has them",
+    ),
+    "measures": (
+        "chapters/test_measures.py",
+        "it measures pages, and they are held against it",
+    ),
+    "notebooks": (
+        "tools/test_outputs.py",
+        "the two tools read and write notebooks in turn",
+    ),
+    "phrases": (
+        "chapters/test_prose.py",
+        "its list of phrases is held against the pages",
+    ),
+    "press.articles": (
+        "site/test_epub.py",
+        "the EPUB and the PDF are made of its articles",
+    ),
+    "press.browser": (
+        "browser/test_policy.py",
+        "it starts a browser, so it is tested where there is one",
+    ),
+    "press.changes": (
+        "site/test_finish.py",
+        "the feed is written as the pages are finished",
+    ),
+    "press.places": (
+        "site/test_site.py",
+        "it names folders, and has nothing to compute",
+    ),
+    "press.plain": (
+        "site/test_finish.py",
+        "the twins are written as the pages are finished",
+    ),
+    "press.settings": (
+        "site/test_site.py",
+        "settings are right if the built site is",
+    ),
+    "screenshots": (
+        "browser/test_screenshots.py",
+        "it photographs pages, so it is tested where a browser is",
+    ),
+    "town_model": (
+        "site/test_town_page.py",
+        "what it has trained answers in the page",
+    ),
+    "tame": (
+        "tools/mutate/test_tame.py",
+        "it is the command of the room mutate.tame",
+    ),
 }
 
 
@@ -244,10 +305,26 @@ def test_tests_mirror_the_house():
     assert set(without_tests()) == set(TESTED_BY)
 
 
+def uses(source, room):
+    """Whether tests import a room, or one that stands on it."""
+    return bool(imported(source, set(FOLDER)) & importers(room))
+
+
 @pytest.mark.parametrize("room", TESTED_BY)
 def test_the_tests_of_a_room_use_it(room):
-    """They import it, or what stands on it; some run it as a command."""
-    source = (ROOT / "tests" / TESTED_BY[room]).read_text("utf-8")
-    above = importers(room)
-    runs = {name for name in above if name.rpartition(".")[2] in source}
-    assert imported(source, set(FOLDER)) & above or runs
+    path, reason = TESTED_BY[room]
+    assert uses((ROOT / "tests" / path).read_text("utf-8"), room)
+    assert len(reason.split()) > 5
+
+
+@pytest.mark.parametrize(
+    "source, used",
+    [
+        ("from attnbook.gguf_layout import layout", True),
+        ("from attnbook.gguf import read", True),
+        ("from attnbook import masks", False),
+        ("# gguf_layout\nname = 'attnbook.gguf_layout'", False),
+    ],
+)
+def test_tests_that_only_name_a_room_do_not_use_it(source, used):
+    assert uses(source, "attnbook.gguf_layout") == used

@@ -50,7 +50,8 @@ PICTURE = re.compile(r"!\[[^]]*\]\(")
 #: A row of the course's table: a week's chapters, the minutes of their cores
 #: and side roads, the exercises, and the minutes of these.
 WEEK = re.compile(r"(?m)^(\| \d+ \| (\[.+?) )\| \d+ \| \d+ (\| ([\d., ]+)) .*")
-TEACHERS, FIRST = CHAPTERS / "teachers.md", CHAPTERS / "index.ipynb"
+TEACHERS = CHAPTERS / "teachers.md"
+FIRST = CHAPTERS / "index.ipynb"
 #: Where each idea of the sources is taught, with links to side roads.
 COVERAGE = ROOT / "tests" / "chapters" / "coverage.md"
 #: A link to a side road, whose address ends with its minutes.
@@ -128,7 +129,8 @@ def measure(notebook: NotebookNode) -> Measures:
     """Count the words, visible lines and figures of each part of a chapter."""
     core = Part("core")
     found = Measures([core], ideas=len(notebook.metadata.get("ideas", [])))
-    part, level = core, 0
+    part = core
+    level = 0
     for cell in notebook.cells:
         tags = set(cell.metadata.get("tags", []))
         if cell.cell_type == "code":
@@ -144,7 +146,8 @@ def measure(notebook: NotebookNode) -> Measures:
             if heading := HEADING.match(text):
                 marks, title = heading.groups()
                 if part is core or len(marks) <= level:
-                    part, level = core, len(marks)
+                    part = core
+                    level = len(marks)
                     if title.startswith("Side road:"):
                         part = Part("side road", title)
                     elif title == "Exercises":

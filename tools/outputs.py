@@ -37,7 +37,8 @@ def execute(path: Path) -> NotebookNode:
     notebook = read(path)
     for cell in notebook.cells:
         if cell.cell_type == "code":
-            cell.outputs, cell.execution_count = [], None
+            cell.outputs = []
+            cell.execution_count = None
     NotebookClient(
         notebook,
         timeout=900,

@@ -92,7 +92,8 @@ def compared(folder: Path) -> dict:
     theirs = GPT2LMHeadModel.from_pretrained(folder).eval()
     prompt = tokenizer(PROMPT, return_tensors="pt")["input_ids"]  # (1, T)
     tokens = tokenizer(PARAGRAPH, return_tensors="pt")["input_ids"]
-    logits, expected = ours(tokens), theirs(tokens).logits  # (1, T, V)
+    logits = ours(tokens)
+    expected = theirs(tokens).logits  # (1, T, V)
     gap = (logits - expected).abs().max().item()
     loss = loss_share(ours, tokens[:, :-1], tokens[:, 1:]).item()
     their_loss = theirs(tokens, labels=tokens).loss.item()

@@ -237,11 +237,13 @@ def check_head_mask(mask: Tensor | None, q: Tensor, k: Tensor) -> None:
     if not batch or mask.ndim not in (2, 3):
         return
     if mask.ndim == 3:
-        name, size = "heads", n_heads
+        name = "heads"
+        size = n_heads
         # Numbers to add for each head and query are a bias of positions.
         may_be_texts = mask.dtype == torch.bool or mask.shape[1] < n_queries
     else:
-        name, size = "queries", n_queries
+        name = "queries"
+        size = n_queries
         may_be_texts = True
     if may_be_texts and 1 < size == batch[-1] == mask.shape[0]:
         raise ValueError(

@@ -295,7 +295,8 @@ def encode(stories: Sequence[Sequence[str]]) -> tuple[Tensor, Tensor]:
     least = min((len(story) for story in stories), default=0)
     whole("length of a story", least, at_least=2)
     rows = [torch.tensor(vocabulary().encode(" ".join(s))) for s in stories]
-    pad, pad_number = nn.utils.rnn.pad_sequence, WORDS.index(PAD)
+    pad = nn.utils.rnn.pad_sequence
+    pad_number = WORDS.index(PAD)
     tokens = pad([r[:-1] for r in rows], True, pad_number)  # (B, T)
     targets = pad([r[1:] for r in rows], True, -100)  # (B, T)
     return tokens, targets
@@ -315,7 +316,8 @@ def bigram(stories: Iterable[Sequence[str]]) -> Tensor:
 def accuracy(model: nn.Module, questions: Sequence[Question]) -> float:
     """In what share of questions a model gives the answer a higher logit
     than all other candidates."""
-    words, device = vocabulary(), next(model.parameters()).device
+    words = vocabulary()
+    device = next(model.parameters()).device
     tokens, _ = encode([[*q.prompt, q.answer] for q in questions])
     with evaluating(model):
         logits = model(tokens.to(device)).cpu()  # (N, T, V)

@@ -81,7 +81,8 @@ def settle(page: Page, site: Path) -> None:
         if not picture.exists():
             packed = picture.with_suffix(".webp")
             text = tag.text.replace(picture.name, packed.name)
-            renewed, picture = tag._replace(text=text), packed
+            renewed = tag._replace(text=text)
+            picture = packed
         attributes: dict[str, str] = {}
         if tag.start > view_ends:
             attributes |= {"loading": "lazy", "decoding": "async"}

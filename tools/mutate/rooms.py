@@ -34,7 +34,7 @@ GUARDED_BY = {
     "cache": ("test_cache", "test_window"),
     "pages": ("test_pages", "test_server"),
     "command": ("run/test_command",),
-    "options": ("run/test_command",),
+    "options": ("run/test_options", "run/test_command"),
     "places": ("run/test_command",),
 }
 #: The catalogue's test of each task. It guards a room if the task names a

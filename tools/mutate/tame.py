@@ -279,7 +279,8 @@ def _told(trial: Any, way: Tame) -> bool:
     from attnbook.teach.check.guard import Clock
     from attnbook.teach.check.running import outcome_difference, run
 
-    task, first = trial.task, given(trial.task, trial.cases[0])
+    task = trial.task
+    first = given(trial.task, trial.cases[0])
     for n, (case, wanted) in enumerate(zip(trial.cases, trial.wanted)):
         asked = given(task, case)
         changed = way.change(asked, first)

@@ -49,7 +49,8 @@ class _Check:
                 f"expected something to call; got {plain_repr(fn)[:60]}"
             )
         given = getattr(fn, "__name__", type(fn).__name__)
-        name, known = name or given, the_book().mistakes
+        name = name or given
+        known = the_book().mistakes
         task = known[name].task if name in known else _task(name)
         verdict = judge(fn, task)
         if verdict.kind != "right":

@@ -68,8 +68,11 @@ def answered(
         cells = [*cells, f"{mine} = {given}"]
     if seconds is not None:
         guard.SECONDS = seconds
-    task, try_it, pack = TASKS[name], attempted, packed
-    before, changed = _owned(), _changed
+    task = TASKS[name]
+    try_it = attempted
+    pack = packed
+    before = _owned()
+    changed = _changed
     names: dict[str, Any] = {"__name__": "__submission__"}
     try:
         first = _run(needed(cells, mine), names)
@@ -135,7 +138,8 @@ def marked(name: str, sent: Any) -> tuple[str, str]:
 
 def _refused(tried: Attempt, verdict: Verdict, detail: str) -> tuple[str, str]:
     """The verdict on an answer that is not right, and no known mistake."""
-    last, error = tried.got[-1].error, tried.error
+    last = tried.got[-1].error
+    error = tried.error
     if isinstance(last, OutOfTime):
         return "limit", str(last)
     if verdict.finding and verdict.finding.kind == Kind.OUT_OF_MEMORY:
@@ -203,7 +207,8 @@ def needed(cells: Sequence[str], name: str) -> list[ast.stmt]:
             ast.parse(_without_magic(cell))  # which says what is wrong
     imported = _imported(statements)
     bound = [_bound(statement, imported) for statement in statements]
-    wanted, size = {name, "*"}, 0
+    wanted = {name, "*"}
+    size = 0
     while size < len(wanted):
         size = len(wanted)
         for statement, names in zip(statements, bound):

@@ -141,7 +141,8 @@ def _only_within(empty: str) -> Callable[[Any], None]:
 
     It uses nothing that an answer could have replaced in the meantime.
     """
-    resolved, in_words = _private_realpath(), os.fspath
+    resolved = _private_realpath()
+    in_words = os.fspath
 
     def check(path: Any) -> None:
         if not isinstance(path, (str, bytes, int)):

@@ -226,7 +226,9 @@ def standing(prepared: str = __name__) -> dict[str, bool]:
             port = server.getsockname()[1]
             ended = alone(
                 _tried,
-                *(place, port, os.getpid()),
+                place,
+                port,
+                os.getpid(),
                 seconds=30,
                 memory=1000,
                 prepared=prepared,
@@ -264,7 +266,8 @@ def bare_environment() -> Iterator[None]:
     An answer could read a password there. Only what Python needs to start is
     kept, and what the book asks for (`Book.environment`).
     """
-    kept, book = dict(os.environ), the_book()
+    kept = dict(os.environ)
+    book = the_book()
     needed = ("PATH", "SYSTEMROOT", "TMPDIR", "TEMP", "LD_LIBRARY_PATH")
     os.environ.clear()
     os.environ |= {name: kept[name] for name in needed if name in kept}
@@ -338,7 +341,8 @@ def _confine(
         walls.put_up(empty)
     os.chdir(empty)
     os.environ |= dict.fromkeys(("HOME", "TMPDIR", "TEMP"), empty)
-    tempfile.tempdir, sys.dont_write_bytecode = empty, True
+    tempfile.tempdir = empty
+    sys.dont_write_bytecode = True
     torch.set_num_threads(1)
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in range(3):  # what it prints, and were it without an end

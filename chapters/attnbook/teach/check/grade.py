@@ -186,8 +186,10 @@ def _graded(
     except (ValueError, TypeError, LookupError, RecursionError):
         yield Grade(name, "", "error", "this is no notebook that can be read")
         return
-    book, text = the_book(), "\n".join(cells)
-    tasks, answer = book.tasks, rf"\b{re.escape(book.answer_prefix)}(\w+)"
+    book = the_book()
+    text = "\n".join(cells)
+    tasks = book.tasks
+    answer = rf"\b{re.escape(book.answer_prefix)}(\w+)"
     others = other_answers(cells)
     mine = [n for n in re.findall(answer, text) if n in tasks]
     chapters = {tasks[n].chapter for n in [*mine, *others]}
@@ -238,7 +240,10 @@ def _tried(
     the verdict, and its detail."""
     ended = alone(
         answered,
-        *(cells, name, given, seconds),
+        cells,
+        name,
+        given,
+        seconds,
         seconds=seconds,
         memory=memory,
         prepared=answered.__module__,

@@ -144,7 +144,8 @@ class Guard:
             changed = self._page.get(name) is not value
             self._page[name] = value
             if before is not None and not _same_tensor(value, before):
-                value.data, changed = before, True
+                value.data = before
+                changed = True
             if changed:
                 self.left.append(f"{name} of the page")
         for names, kept in self._ways_out:

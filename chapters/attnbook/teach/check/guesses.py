@@ -34,7 +34,9 @@ Changed = Callable[[Case], Case | None]
 
 def guess(tried: Attempt) -> Finding | None:
     """What the answer does instead; None if it does none of these."""
-    got, wanted, right = tried.got, tried.trial.wanted, tried.trial.task.right
+    got = tried.got
+    wanted = tried.trial.wanted
+    right = tried.trial.task.right
     if all(_same(outcome.result, got[0].result) for outcome in got[1:]):
         return None  # what is always the same fits too much
     if all(d is None or d.beside_the_result for d in tried.differences):
@@ -107,7 +109,8 @@ def _changes(
     right: Callable, rows: list[dict[str, Any]]
 ) -> Iterator[tuple[Finding, Changed]]:
     """What may have been done to the arguments, and how to do it."""
-    names, given = list(inspect.signature(right).parameters), rows[0]
+    names = list(inspect.signature(right).parameters)
+    given = rows[0]
     below_0 = {n for row in rows for n, x in row.items() if _below_0(x)}
     tensors = [n for n, value in given.items() if isinstance(value, Tensor)]
     for a, b in combinations(tensors, 2):
@@ -270,9 +273,11 @@ def _makings(given: dict[str, Any]) -> Iterator[tuple[Finding, Making]]:
                 Finding(Kind.SUBTRACTED, argument=argument),
                 _minus_the_right(_value_of(argument)),
             )
-            name, measure = "length", _length_of(argument)
+            name = "length"
+            measure = _length_of(argument)
         elif isinstance(value, (int, float)):
-            name, measure = "", _value_of(argument)
+            name = ""
+            measure = _value_of(argument)
         else:
             continue
         yield (

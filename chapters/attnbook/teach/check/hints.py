@@ -250,9 +250,11 @@ def _kinship(tried: Attempt, wrong: Callable) -> tuple[bool, float] | None:
         so_far.add(tried.got[n], other, trial.wanted[n])
         if not apt and so_far.most(left) < _OF_NUMBERS:
             return None
-    share, enough = so_far.share(), _OF_NUMBERS
+    share = so_far.share()
+    enough = _OF_NUMBERS
     if apt and len(at) > 1:
-        share, enough = max(share, len(at) / len(failing)), _OF_RESULTS
+        share = max(share, len(at) / len(failing))
+        enough = _OF_RESULTS
     return (tried.first in at, share) if share >= enough else None
 
 
@@ -347,7 +349,8 @@ def _cut_off(tried: Attempt) -> Help:
 
 def _asked(tried: Attempt) -> str:
     """The catalogue's question: for what was found, or else for the case."""
-    found, task = tried.finding, tried.trial.task
+    found = tried.finding
+    task = tried.trial.task
     for each in task.asked:
         if each.fits(found):
             return each.question
@@ -414,7 +417,8 @@ def _has_nan(results: Any) -> bool:
 
 def _nearly(tried: Attempt, n: int, *, part: float) -> bool:
     """Whether an outcome is off by a small part of its size only."""
-    outcome, wanted = tried.got[n], tried.trial.wanted[n]
+    outcome = tried.got[n]
+    wanted = tried.trial.wanted[n]
     found = tried.differences[n]
     if found is None or outcome.error or wanted.error:
         return False

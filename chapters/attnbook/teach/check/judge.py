@@ -93,7 +93,8 @@ def verdict_on(
     tried: Attempt, known: Mapping[str, Mistake] | None = None
 ) -> Verdict:
     """What is to be said of what a function did (see `judge`)."""
-    task, error = tried.trial.task, tried.got[0].error
+    task = tried.trial.task
+    error = tried.got[0].error
     # With a message it comes from torch, which has no kernel for a type.
     if isinstance(error, NotImplementedError) and not error.args:
         return Verdict("not attempted", telling.not_attempted(task.name))
@@ -116,7 +117,9 @@ def _recognised(
     tried: Attempt, known: Mapping[str, Mistake] | None
 ) -> Verdict | None:
     """The verdict on an answer that does what a known mistake does."""
-    task, finding, error = tried.trial.task, tried.finding, tried.error
+    task = tried.trial.task
+    finding = tried.finding
+    error = tried.error
     mistakes = task.known if known is None else known
     for name, mistake in mistakes.items():
         if tried.is_like(mistake.wrong):
@@ -143,7 +146,8 @@ def _stopped(tried: Attempt, n: int, help_: Help) -> Verdict:
         n: the number of the case on which it was stopped.
         help_: what may help.
     """
-    case, finding = tried.trial.cases[n], tried.finding_of(n)
+    case = tried.trial.cases[n]
+    finding = tried.finding_of(n)
     message = telling.stopped(
         tried.trial.task.name, finding, case.args, case.kwargs, help_
     )
@@ -172,9 +176,12 @@ def _to_raise(finding: Finding) -> BaseException | None:
 
 def _wrong(tried: Attempt, help_: Help) -> Verdict:
     """The verdict on an answer that gives something else than is right."""
-    task, first, finding = tried.trial.task, tried.first, tried.finding
+    task = tried.trial.task
+    first = tried.first
+    finding = tried.finding
     case = tried.trial.cases[first]
-    answer, wanted = tried.got[first], tried.trial.wanted
+    answer = tried.got[first]
+    wanted = tried.trial.wanted
     message = telling.wrong(
         task.name,
         task.wanted,

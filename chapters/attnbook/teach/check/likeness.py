@@ -49,7 +49,8 @@ def likeness(answer: Tensor, expected: Tensor) -> Finding | None:
 def _where_wrong(a: Tensor, b: Tensor, floats: bool) -> Finding | None:
     """In how many places two tensors differ, where it is not in all."""
     wrong = ~_near(a, b)
-    n, zero = int(wrong.sum()), b == 0
+    n = int(wrong.sum())
+    zero = b == 0
     weights = floats and bool((b >= 0).all())
     if weights and (wrong & zero).any():
         return Finding(
@@ -91,7 +92,8 @@ def _only(wrong: Tensor) -> Only | None:
         if wrong.ndim < 2 or wrong.shape[axis] < 3:
             continue
         at = wrong.movedim(axis, 0).flatten(1).any(1).nonzero()[:, 0].tolist()
-        first, last = at[0], at[-1]
+        first = at[0]
+        last = at[-1]
         if len(at) == last - first + 1 < wrong.shape[axis]:
             return Only(name, first, last)
     return None
@@ -153,7 +155,8 @@ def in_length(
     """What a row lacks, or has too much, where the rest of it is right."""
     n, m = len(answer), len(expected)
     short, long = (answer, expected) if n < m else (expected, answer)
-    few, more = len(short), len(long) - len(short)
+    few = len(short)
+    more = len(long) - len(short)
     if n == m or not few:
         return None
     if same(long[:few], short):
@@ -313,7 +316,8 @@ def _by_function(a: Tensor, b: Tensor) -> Finding | None:
 
 def _by_sums(a: Tensor, b: Tensor) -> Finding | None:
     """Weights that should sum to one in each row, and do not."""
-    rows, ones = b.sum(-1), (b.sum(-1) - 1).abs() < 1e-6
+    rows = b.sum(-1)
+    ones = (b.sum(-1) - 1).abs() < 1e-6
     if not ((b >= 0).all() and ones.any() and (ones | (rows == 0)).all()):
         return None
     counts = (b == b.round()).all()  # of things, and no weights

@@ -115,7 +115,8 @@ class AtMost(TorchDispatchMode):
         This takes time, so it is done only when the sum seems too large.
         """
         held = {s: n for s, n in self._held.items() if not s.expired()}
-        self._held, self._total = held, sum(held.values())
+        self._held = held
+        self._total = sum(held.values())
         if self._total > self.numbers:
             self.broken = Finding(
                 Kind.HOLDS_TOO_MUCH, count=self._total, total=self.numbers

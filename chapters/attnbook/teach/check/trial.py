@@ -216,7 +216,8 @@ class Attempt:
 
     def finding_of(self, n: int) -> Finding:
         """What is wrong on case n, which is one of those that fail."""
-        label, error = self.trial.cases[n].label, self.got[n].error
+        label = self.trial.cases[n].label
+        error = self.got[n].error
         if error:
             case = self.trial.cases[n]
             given = [*case.args, *case.kwargs.values()]

@@ -238,7 +238,9 @@ def _in_namespaces_of_its_own(empty: str) -> None:
     Root may do so at once. Anybody else needs a user namespace first, in
     which they may, where the system allows them that.
     """
-    unshare, user, group = _libc().unshare, os.geteuid(), os.getegid()
+    unshare = _libc().unshare
+    user = os.geteuid()
+    group = os.getegid()
     for kinds in (
         _CLONE_NEWNET | _CLONE_NEWNS,
         _CLONE_NEWUSER | _CLONE_NEWNET | _CLONE_NEWNS,
@@ -278,7 +280,8 @@ def _read_only_but(empty: str, *, in_memory: bool) -> None:
         in_memory: put a new file system of limited size in its place, so that
             nothing fills the disk.
     """
-    mount, place = _libc().mount, os.fsencode(empty)
+    mount = _libc().mount
+    place = os.fsencode(empty)
     # What is mounted in here is nobody else's business.
     _checked(mount(None, b"/", None, _MS_REC | _MS_PRIVATE, None))
     flags = _MS_NOSUID | _MS_NODEV
@@ -312,7 +315,8 @@ def _set_mounts(place: bytes, flags: int, **what: int) -> None:
 
 def _give_up_capabilities() -> None:
     """Give up for good what root may do beyond others, but reading."""
-    libc, header = _libc(), _CapabilityHeader(_CAPABILITY_VERSION_3, 0)
+    libc = _libc()
+    header = _CapabilityHeader(_CAPABILITY_VERSION_3, 0)
     held = (_Capabilities * 2)()
     _checked(libc.capget(ctypes.byref(header), held))
     for part, kept in zip(held, (_CAP_DAC_READ_SEARCH, 0)):
@@ -375,7 +379,8 @@ def _seatbelt(empty: str) -> None:
         OSError: if the sandbox refuses the profile.
     """
     quoted = empty.replace("\\", "\\\\").replace('"', '\\"')
-    profile, why = _SEATBELT.format(empty=quoted), ctypes.c_char_p()
+    profile = _SEATBELT.format(empty=quoted)
+    why = ctypes.c_char_p()
     library = ctypes.CDLL("/usr/lib/libsandbox.1.dylib")
     flags = ctypes.c_uint64(0)
     if library.sandbox_init(profile.encode(), flags, ctypes.byref(why)):

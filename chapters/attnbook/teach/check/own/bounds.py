@@ -44,6 +44,18 @@ DRAWS = 12
 MOST = 0.25
 
 
+def castable(task: Task) -> bool:
+    """Whether the cases of a task can be had in another type of numbers.
+
+    Those with models or functions among their arguments cannot.
+    """
+    return not any(
+        callable(x)
+        for case in task.cases()
+        for x in tree_leaves((case.args, case.kwargs))
+    )
+
+
 def roundoff(dtype: torch.dtype) -> float:
     """The unit roundoff u of a type of numbers: what one rounding may be off.
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
 from attnbook.teach.check.own.form import Form, Role
 from attnbook.teach.check.own.layouts import (
@@ -126,7 +126,8 @@ class Own:
             WrongUse: if it can be called with none.
         """
         lead = self._lead(named)
-        target, names = self.target, list(named)
+        target = self.target
+        names = list(named)
         if self.fills:
             assert self.form.module is not None
             names = [n for n in self.form.module.given if n in named]
@@ -142,7 +143,8 @@ class Own:
 
     def _lead(self, named: Mapping[str, Any]) -> Lead:
         """The axes of a case before tokens and components: see `Lead`."""
-        tensors, axes = [], ""
+        tensors = []
+        axes = ""
         for name, role in self.form.arguments.items():
             if role.kind in ("heads", "pairs", "tokens") and isinstance(
                 named.get(name), Tensor
@@ -219,6 +221,7 @@ class Own:
         return required
 
     def _is_required(self, name: str) -> bool:
+        """Whether the task itself has no default value for an argument."""
         if name not in self.signature.parameters:
             return False
         default = self.signature.parameters[name].default
@@ -259,7 +262,8 @@ class Own:
 
     def _may_lack(self, name: str, named: Mapping[str, Any]) -> bool:
         """Whether a case can be tried on a function without an argument."""
-        value, implied = named[name], self.form.implied.get(name)
+        value = named[name]
+        implied = self.form.implied.get(name)
         if name in self.ways.fixed or (implied and implied(named)):
             return True
         if name == "mask" and value is not None:
@@ -279,7 +283,8 @@ class Own:
         self, name: str, named: Mapping[str, Any], lead: Lead
     ) -> Any:
         """One argument of a case, in the form that the function wants."""
-        value, role = named[name], self.form.arguments.get(name)
+        value = named[name]
+        role = self.form.arguments.get(name)
         if role and role.kind == "mask":
             if value is None:
                 value = torch.ones(self._visible(named), dtype=torch.bool)
@@ -376,23 +381,13 @@ def causal(n_queries: int, n_keys: int) -> Tensor:
     return ones.tril(n_keys - n_queries)
 
 
-def castable(task: Task) -> bool:
-    """Whether the cases of a task can be had in another type of numbers.
-
-    Those with models or functions among their arguments cannot.
-    """
-    return not any(
-        callable(x)
-        for case in task.cases()
-        for x in tree_leaves((case.args, case.kwargs))
-    )
-
-
 def _is_module_class(target: Any) -> bool:
+    """Whether something is a class of modules, which has to be made first."""
     return inspect.isclass(target) and issubclass(target, nn.Module)
 
 
 def _has_parameters(target: Any) -> bool:
+    """Whether something is a module that has weights to be filled."""
     return isinstance(target, nn.Module) and bool([*target.parameters()])
 
 

@@ -76,7 +76,8 @@ def laid_out(x: Tensor, lead: Lead, axes: str, ways: Ways) -> Tensor:
     if "B" not in layout:
         if full.shape[0] > 1:
             raise Unfit("several texts, and no axis for them")
-        full, order = full[0], order.replace("B", "")
+        full = full[0]
+        order = order.replace("B", "")
     return full.permute([order.index(axis) for axis in layout])
 
 

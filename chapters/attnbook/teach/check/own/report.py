@@ -17,10 +17,11 @@ from attnbook.teach.check.finding import Kind
 from attnbook.teach.check.judge import Verdict, judge
 from attnbook.teach.check.own.bounds import (
     bounds_of,
+    castable,
     rounded,
     vague,
 )
-from attnbook.teach.check.own.calling import Own, castable, causal
+from attnbook.teach.check.own.calling import Own, causal
 from attnbook.teach.check.own.form import Form
 from attnbook.teach.check.own.ways import DTYPES, Ways, WrongUse, ways_of
 from attnbook.teach.check.proof import Disagreement
@@ -342,7 +343,8 @@ def _part_of(own: Own, task: Task) -> int | None:
     and the function gives one tensor, or the other way round.
     """
     case = task.cases()[0]
-    got, wanted = run(own, case).result, run(task.right, case).result
+    got = run(own, case).result
+    wanted = run(task.right, case).result
     lists = (tuple, list)
     if isinstance(wanted, lists) and isinstance(got, Tensor):
         return 0

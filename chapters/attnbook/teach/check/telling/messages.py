@@ -133,7 +133,8 @@ def _at_the_place(found: Difference) -> str:
             f"the answer has shape {shape_words(answer)}, "
             f"the reference {shape_words(expected)}"
         )
-    at, place = found.worst, list(found.worst)
+    at = found.worst
+    place = list(found.worst)
     x, y = answer[at].item(), expected[at].item()
     if number_kind(answer) == "boolean":
         return f"first at {place}: the answer gives {x}, the reference {y}"

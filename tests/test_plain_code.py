@@ -1,0 +1,158 @@
+"""Code that is written to be read: nothing is packed into a line to save one.
+
+The catalogue is left out. Its wrong functions are written as people write
+them, and the mutants of its references are known by their lines.
+"""
+
+import ast
+
+import pytest
+from notebooks import CHAPTERS, ROOT
+
+PLACES = (
+    CHAPTERS / "attnbook",
+    ROOT / "site",
+    ROOT / "tools",
+    ROOT / "benchmarks",
+)
+
+
+def rooms():
+    """The files of all rooms but those of the catalogue."""
+    for place in PLACES:
+        for path in sorted(place.rglob("*.py")):
+            if "catalogue" not in path.parts:
+                yield path
+
+
+ROOMS = list(rooms())
+
+
+def _form(node):
+    """Of which kinds of nodes an expression consists, without its names."""
+    return [
+        type(n.value) if isinstance(n, ast.Constant) else type(n)
+        for n in ast.walk(node)
+    ]
+
+
+def _is_constant(node):
+    """Whether an expression is made of written values alone."""
+    named = (ast.Name, ast.Attribute, ast.Call)
+    return not any(isinstance(n, named) for n in ast.walk(node))
+
+
+def _belong_together(targets, values):
+    """Whether several names may be assigned in one line.
+
+    They may where the values are of one form, as in ``T, S = q.shape[-2],
+    k.shape[-2]``; where all are constants of the module; and where the names
+    are those of sizes or tensors, of one letter or two.
+    """
+    names = [t.id if isinstance(t, ast.Name) else "" for t in targets]
+    if all(0 < len(name) <= 2 for name in names):
+        return True
+    if all(name.isupper() for name in names):
+        return all(map(_is_constant, values))
+    return all(_form(value) == _form(values[0]) for value in values)
+
+
+def _paired(node):
+    """Whether a statement assigns several values that do not belong together
+    to as many names."""
+    if not (
+        isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple)
+    ):
+        return False
+    targets = node.targets[0]
+    if not isinstance(targets, ast.Tuple):
+        return False
+    values = node.value.elts
+    starred = any(isinstance(n, ast.Starred) for n in (*targets.elts, *values))
+    if starred or len(targets.elts) != len(values):
+        return False
+    return not _belong_together(targets.elts, values)
+
+
+def _is_condition(node):
+    """Whether an expression is true or false by its form."""
+    negated = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
+    return negated or isinstance(node, (ast.Compare, ast.BoolOp))
+
+
+def _is_sequence(node):
+    """Whether an expression is a written text, list or tuple."""
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, (str, bytes))
+    return isinstance(node, (ast.List, ast.Tuple, ast.ListComp, ast.JoinedStr))
+
+
+def _times_condition(node):
+    """Whether a text or list is multiplied by a condition."""
+    if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult)):
+        return False
+    a, b = node.left, node.right
+    return (_is_sequence(a) and _is_condition(b)) or (
+        _is_sequence(b) and _is_condition(a)
+    )
+
+
+def _splatted(node):
+    """Whether a written list or tuple is taken apart by a star."""
+    written = (ast.List, ast.Tuple, ast.Set)
+    return isinstance(node, ast.Starred) and (
+        isinstance(node.ctx, ast.Load) and isinstance(node.value, written)
+    )
+
+
+def packed_lines(source):
+    """The lines of a source in which something is packed to save a line."""
+    tree = ast.parse(source)
+    found = [
+        node.lineno
+        for node in ast.walk(tree)
+        if _paired(node) or _times_condition(node) or _splatted(node)
+    ]
+    for node in ast.walk(tree):
+        for _, body in ast.iter_fields(node):
+            if not isinstance(body, list):
+                continue
+            statements = [n for n in body if isinstance(n, ast.stmt)]
+            for one, other in zip(statements, statements[1:]):
+                if one.end_lineno == other.lineno:
+                    found.append(other.lineno)
+    return sorted(found)
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
+def test_nothing_is_packed_into_a_line(place):
+    packed = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in ROOMS
+        if path.is_relative_to(place)
+        for line in packed_lines(path.read_text("utf-8"))
+    ]
+    assert packed == []
+
+
+@pytest.mark.parametrize(
+    "line, packed",
+    [
+        ("x, tied = self.norm(x), False", True),
+        ("before, found = copied(x), {}", True),
+        ("MOST, PLACE = 3, Path(name)", True),
+        ("said = 'out' * (real is None)", True),
+        ("rest = [x] * (not last)", True),
+        ("f(*('a', 'b'), *rest)", True),
+        ("x = 1; y = 2", True),
+        ("T, S = q.shape[-2], k.shape[-2]", False),
+        ("answer, expected = found.answer, found.expected", False),
+        ("ROWS, COLUMNS = 2**4, 128", False),
+        ("B, T = tokens.shape", False),
+        ("a, b = x.double(), 0", False),
+        ("zeros = [0] * n", False),
+        ("f(*rest, 2 * (a > b))", False),
+    ],
+)
+def test_packed_lines_are_found(line, packed):
+    assert bool(packed_lines(line)) == packed
