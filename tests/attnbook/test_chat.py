@@ -161,8 +161,20 @@ def test_where_a_token_looked_is_where_it_looks_without_a_cache(parts):
 def test_a_tokenizer_without_the_control_tokens_is_refused(parts):
     model, tokenizer = parts
     other = gguf.BytePairs(tokenizer.numbers, [])
-    with pytest.raises(ValueError, match="no control token <|im_start|>"):
+    said = "this model is not made for chats: its tokenizer has no control to"
+    with pytest.raises(ValueError, match=said) as caught:
         Chat(model, other)
+    assert str(caught.value).endswith(" <|im_start|>")
+
+
+def test_what_is_no_language_model_is_refused(parts, monkeypatch):
+    """An encoder has a tokenizer, but nothing to write with."""
+    monkeypatch.setattr(chat, "load", lambda name: torch.nn.Identity())
+    monkeypatch.setattr(chat, "load_tokenizer", lambda name: parts[1])
+    options = chat.parser().parse_args(["--model", "an encoder"])
+    said = "cannot be talked with: it is no language model"
+    with pytest.raises(ValueError, match=said):
+        chat.begin(options)
 
 
 @needs_smollm2
