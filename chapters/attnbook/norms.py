@@ -8,6 +8,9 @@ from torch import Tensor, nn
 from attnbook.shapes import check_tokens
 from attnbook.values import number, one_of, whole
 
+#: Types with 16 bits a number. Norms of such vectors are computed in 32 bits.
+_HALVES = (torch.float16, torch.bfloat16)
+
 
 def layer_norm(
     x: Tensor,
@@ -22,9 +25,17 @@ def layer_norm(
     under the root, so that a constant vector does not divide by zero. Without
     a `weight` nothing is stretched, without a `bias` nothing is shifted.
 
+    Vectors of 16 bits a number are normalised in 32 bits and the result is
+    rounded to their type, as in torch. In float16 the square of 256 is
+    already infinite, and for vectors with a standard deviation below about
+    0.025 the gradient of the reciprocal root is.
+
     Shapes: x (..., d), weight and bias (d,) → (..., d).
     Source: Ba, Kiros and Hinton (2016), arXiv:1607.06450, equation 4.
     """
+    if x.dtype in _HALVES:
+        wide = layer_norm(x.float(), weight, bias, eps=eps)
+        return wide.to(x.dtype)
     centred = x - x.mean(-1, keepdim=True)
     variance = centred.square().mean(-1, keepdim=True)
     normal = centred * torch.rsqrt(variance + eps)
@@ -39,11 +50,14 @@ def rms_norm(
     """Divide each vector by its root mean square, then stretch it.
 
     Unlike `layer_norm` it takes no mean away, and never shifts. `eps` is
-    added to the mean square under the root.
+    added to the mean square under the root. Vectors of 16 bits a number are
+    normalised in 32 bits, for the reasons given in `layer_norm`.
 
     Shapes: x (..., d), weight (d,) → (..., d).
     Source: Zhang and Sennrich (2019), arXiv:1910.07467, equation 4.
     """
+    if x.dtype in _HALVES:
+        return rms_norm(x.float(), weight, eps=eps).to(x.dtype)
     normal = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
     return normal if weight is None else normal * weight
 

@@ -3,8 +3,9 @@ of chapter 7, and inside a block by test_layers."""
 
 import pytest
 import torch
+import torch.nn.functional as F
 
-from attnbook.norms import LayerNorm, RMSNorm, make_norm
+from attnbook.norms import LayerNorm, RMSNorm, layer_norm, make_norm, rms_norm
 
 X = torch.ones(3, 4)
 
@@ -23,6 +24,46 @@ def test_norms_by_name():
     assert made[1].bias.tolist() == [0] and made[3].bias is not None
     assert all(layer.weight.tolist() == [1] for layer in made)
     assert RMSNorm(1, eps=0).eps == LayerNorm(1, eps=0).eps == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("eps", [1e-5, 1e-6])
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        [1e-4, -1e-4, 2e-4],  # the slope of the root is beyond float16
+        [0.01, -0.01, 0.02],  # and here, where eps plays no part
+        [300.0, -300.0, 100.0],  # the squares are beyond float16
+        [0.55, 0.87, 0.66],
+    ],
+)
+def test_16_bits_are_normalised_in_32(numbers, eps, dtype):
+    """Results and gradients are those of float64, except for the rounding to
+    16 bits at the end."""
+    weight, bias = torch.tensor([[1.5, 0.5, 2.0], [0.25, -1.0, 0.5]])
+    for own, theirs in (
+        (
+            lambda x: layer_norm(x, weight.to(x), bias.to(x), eps=eps),
+            lambda x: F.layer_norm(x, (3,), weight.to(x), bias.to(x), eps),
+        ),
+        (
+            lambda x: rms_norm(x, weight.to(x), eps=eps),
+            lambda x: F.rms_norm(x, (3,), weight.to(x), eps),
+        ),
+        (
+            lambda x: layer_norm(x, eps=eps),
+            lambda x: F.layer_norm(x, (3,), eps=eps),
+        ),
+    ):
+        found = []
+        for norm, kind in ((own, dtype), (theirs, torch.float64)):
+            x = torch.tensor(numbers, dtype=dtype).to(kind).requires_grad_()
+            y = norm(x)
+            assert y.dtype == kind
+            (slopes,) = torch.autograd.grad(y[0], x)
+            found.append(torch.stack([y.detach(), slopes]).double())
+        bits = torch.finfo(dtype).eps
+        torch.testing.assert_close(*found, rtol=bits, atol=1e-4)
 
 
 @pytest.mark.parametrize(
