@@ -20,6 +20,7 @@ from attnbook.pages import Pages
 from attnbook.positions import alibi_bias, sinusoidal
 from attnbook.teach.catalogue.c12_real_text import encode_bytes, learn_merges
 from attnbook.teach.catalogue.c18_fewer_keys import rolling_step, sink_mask
+from attnbook.teach.catalogue.c21_states import step_by_step
 from attnbook.teach.page import drawings
 from attnbook.teach.page.drawings import DRAWINGS
 from attnbook.text import book_text
@@ -207,6 +208,19 @@ def guess_ahead():
     unread = torch.cat([torch.ones(1), guesses])[None].long()
     model = GPT(GPTConfig(V, 9, d_model=12, n_heads=3, n_layers=1))
     return {"k": k, "V": V}, locals() | {"p": model(unread)[0].softmax(-1)}
+
+
+def state_step():
+    q, k, v = torch.randn(1, 5), torch.randn(1, 5), torch.randn(1, 3)
+    state = torch.randn(5, 3)
+    faded = 0.5 * state
+    error = v - k @ faded
+    written = faded + 0.5 * k.T @ error
+    out = q @ written
+    read = (q, k, v, torch.tensor([0.5]), torch.tensor([0.5]).log(), state)
+    theirs = step_by_step.right(*read)
+    assert torch.allclose(torch.cat([out, written]), torch.cat(theirs))
+    return {"d_k": 5, "d_v": 3}, locals()
 
 
 def tokens():

@@ -12,6 +12,7 @@ from torch import nn
 from attnbook import masks, positions
 from attnbook.cache import KVCache, RollingCache
 from attnbook.gpt import GPT, GPTConfig
+from attnbook.hybrid import StateCache
 from attnbook.layers import TransformerBlock
 from attnbook.teach.catalogue import all_mistakes
 
@@ -245,3 +246,8 @@ def test_the_sheet_has_the_bytes_of_caches():
         assert token * kept == cache.nbytes
         assert kept == cache.capacity
         assert row[2:] == [f"{token:,}", f"{cache.nbytes / 1e9:.1f} GB"]
+    states = {"state_layers": range(L), "n_heads": H, "d_k": d_k}
+    state = StateCache(1, 1, **states, **some)
+    (formula,) = re.findall(r"4 taps keeps (`.*?`)", part)
+    assert 2 * L * value(formula, **sizes) == state.nbytes
+    assert f"{state.nbytes / 1e6:.1f} MB here" in part

@@ -40,6 +40,7 @@ CHAPTERS = (
     "c18_fewer_keys",
     "c19_server",
     "c20_guessing",
+    "c21_states",
 )
 
 
