@@ -49,8 +49,8 @@ trap 'trap "" TERM; kill 0' INT TERM; $(2); second=$$?; wait $$first; \
 first=$$?; cat _build/beside.txt; exit $$((first || second))
 endef
 
-.PHONY: help install book pdf epub check quick test test-site scores outputs \
-	mutants model real-model bench gpu repository clean
+.PHONY: help install book lab pdf epub check quick test test-site scores \
+	outputs mutants model real-model bench gpu repository clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' \
@@ -70,6 +70,9 @@ book: $(BUILT) ## build the HTML and say where it is
 $(BUILT): $(INSTALLED) $(SOURCES)
 	$(BIN)/python tools/build.py
 	@touch $@
+
+lab: $(INSTALLED) ## open the chapters in JupyterLab, and install it if needed
+	$(BIN)/python tools/lab.py $(OPTIONS)
 
 pdf: book ## print the book as one PDF, by a Chromium
 	$(BIN)/python tools/build.py pdf

@@ -22,6 +22,7 @@ from notebooks import CHAPTERS, ROOT
 
 from press.contents import contents
 from press.finish import put_on_site
+from press.package import put_package_on_site
 from press.places import HTML, SITE
 from press.settings import settings
 
@@ -96,6 +97,7 @@ def build_pages() -> int:
         print(f"the build left out {', '.join(missing)}", file=sys.stderr)
         return 1
     script.rename(HTML / "_static" / "town.js")
+    put_package_on_site(HTML)
     return 0
 
 

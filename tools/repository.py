@@ -30,6 +30,11 @@ from importlib.util import find_spec
 
 if find_spec("attnbook") is None:  # this notebook was opened alone
 {alone}
+if missing := [n for n in ("torch", "numpy", "scipy") if not find_spec(n)]:
+    raise ModuleNotFoundError(
+        "This Python has no " + ", no ".join(missing) + ". Type in a cell: "
+        "%pip install " + " ".join(missing)
+    )
 
 from attnbook.teach.page.notebook import randn, setup, show, show_source
 
@@ -43,8 +48,9 @@ FETCH = """\
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-input"]
     if subprocess.run([*pip, SOURCE]).returncode:
         raise ModuleNotFoundError(
-            f"{{SOURCE}} could not be installed. Download the book's whole "
-            "`chapters` folder and open this notebook in it."
+            f"{{SOURCE}} could not be installed. The book's page *Run a page* "
+            "has the package as a file; or open this notebook in the book's "
+            "whole `chapters` folder."
         )"""
 
 #: Follows `FETCH` where a page uses published models. Without them it goes
@@ -54,9 +60,9 @@ FETCH_MODELS = """
 
 STOP = """\
     raise ModuleNotFoundError(
-        "attnbook is not beside this notebook, and the book has no public "
-        "address yet to fetch it from. Download the book's whole `chapters` "
-        "folder and open this notebook in it."
+        "attnbook is neither installed nor beside this notebook. The book's "
+        "page *Run a page* has it as a file, to be installed by pip; or open "
+        "this notebook in the book's whole `chapters` folder."
     )"""
 
 BADGES = (

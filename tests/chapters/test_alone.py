@@ -17,6 +17,8 @@ from comparison import agree
 from notebooks import ROOT, read
 from repository import address, setup_source
 
+from press.package import build_wheel
+
 URL, TAG = "https://github.com/someone/book", "v9.9.9"
 
 RUN = """
@@ -59,7 +61,18 @@ def repository(tmp_path_factory):
 @pytest.fixture(scope="module")
 def python(tmp_path_factory):
     """A Python that borrows the installed packages, but not the helper."""
-    home = tmp_path_factory.mktemp("environment")
+    return environment(tmp_path_factory.mktemp("environment"))
+
+
+@pytest.fixture
+def fresh_python(tmp_path_factory):
+    """One more, for a single test."""
+    return environment(tmp_path_factory.mktemp("environment"))
+
+
+def environment(home):
+    """Make an environment with all packages but the helper in a folder, and
+    return the path of its Python."""
     subprocess.run([sys.executable, "-m", "venv", home], check=True)
     (inside,) = home.glob("lib/python*/site-packages")
     borrowed = sysconfig.get_path("purelib")
@@ -133,6 +146,46 @@ def test_a_chapter_alone_fetches_the_helper_and_gives_its_numbers(
     assert [(a, b) for a, b in both if not agree(a, b)] == []
     (installed,) = python.parents[1].glob("lib/*/site-packages/attnbook")
     assert files(installed) == files(ROOT / "chapters" / "attnbook")
+
+
+def test_a_chapter_runs_with_the_two_files_of_the_site(
+    fresh_python, tmp_path
+):
+    """As the page *Run a page* says: the wheel, the notebook, a folder that
+    is otherwise empty, and no network."""
+    path = chapter_file(3)
+    copy = tmp_path / path.name
+    shutil.copy(path, copy)
+    refused = alone([fresh_python, "-c", RUN, copy], tmp_path, tmp_path)
+    assert refused.returncode and "*Run a page* has it" in refused.stderr
+    shutil.copy(path, copy)
+    wheel = build_wheel(tmp_path)
+    pip = [fresh_python, "-m", "pip", "install", "--quiet", wheel]
+    installed = alone(pip, tmp_path, tmp_path)
+    assert installed.returncode == 0, installed.stderr
+    done = alone([fresh_python, "-c", RUN, copy], tmp_path, tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    both = zip(texts(copy), texts(path), strict=True)
+    assert [(a, b) for a, b in both if not agree(a, b)] == []
+
+
+def test_a_python_without_torch_is_told_so(tmp_path):
+    """The helper is beside the notebook; PyTorch is not installed."""
+    (tmp_path / "attnbook").mkdir()
+    cell = setup_source(URL, TAG)
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", cell],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
+    )
+    assert done.returncode
+    said = done.stderr.splitlines()[-1]
+    assert said.endswith(
+        "This Python has no torch, no numpy, no scipy. "
+        "Type in a cell: %pip install torch numpy scipy"
+    )
 
 
 def texts(path):

@@ -1,4 +1,5 @@
-"""The README's section on training, line by line, as a new user would."""
+"""The page on training with one's own text, line by line, as a new user
+would."""
 
 import json
 import os
@@ -14,11 +15,7 @@ from notebooks import ROOT
 from attnbook import files
 
 pytestmark = pytest.mark.slow
-SECTION = re.search(
-    r"## Train it on your own text.*?(?=\n## )",
-    (ROOT / "README.md").read_text(encoding="utf-8"),
-    re.DOTALL,
-)[0]
+SECTION = (ROOT / "chapters" / "own_text.md").read_text(encoding="utf-8")
 SETUP, TRAIN, RESUME, SAMPLE, LONGER, SHARED, MACHINES = re.findall(
     r"```sh\n(.*?)```", SECTION, re.DOTALL
 )
