@@ -102,7 +102,9 @@ def article(page: str, whole: BeautifulSoup) -> Tag:
 
     Buttons, scripts, the links beside headings, the badge for Colab and the
     folded code, which draws figures, are removed. In the caption of a figure
-    that moves, the words about scripts become words about the book's page.
+    that moves, the words about scripts become words about the book's page. A
+    choice of a question becomes a line, without what is said about it: the
+    answer is in the question's own fold.
 
     Args:
         page: the page's name, for the message.
@@ -124,6 +126,9 @@ def article(page: str, whole: BeautifulSoup) -> Tag:
         tag.decompose()
     for badge in found.find_all("img", src=re.compile("open-in-colab")):
         around(badge, "p").decompose()
+    for choice in found.select("details.choice"):
+        words = one(choice, "summary").decode_contents()
+        choice.replace_with(fragment(f'<p class="choice">○ {words}</p>'))
     for figure in found.select("[data-explore]"):
         caption = one(figure, "p")
         caption.string = caption.get_text().replace(

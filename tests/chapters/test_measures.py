@@ -48,6 +48,37 @@ def test_a_chapter_has_a_drawing_and_three_questions(path):
     assert len(answers) == 3 and all("](#" in a for a in answers)
 
 
+CHOICE = re.compile(
+    r'(?s)<details class="choice( right)?">\n<summary>(.*?)</summary>\n\n'
+    r"(.*?)\n\n</details>"
+)
+
+
+@by_notebook(AGAIN)
+def test_each_question_has_choices_that_say_what_is_wrong_with_them(path):
+    """One of three or more is right; each says so first, and then why."""
+    (quiz,) = [
+        cell.source
+        for cell in read(path).cells
+        if cell.source.startswith("## Three questions")
+    ]
+    questions = re.split(r"(?m)^\d\. ", quiz)[1:]
+    assert len(questions) == 3
+    places = set()
+    for question in questions:
+        before, _ = question.split("<summary>Answer</summary>")
+        choices = CHOICE.findall(before)
+        assert before.count("<details") == len(choices) + 1
+        assert len(choices) >= 3
+        rights = [bool(right) for right, _, _ in choices]
+        assert rights.count(True) == 1
+        places.add(rights.index(True))
+        for right, text, said in choices:
+            assert said.startswith("Yes." if right else "No."), text
+            assert len(said.split()) > 5, text
+    assert len(places) > 1, "the right choice is always at the same place"
+
+
 @by_notebook(AGAIN)
 def test_its_side_roads_are_folded_and_nothing_else_is(path):
     html = (ROOT / "_build" / "html" / f"{path.stem}.html").read_text()
