@@ -179,6 +179,28 @@ def of_heads(figure, state, found):
     assert f" {on}" in told.split("of its weight on")[1]
 
 
+def of_encoder(figure, state, found):
+    spans = figure.host.locator(".text span")
+    words, row = spans.all_inner_texts(), found["weights"]
+    shown = spans.evaluate_all(
+        "spans => spans.map(span => span.getAttribute('style'))"
+    )
+    shades = [float(re.search(r"([\d.]+)%", s)[1]) / 60 for s in shown]
+    assert shades == pytest.approx(row, abs=0.001)
+    [chosen] = figure.host.locator(".text .from").all_inner_texts()
+    assert chosen == words[min(state["word"], len(words) - 1)]
+    if state["text"] == 0:
+        assert words[2] == figure.data["first"][state["first"]]
+        assert words[5] == figure.data["second"][state["second"]]
+    block = figure.data["blocks"][state["block"]]
+    table = figure.table(f"All heads of block {block}, from “{chosen}”")
+    assert table[str(state["head"])] == near([max(row)])
+    top = "itself" if words[found["most"]] == chosen else words[found["most"]]
+    assert f"“{chosen}” gives {max(row):.2f} of its weight to" in figure.said
+    assert top in figure.said
+    assert figure.said.startswith(f"Block {block}, head {state['head']}: ")
+
+
 def of_rotary(figure, state, found):
     at = np.array([state["m"], state["n"]]) + state["shift"]
     *rows, total = figure.table("Distance").values()
