@@ -1,8 +1,10 @@
-"""What a reader needs to run a page without a clone of the repository.
+"""Files of the site that are taken away: to run a page, to learn, to teach.
 
-The built site carries the helper package as a wheel, all notebooks in one
-archive, and the list of the two published models. The page *Run a page* says
-what to do with them.
+For whoever runs a page without a clone of the repository, the built site
+carries the helper package as a wheel, all notebooks in one archive, and the
+list of the two published models; the page *Run a page* says what to do with
+them. For whoever learns there are question cards, and for AI tutors a file
+that says how to help; the page *For teachers* says more about both.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from press.places import CHAPTERS, ROOT
+from press.flashcards import write_cards
+from press.places import CHAPTERS, ROOT, SITE
 
 #: The folder of the site in which these files are.
 FOLDER = "run"
@@ -22,6 +25,9 @@ FOLDER = "run"
 #: The archive of the notebooks, and the list of the published models.
 NOTEBOOKS = "notebooks.zip"
 MODELS = "models.txt"
+
+#: The question cards, and the file for AI tutors, which is beside llms.txt.
+CARDS, TUTOR = "cards.txt", "tutor.txt"
 
 #: What a wheel is built from, beside the folder of the package.
 SOURCES = ("pyproject.toml", "README.md", "LICENSE")
@@ -80,7 +86,7 @@ def pack_notebooks(path: Path) -> None:
 
 
 def put_package_on_site(site: Path) -> None:
-    """Write the wheel, the notebooks and the list of models into the site.
+    """Write all these files into the site.
 
     Raises:
         RuntimeError: the wheel could not be built.
@@ -90,3 +96,5 @@ def put_package_on_site(site: Path) -> None:
     build_wheel(folder)
     pack_notebooks(folder / NOTEBOOKS)
     shutil.copy(ROOT / MODELS, folder)
+    write_cards(folder / CARDS)
+    shutil.copy(SITE / TUTOR, site)

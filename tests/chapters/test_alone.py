@@ -148,9 +148,7 @@ def test_a_chapter_alone_fetches_the_helper_and_gives_its_numbers(
     assert files(installed) == files(ROOT / "chapters" / "attnbook")
 
 
-def test_a_chapter_runs_with_the_two_files_of_the_site(
-    fresh_python, tmp_path
-):
+def test_a_chapter_runs_with_the_two_files_of_the_site(fresh_python, tmp_path):
     """As the page *Run a page* says: the wheel, the notebook, a folder that
     is otherwise empty, and no network."""
     path = chapter_file(3)

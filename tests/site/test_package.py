@@ -60,13 +60,23 @@ def test_the_same_notebooks_give_the_same_archive(site, tmp_path):
 
 def test_each_file_that_the_page_links_is_there(site):
     links = re.findall(r'href="(run/[^"]+)"', PAGE)
+    teachers = (CHAPTERS / "teachers.md").read_text("utf-8")
+    links += re.findall(r'href="(run/[^"]+)"', teachers)
     assert {Path(link).name for link in links} == {
         path.name for path in (site / "run").iterdir()
     }
+    assert 'href="tutor.txt"' in teachers and (site / "tutor.txt").is_file()
     # The commands name the same wheel.
     assert set(re.findall(r"attnbook-[\d.]+-\S+?\.whl", PAGE)) == {
         f"attnbook-{__version__}-py3-none-any.whl"
     }
+
+
+def test_the_file_for_tutors_names_pages_and_commands_that_there_are():
+    text = (ROOT / "site" / "tutor.txt").read_text("utf-8")
+    for name in re.findall(r"(\w+)\.txt", text):
+        assert name in ("llms", *(p.stem for p in CHAPTERS.glob("*.md")))
+    assert "--as scaled_dot_product_attention" in text
 
 
 def test_a_package_that_cannot_be_built_says_why(tmp_path, monkeypatch):
