@@ -49,8 +49,8 @@ trap 'trap "" TERM; kill 0' INT TERM; $(2); second=$$?; wait $$first; \
 first=$$?; cat _build/beside.txt; exit $$((first || second))
 endef
 
-.PHONY: help install book lab pdf epub check quick test test-site scores \
-	outputs mutants model real-model bench gpu repository clean
+.PHONY: help install book lab pdf epub slides cards check quick test \
+	test-site scores outputs mutants model real-model bench gpu repository clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' \
@@ -79,6 +79,12 @@ pdf: book ## print the book as one PDF, by a Chromium
 
 epub: book ## write the book as one EPUB
 	$(BIN)/python tools/build.py epub
+
+slides: book ## make a deck of slides for each chapter, by a Chromium
+	$(BIN)/python tools/build.py slides
+
+cards: book ## say where the question cards are, for Anki and its like
+	@echo "The cards are at $(CURDIR)/_build/html/run/cards.txt"
 
 ifdef CHAPTER
 check: $(INSTALLED) ## look all over in minutes, or one chapter (CHAPTER=04)

@@ -1,12 +1,14 @@
-"""Build the book: its pages, or from these an EPUB or a PDF.
+"""Build the book: its pages, or from these an EPUB, a PDF, or slides.
 
 usage: .venv/bin/python tools/build.py          the pages, as `make book`
        .venv/bin/python tools/build.py epub     one EPUB, as `make epub`
        .venv/bin/python tools/build.py pdf      one PDF, as `make pdf`
+       .venv/bin/python tools/build.py slides   decks, as `make slides`
 
 The pages show the outputs that are stored in the notebooks. Anything amiss
 is an error. The pages are at _build/html; an EPUB or a PDF is made of them,
-lies beside that folder, and is offered at the foot of each page.
+lies beside that folder, and is offered at the foot of each page. The slides
+are at _build/slides, a deck for each chapter.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from press.package import put_package_on_site
 from press.places import HTML, SITE
 from press.settings import settings
 
-USAGE = "usage: tools/build.py [epub | pdf]"
+USAGE = "usage: tools/build.py [epub | pdf | slides]"
 
 
 def check_version(version: str) -> None:
@@ -102,20 +104,26 @@ def build_pages() -> int:
 
 
 def make_form(kind: str) -> int:
-    """Make an EPUB or a PDF of the built pages, and link it on them.
+    """Make an EPUB or a PDF of the built pages, and link it on them; or make
+    slides of the chapters.
 
     Args:
-        kind: "epub" or "pdf".
+        kind: "epub", "pdf" or "slides".
 
     Returns:
         the exit status: 0, or 1 after an error, which is printed.
     """
     # Imported here: they import torch, for which the pages need not wait.
-    from press import epub, pdf
+    from press import epub, pdf, slides
+    from press.browser import open_chromium
 
-    form = {"epub": epub, "pdf": pdf}[kind]
     book = contents()
     try:
+        if kind == "slides":
+            with open_chromium() as chromium:
+                print(slides.make(book, chromium))
+            return 0
+        form = {"epub": epub, "pdf": pdf}[kind]
         print(form.make(HTML, settings(), book))
     except FileNotFoundError as error:
         print(
@@ -135,7 +143,11 @@ def main(arguments: list[str]) -> int:
     """Build what the command line asks for, and return an exit status."""
     if not arguments:
         return build_pages()
-    if len(arguments) > 1 or arguments[0] not in ("epub", "pdf"):
+    if len(arguments) > 1 or arguments[0] not in (
+        "epub",
+        "pdf",
+        "slides",
+    ):
         print(USAGE, file=sys.stderr)
         return 2
     return make_form(arguments[0])

@@ -1,0 +1,208 @@
+"""A deck of slides for each chapter, made of its built page.
+
+A section of the core path gives a slide for each of its pictures, formulas,
+tables and short pieces of code, with the section's title above them and the
+sentence that matters most below it. What the page says around them becomes
+the speaker's notes. A deck is a page of HTML that needs no network, beside
+the built book, and is printed as a PDF as well.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from html import escape
+
+from bs4 import Tag
+from playwright.sync_api import Browser
+
+from press.articles import article
+from press.contents import Contents
+from press.places import HTML, SITE
+from press.tree import classes, fragment, one, parse, value
+
+FOLDER = HTML.parent / "slides"
+STYLES = SITE / "slides.css"
+SCRIPT = SITE / "slides.js"
+
+#: Sections without slides of their own; the questions come at the end.
+LEFT_OUT = ("Exercises", "Side roads", "Further reading", "Three questions")
+
+#: The section that lists a chapter's ideas, all of which are shown.
+IDEAS = "What is new here"
+
+#: A slide has room for so many lines of code, or of an output.
+MOST_LINES = 18
+
+SENTENCE = re.compile(r".+?[.?!](?=\s|$)", re.DOTALL)
+
+
+@dataclass
+class Slide:
+    """A slide: its title, what it shows, and what the speaker says to it."""
+
+    title: str
+    shown: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def as_html(self) -> str:
+        """The slide as a section of the deck."""
+        notes = "".join(f"<p>{escape(text)}</p>" for text in self.notes)
+        return (
+            f"<section class='slide'><h2>{escape(self.title)}</h2>"
+            f"<div class='shown'>{''.join(self.shown)}</div>"
+            f"<aside class='notes'>{notes}</aside></section>\n"
+        )
+
+
+def words(tag: Tag) -> str:
+    """The words of an element in one line; of a formula, its source."""
+    copy = fragment(str(tag))
+    for formula in copy.select(".katex"):
+        source = formula.select_one("annotation")
+        formula.replace_with(source.get_text() if source else "")
+    return " ".join(copy.get_text().split())
+
+
+def key_sentence(section: Tag) -> str:
+    """The sentence of a section that matters most, as HTML: the first that
+    is set in bold, else its first sentence."""
+    for strong in section.select(":scope > p strong"):
+        text = strong.get_text()
+        if len(text.split()) > 5 and text.strip()[-1] in ".?!":
+            return f"<p class='key'>{strong.decode_contents()}</p>"
+    first = section.select_one(":scope > p")
+    if first is None:
+        return ""
+    found = SENTENCE.match(words(first))
+    text = found[0] if found else words(first)
+    return f"<p class='key'>{escape(text)}</p>"
+
+
+def is_shown(part: Tag) -> bool:
+    """Whether an element goes on a slide: a picture, a formula, a table, or
+    code and outputs that are short enough to be read from afar."""
+    if part.name == "table" or {"math", "pst-scrollable-table-container"} & {
+        *classes(part)
+    }:
+        return True
+    if "cell" not in classes(part):
+        return False
+    if part.find(["img", "svg", "table"]):
+        return True
+    lines = [
+        line
+        for block in part.find_all("pre")
+        for line in block.get_text().strip().splitlines()
+    ]
+    only_checks = all(" agrees with " in line for line in lines)
+    return len(lines) <= MOST_LINES and not only_checks
+
+
+def slides_of_section(section: Tag) -> Iterator[Slide]:
+    """The slides of a section: one for each element that is shown. A section
+    that shows nothing has one slide, with its sentence."""
+    title = one(section, "h2").get_text()
+    if title == IDEAS:
+        yield Slide(title, [str(one(section, "ul, ol"))])
+        return
+    slide = Slide(title, [key_sentence(section)])
+    used = False
+    for part in section.find_all(recursive=False):
+        if is_shown(part):
+            if used:
+                slide = Slide(title)
+            slide.shown.append(str(part))
+            used = True
+            yield slide
+        elif part.name in ("p", "ul", "ol"):
+            slide.notes.append(words(part))
+    if not used:
+        yield slide
+
+
+def questions(section: Tag) -> Iterator[Slide]:
+    """A slide for each question; its choices are shown, its answer is for
+    the speaker."""
+    slide: Slide | None = None
+    for part in section.find_all(recursive=False):
+        if part.name == "ol":
+            slide = Slide("A question", [f"<p>{words(one(part, 'li'))}</p>"])
+            yield slide
+        elif slide and "choice" in classes(part):
+            slide.shown.append(str(part))
+        elif slide and part.name == "details":
+            one(part, "summary").decompose()
+            slide.notes.append(f"Answer: {words(part)}")
+
+
+def slides_of(page: str, html: str) -> list[Slide]:
+    """All slides of a chapter's built page.
+
+    Args:
+        page: the name of the page.
+        html: the built page.
+
+    Raises:
+        ValueError: the page has no article.
+    """
+    found = article(page, parse(html))
+    title = one(found, "h1").get_text()
+    first = Slide(title)
+    top = one(found, "section")
+    first.notes += [words(p) for p in top.select(":scope > p")]
+    slides, asked = [first], []
+    for section in top.select(":scope > section"):
+        heading = section.select_one(":scope > h2")
+        if heading is None or heading.get_text().startswith("Side road"):
+            continue
+        if heading.get_text() == "Three questions":
+            asked = [*questions(section)]
+        elif heading.get_text() not in LEFT_OUT:
+            slides += slides_of_section(section)
+    return slides + asked
+
+
+def deck(page: str, html: str) -> str:
+    """The deck of a chapter, as a page of HTML beside the built book."""
+    slides = slides_of(page, html)
+    sheets = [
+        f'<link rel="stylesheet" href="../{HTML.name}/{value(link, "href")}">'
+        for link in parse(html).select("link[rel=stylesheet]")
+        if not value(link, "href").startswith("http")
+    ]
+    body = "".join(slide.as_html() for slide in slides)
+    body = re.sub(r'(src|href)="(_[^"]+)"', rf'\1="../{HTML.name}/\2"', body)
+    return f"""<!DOCTYPE html>
+<html lang="en" data-theme="light">
+<head><meta charset="utf-8"><title>{escape(slides[0].title)}</title>
+{"".join(sheets)}<style>{STYLES.read_text("utf-8")}</style></head>
+<body class="bd-article">
+{body}<script>{SCRIPT.read_text("utf-8")}</script></body></html>
+"""
+
+
+def make(contents: Contents, chromium: Browser) -> str:
+    """Write the decks of all chapters, print them, and return a line that
+    says where they are.
+
+    Raises:
+        FileNotFoundError: a page has not been built.
+    """
+    FOLDER.mkdir(exist_ok=True)
+    pages = [name for name in contents.documents if name[0].isdigit()]
+    for page in pages:
+        html = (HTML / f"{page}.html").read_text("utf-8")
+        path = FOLDER / f"{page}.html"
+        path.write_text(deck(page, html), "utf-8")
+        tab = chromium.new_page()
+        tab.goto(path.as_uri())
+        tab.evaluate("document.fonts.ready.then(() => true)")
+        tab.pdf(
+            path=path.with_suffix(".pdf"),
+            prefer_css_page_size=True,
+            print_background=True,
+        )
+        tab.close()
+    return f"{len(pages)} decks are in {FOLDER}, as HTML and as PDF"
