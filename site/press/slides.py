@@ -27,7 +27,7 @@ STYLES = SITE / "slides.css"
 SCRIPT = SITE / "slides.js"
 
 #: Sections without slides of their own; the questions come at the end.
-LEFT_OUT = ("Exercises", "Side roads", "Further reading", "Three questions")
+LEFT_OUT = ("Exercises", "Side roads", "Further reading", "Summary")
 
 #: The section that lists a chapter's ideas, all of which are shown.
 IDEAS = "What is new here"
@@ -109,7 +109,7 @@ def slides_of_section(section: Tag) -> Iterator[Slide]:
         return
     slide = Slide(title, [key_sentence(section)])
     used = False
-    for part in section.find_all(recursive=False):
+    for part in parts_of(section):
         if is_shown(part):
             if used:
                 slide = Slide(title)
@@ -118,8 +118,18 @@ def slides_of_section(section: Tag) -> Iterator[Slide]:
             yield slide
         elif part.name in ("p", "ul", "ol"):
             slide.notes.append(words(part))
-    if not used:
+    if not used and slide.shown[0]:
         yield slide
+
+
+def parts_of(section: Tag) -> Iterator[Tag]:
+    """The elements of a section and, in their place, those of the sections
+    within it."""
+    for part in section.find_all(recursive=False):
+        if part.name == "section":
+            yield from parts_of(part)
+        else:
+            yield part
 
 
 def questions(section: Tag) -> Iterator[Slide]:
