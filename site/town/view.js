@@ -77,6 +77,10 @@ slot { display: none; }
 @media print { .town { display: none; } slot { display: block; } }
 `;
 
+// A story has at most so many words: with more, the page would stand still
+// while they are read. So many letters of a word that is none are repeated.
+const MOST_WORDS = 300, MOST_LETTERS = 30;
+
 const WHO = ["truth", "model", "bigram"];
 const NAMES = WHO.map((who) => `<span class="${who}">${who}</span>`);
 
@@ -393,11 +397,22 @@ function mount(host, town, proof) {
     Object.assign(reading, { cached: true, temperature: 1 });
   }
 
-  function go(words) {
+  // A word as the town writes it: in small letters, as all of its words are.
+  const known = (word) => town.number.has(word) ? word : word.toLowerCase();
+
+  function go(typed) {
+    const words = typed.map(known);
     const unknown = words.find((word) => !town.number.has(word));
     if (unknown !== undefined) {
-      get(".say").textContent = `“${unknown}” is none of the town’s ${
+      const shown = unknown.length > MOST_LETTERS
+        ? `${unknown.slice(0, MOST_LETTERS)}…` : unknown;
+      get(".say").textContent = `“${shown}” is none of the town’s ${
         town.words.length} words.`;
+      return false;
+    }
+    if (state.at + 1 + words.length > MOST_WORDS) {
+      get(".say").textContent = `A story has at most ${MOST_WORDS} words here; `
+        + `these ${words.length} and the ${state.at + 1} before them are more.`;
       return false;
     }
     edit(() => {

@@ -111,6 +111,22 @@ def test_words_are_typed(visit):
     town.assert_next()
 
 
+def test_what_is_pasted_may_be_large_and_may_have_capitals(visit):
+    town = Answers(visit("the_town"))
+    town.press("Start anew")
+    typed = town.host.get_by_label("Words to add")
+    typed.fill("Mira went to the Mill")
+    typed.press("Enter")
+    assert town.words == "<s> mira went to the mill".split()
+    typed.fill("the " * 3000)
+    typed.press("Enter")  # it would freeze for half a minute
+    assert "A story has at most 300 words here; these 3000" in town.said
+    typed.fill("x" * 200_000)
+    typed.press("Enter")
+    assert f"“{'x' * 30}…” is none of the town’s" in town.said
+    assert town.words == "<s> mira went to the mill".split()
+
+
 SWITCHED = {
     "a head": (["take head 3 of block 1 out"], {"heads": ["1.3"]}),
     "two": (
