@@ -63,6 +63,18 @@ def test_nothing_is_wider_than_its_place(page):
         assert page.evaluate("codeFaults()") == []
 
 
+def test_with_letters_twice_as_large_a_phone_need_not_scroll_sideways(page):
+    if is_wide(page):
+        pytest.skip("wide enough")
+    root = "document.documentElement"
+    page.evaluate(f"{root}.style.fontSize = '200%'")
+    settle(page)
+    widths = page.evaluate(f"[{root}.scrollWidth, innerWidth]")
+    page.evaluate(f"{root}.style.fontSize = ''")
+    settle(page)
+    assert widths[0] <= widths[1]
+
+
 def test_axe_finds_nothing(page):
     """Colours on the wide page, which has all that a telephone's has but
     for the bar at the top."""
