@@ -46,6 +46,10 @@ UNSEEN_TEXT = {"badges", "solution"}
 IDEAS_HEADING = "## What is new here"
 HEADING = re.compile(r"(?m)^(#+) (.+)$")
 EXERCISE = re.compile(r"Exercise (\d+\.\d+): .+ (\d+) minutes\)$")
+#: A choice of a question. What is said about it is folded.
+CHOICE = re.compile(
+    r'(?s)<details class="choice[^>]*>\s*<summary>(.*?)</summary>.*?</details>'
+)
 PICTURE = re.compile(r"!\[[^]]*\]\(")
 #: A row of the course's table: a week's chapters, the minutes of their cores
 #: and side roads, the exercises, and the minutes of these.
@@ -168,6 +172,7 @@ def words(text: str) -> int:
     A formula within a line counts as one word, a formula on its own as ten.
     Code and folded text do not count.
     """
+    text = CHOICE.sub(r"\1", text)
     text = re.sub(r"(?ms)<details>.*?</details>|^```.*?^```", "", text)
     text = re.sub(r"(?s)\$\$.*?\$\$", "w " * 10, text)
     text = re.sub(r"\$[^$]+\$", "w", text)
@@ -194,6 +199,7 @@ def visible_lines(cell: NotebookNode) -> int:
 
 def code_lines(text: str) -> int:
     """How many lines of Python a text in Markdown has, without folded ones."""
+    text = CHOICE.sub(r"\1", text)
     text = re.sub(r"(?s)<details>.*?</details>", "", text)
     fenced = re.findall(r"(?s)(```|~~~)python\n(.*?)\1", text)
     shown = "".join(code for _, code in fenced)
