@@ -126,6 +126,9 @@ def article(page: str, whole: BeautifulSoup) -> Tag:
         tag.decompose()
     for badge in found.find_all("img", src=re.compile("open-in-colab")):
         around(badge, "p").decompose()
+    # Files beside the pages, which a printed book does not have.
+    for link in found.select('a[href^="run/"], a[href="tutor.txt"]'):
+        link.unwrap()
     for choice in found.select("details.choice"):
         words = one(choice, "summary").decode_contents()
         choice.replace_with(fragment(f'<p class="choice">○ {words}</p>'))

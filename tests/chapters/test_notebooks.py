@@ -169,24 +169,3 @@ def test_a_call_that_only_shows_is_not_shown(path):
                 len(cell.source.splitlines()) == 1 or "drawing" in cell.source
             )
             assert {"remove-input", "hide-input"} & {*cell.metadata.tags}
-
-
-GOAL = re.compile(
-    r"<summary>The (?:class|function) that this chapter builds</summary>"
-    r"\n\n```python\n(.*?)\n```",
-    re.DOTALL,
-)
-
-
-def test_a_goal_on_the_first_screen_is_what_the_chapter_builds():
-    """Word for word, so that the fold and the page's code cannot part."""
-    found = 0
-    for path in CHAPTER_FILES:
-        for goal in GOAL.findall(prose(path)):
-            found += 1
-            assert any(
-                goal in cell.source
-                for cell in code_cells(path)
-                if "hide-input" not in tags(cell)
-            ), path.name
-    assert found == 2  # 7 and 9; the others tell the way to it first

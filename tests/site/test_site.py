@@ -237,7 +237,9 @@ def test_each_symbol_of_the_notation_is_in_a_formula_of_a_chapter():
     symbols = {symbol for cell in cells for symbol in cell.split(",")}
     assert len(symbols) > 25
     for symbol in symbols:
-        whole = re.compile(rf"(?<![\\A-Za-z]){re.escape(symbol)}(?![A-Za-z])")
+        # A command of TeX begins with its backslash, whatever is before it.
+        before = "" if symbol.startswith("\\") else r"(?<![\\A-Za-z])"
+        whole = re.compile(rf"{before}{re.escape(symbol)}(?![A-Za-z])")
         assert any(map(whole.search, used)), symbol
 
 
