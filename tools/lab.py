@@ -33,7 +33,11 @@ def install() -> bool:
     print("JupyterLab is installed first; this takes about a minute.")
     return run(
         "python",
-        *("-m", "pip", "install", "--quiet", "--disable-pip-version-check"),
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
         *bounds("lab"),
         f"-c{Path('constraints.txt')}",
     )

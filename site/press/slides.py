@@ -162,7 +162,8 @@ def slides_of(page: str, html: str) -> list[Slide]:
     first = Slide(title)
     top = one(found, "section")
     first.notes += [words(p) for p in top.select(":scope > p")]
-    slides, asked = [first], []
+    slides = [first]
+    asked: list[Slide] = []
     for section in top.select(":scope > section"):
         heading = section.select_one(":scope > h2")
         if heading is None or heading.get_text().startswith("Side road"):
