@@ -129,7 +129,8 @@ def caches(span: int) -> dict[str, int]:
     The layers are as wide as the one that is timed. Nothing is allocated: the
     sizes are those of `KVCache` and `StateCache`, in numbers of 4 bytes.
     """
-    layers, d_model = 24, HEADS * WIDTH
+    layers = 24
+    d_model = HEADS * WIDTH
     keys = 2 * span * d_model * 4
     state = (HEADS * WIDTH * WIDTH + 3 * 3 * d_model) * 4  # with 3 tails
     return {
