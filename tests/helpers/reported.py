@@ -655,6 +655,53 @@ def uniform_where_nothing_is_left(p, q):
     return torch.full_like(p, 1 / len(p))
 
 
+def _masks(mask, texts):
+    """A mask for each text, (B, T, S), or None."""
+    if mask is None:
+        return None
+    return mask.expand(texts, 1, *mask.shape[-2:]).squeeze(1)
+
+
+@reported("line/lighthouse #77", "MultiHeadAttention")
+def the_masks_of_texts_take_turns(
+    x, w_query, w_key, w_value, w_out, n_heads, mask=None
+):
+    q, k, v = (
+        (x @ w).unflatten(-1, (n_heads, -1)).transpose(1, 2).flatten(0, 1)
+        for w in (w_query, w_key, w_value)
+    )  # (B·H, T, d_k), the heads of a text in a row
+    masks = _masks(mask, len(x))
+    masks = None if masks is None else masks.repeat(n_heads, 1, 1)
+    context = F.scaled_dot_product_attention(q, k, v, masks)
+    context = context.unflatten(0, (len(x), n_heads))
+    return context.transpose(1, 2).flatten(2) @ w_out
+
+
+@reported("lsdefine/attention-is-all-you-need-keras #36", "MultiHeadAttention")
+def each_mask_stands_in_a_row(
+    x, w_query, w_key, w_value, w_out, n_heads, mask=None
+):
+    q, k, v = (
+        torch.cat((x @ w).chunk(n_heads, -1))
+        for w in (w_query, w_key, w_value)
+    )  # (H·B, T, d_k), the texts of a head in a row
+    masks = _masks(mask, len(x))
+    if masks is not None:
+        masks = masks.repeat_interleave(n_heads, 0)
+    context = F.scaled_dot_product_attention(q, k, v, masks)
+    return torch.cat(context.chunk(n_heads), -1) @ w_out
+
+
+@reported("line/lighthouse #77", "scaled_dot_product_attention")
+def the_masks_of_texts_take_turns_over_heads(
+    q, k, v, *, mask=None, scale=None
+):
+    if mask is not None and mask.ndim == 4:
+        masks = mask.squeeze(1).repeat(q.shape[1], 1, 1)
+        mask = masks.unflatten(0, q.shape[:2])
+    return scaled_dot_product_attention(q, k, v, mask=mask, scale=scale)
+
+
 def main() -> None:
     """Print what the checks say of every answer."""
     sorts = Counter()

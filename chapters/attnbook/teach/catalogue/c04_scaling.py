@@ -135,6 +135,8 @@ def masked(scores, mask):
 _SOME = marks("101", "000")
 _WIDE = torch.full((2, 64), 32.0, dtype=torch.float16) / f64([1], [2]).half()
 _TOO_LARGE = (_WIDE[:1], _WIDE, f64([1, 2], [3, 4]).half())
+# The second text has two tokens and is padded to four: (B, 1, T, S).
+_PADDED = marks("1111", "1100")[:, None, None].repeat(1, 1, 4, 1)
 _LOST = randn(2, 3, seed=30).masked_fill(~_SOME, -torch.inf)
 _MIXED = torch.stack([_LOST[0], randn(3, seed=31)])
 
@@ -170,6 +172,9 @@ _SMALL = _qkv((2,), 2, 3, 4, 2, seed=17)
         "boolean, the second query fully masked": call(*_SMALL, mask=_SOME),
         "an additive mask, −inf and a bias": call(*_SMALL, mask=_MIXED),
         "additive, the second query fully masked": call(*_SMALL, mask=_LOST),
+        "two texts of three heads, a mask each": call(
+            *_qkv((2, 3), 4, 4, 2, 5, seed=26), mask=_PADDED
+        ),
         "a scale given": call(*_qkv((), 2, 3, 4, 2, seed=23), scale=0.3),
         "a scale of 0": call(*_qkv((), 2, 3, 4, 2, seed=23), scale=0.0),
         # The raw score of the first key, 65536, is too large for float16. The

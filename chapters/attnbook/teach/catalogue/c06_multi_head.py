@@ -68,7 +68,13 @@ def _heads(*matrices, n_heads):
 
 
 def _by_head(x, memory, w_query, w_key, w_value, w_out, n_heads, mask=None):
-    """Multi-head attention head by head, each by torch's own function."""
+    """Multi-head attention head by head, each by torch's own function.
+
+    A mask of its own for each text, (B, 1, T, S), has an axis for the heads,
+    which a head alone does not have.
+    """
+    if mask is not None and mask.ndim == 4:
+        mask = mask.squeeze(1)
     contexts = [
         F.scaled_dot_product_attention(x @ q, memory @ k, memory @ v, mask)
         for q, k, v in _heads(w_query, w_key, w_value, n_heads=n_heads)
@@ -77,6 +83,8 @@ def _by_head(x, memory, w_query, w_key, w_value, w_out, n_heads, mask=None):
 
 
 _CAUSAL = marks("100", "110", "111")
+# The second text has two tokens and is padded to four: (B, 1, T, S).
+_PADDED = marks("1111", "1100")[:, None, None].repeat(1, 1, 4, 1)
 _ROW, _OUT = f64([1, 2, 3, 4]), f64(*torch.eye(4).tolist()[:3], [1, 0, 0, 1])
 _NUMBERED = f64([1], [1]), f64([1], [3]), 0 * _ROW, 0 * _ROW, _ROW, _OUT, 2
 
@@ -103,6 +111,11 @@ def _as_layer(kind, x, w_query, w_key, w_value, w_out, n_heads, mask=None):
         "three heads of width 4": (*_itself((2,), 5, 12, 12, seed=220)[1:], 3),
         "as many heads as tokens": (*_itself((2,), 3, 6, 6, seed=230)[1:], 3),
         "a causal mask": (*_itself((2,), 3, 6, 6, seed=240)[1:], 2, _CAUSAL),
+        "two texts, a mask each": (
+            *_itself((2,), 4, 6, 6, seed=260)[1:],
+            3,
+            _PADDED,
+        ),
     },
 )
 def MultiHeadAttention(x, w_query, w_key, w_value, w_out, n_heads, mask=None):

@@ -122,6 +122,10 @@ def _state(size, n_heads, seed, mask=None):
     return randn(*size, seed=seed) * 3, n_heads, state, mask
 
 
+# The second text has one token and is padded to three: (B, 1, T, S).
+_PADDED = marks("111", "100")[:, None, None].repeat(1, 1, 3, 1)
+
+
 @task(
     against="torch's TransformerEncoderLayer",
     layer=_as_layer,
@@ -130,6 +134,7 @@ def _state(size, n_heads, seed, mask=None):
         "one token of width four": _state((1, 1, 4), 1, 41),
         "three heads": _state((2, 5, 12), 3, 42),
         "a causal mask": _state((2, 3, 6), 2, 43, marks("100", "110", "111")),
+        "two texts, a mask each": _state((2, 3, 6), 3, 44, _PADDED),
     },
 )
 def Block(x, n_heads, state, mask=None):
@@ -140,6 +145,9 @@ def Block(x, n_heads, state, mask=None):
         d, n_heads, 4 * d, activation=gelu, norm_first=True, **_LAYER
     ).to(x)
     forbidden = None if mask is None else ~mask
+    if forbidden is not None and forbidden.ndim == 4:
+        # torch wants one mask a head and text, (B·H, T, S).
+        forbidden = forbidden.repeat(1, n_heads, 1, 1).flatten(0, 1)
     return functional_call(layer, state, (x, forbidden))
 
 

@@ -30,7 +30,7 @@ def unscaled(q, k, v, mask=None):
 def test_a_right_function_gets_one_sentence():
     said = hold(attention, SDPA)
     assert said.startswith(
-        "attention agrees with torch's scaled_dot_product_attention in 7 cases"
+        "attention agrees with torch's scaled_dot_product_attention in 8 cases"
     )
     assert "gradients too, in float64 to within 1e-09" in said.replace(
         "\n  ", " "
