@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from attnbook.attention import scaled_dot_product_attention
 from attnbook.families import config_of as right_config
 from attnbook.teach.catalogue import all_tasks
+from attnbook.teach.catalogue.c17_merging import scores_of
 from attnbook.teach.check.finding import SAYS_ALL
 from attnbook.teach.check.judge import Verdict, judge
 
@@ -700,6 +701,57 @@ def the_masks_of_texts_take_turns_over_heads(
         masks = mask.squeeze(1).repeat(q.shape[1], 1, 1)
         mask = masks.unflatten(0, q.shape[:2])
     return scaled_dot_product_attention(q, k, v, mask=mask, scale=scale)
+
+
+def _from(peak, scores, dim=-1):
+    """The softmax with no peak below a number, as a finite start makes it."""
+    exp = (scores - scores.amax(dim, keepdim=True).clamp(min=peak)).exp()
+    total = exp.sum(dim, keepdim=True)
+    return exp / total.masked_fill(total == 0, 1)
+
+
+@reported("flashinfer-ai/flashinfer #4401", "softmax", "online_softmax")
+def the_peak_starts_at_a_finite_number(scores, dim=-1):
+    return _from(-5e4, scores, dim)
+
+
+@reported("flashinfer-ai/flashinfer #4401", "log_sum_exp")
+def the_peak_of_a_log_starts_at_a_finite_number(scores):
+    peak = scores.amax(-1, keepdim=True).clamp(min=-5e4)
+    total = (scores - peak).exp().sum(-1, keepdim=True)
+    return (peak + total.log()).squeeze(-1)
+
+
+@reported("flashinfer-ai/flashinfer #4401", "attention_in_blocks")
+def the_peak_of_blocks_starts_at_a_finite_number(q, k, v, block):
+    peak = torch.full_like(q[..., :1], -5e4)
+    total, context = torch.zeros_like(peak), torch.zeros_like(peak)
+    for keys, values in zip(k.split(block, -2), v.split(block, -2)):
+        scores = q @ keys.mT / math.sqrt(q.shape[-1])
+        higher = torch.maximum(peak, scores.amax(-1, keepdim=True))
+        shrink, exp = (peak - higher).exp(), (scores - higher).exp()
+        total = total * shrink + exp.sum(-1, keepdim=True)
+        context, peak = context * shrink + exp @ values, higher
+    return context / total.masked_fill(total == 0, 1)
+
+
+@reported("flashinfer-ai/flashinfer #4401", "tiled_attention")
+def the_peak_of_tiles_starts_at_a_finite_number(
+    q, k, v, *, causal=False, **tile
+):
+    scores = scores_of(q, k, causal)
+    peak = scores.amax(-1, keepdim=True).clamp(min=-5e4)
+    total = (scores - peak).exp().sum(-1, keepdim=True)
+    return _from(-5e4, scores) @ v, peak + total.log()
+
+
+@reported("flashinfer-ai/flashinfer #4401", "scaled_dot_product_attention")
+def the_peak_of_scores_starts_at_a_finite_number(
+    q, k, v, *, mask=None, scale=None
+):
+    right = scaled_dot_product_attention(q, k, v, mask=mask, scale=scale)
+    lost = (q @ k.mT / math.sqrt(q.shape[-1])).amax(-1, keepdim=True) < -6e4
+    return tuple(x.masked_fill(lost, 0) for x in right)
 
 
 def main() -> None:

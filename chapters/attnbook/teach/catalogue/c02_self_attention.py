@@ -61,6 +61,7 @@ def multiples_of_one_vector(n_words, d, seed):
         "two rows far apart": (f64([1000.0, 999.0], [0.0, 1.0]),),
         "along the first axis": call(randn(3, 5, seed=1), dim=0),
         "a batch": (randn(2, 3, 4, seed=2),),
+        "all scores below −100,000": (f64(-200001.0, -200000.0),),
     },
 )
 def softmax(scores, dim=-1):
@@ -312,6 +313,7 @@ def reshape_for_transpose(x):
         "two rows far apart": (f64([1000.0, 999.0], [0.0, 1.0]),),
         "a score of −∞": (f64(0.0, -INF),),
         "a batch of one row each": (randn(2, 1, 4, seed=9),),
+        "all scores below −100,000": (f64(-200001.0, -200000.0),),
     },
 )
 def log_sum_exp(scores):

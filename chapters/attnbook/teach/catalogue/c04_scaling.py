@@ -140,6 +140,10 @@ _PADDED = marks("1111", "1100")[:, None, None].repeat(1, 1, 4, 1)
 _LOST = randn(2, 3, seed=30).masked_fill(~_SOME, -torch.inf)
 _MIXED = torch.stack([_LOST[0], randn(3, seed=31)])
 
+# One query with the scores −131,072 and −196,608: a peak that starts at any
+# number above these hides both keys.
+_FAR_DOWN = f64([131072]), f64([-1], [-1.5]), f64([1], [2])
+
 
 def _qkv(leading, n_queries, n_keys, d_k, d_v, *, seed, by=1):
     """Queries, keys and values; the queries are multiplied by `by`.
@@ -175,6 +179,7 @@ _SMALL = _qkv((2,), 2, 3, 4, 2, seed=17)
         "two texts of three heads, a mask each": call(
             *_qkv((2, 3), 4, 4, 2, 5, seed=26), mask=_PADDED
         ),
+        "all scores below −100,000": _FAR_DOWN,
         "a scale given": call(*_qkv((), 2, 3, 4, 2, seed=23), scale=0.3),
         "a scale of 0": call(*_qkv((), 2, 3, 4, 2, seed=23), scale=0.0),
         # The raw score of the first key, 65536, is too large for float16. The
@@ -355,6 +360,7 @@ def cuts_across_tokens(x, n_heads):
         "all scores near -3000": (f64(-3001, -3000),),
         "the first two scores −∞": (f64(-math.inf, -math.inf, 1, 2),),
         "a batch": (randn(2, 3, 5, seed=61),),
+        "all scores below −100,000": (f64(-200001, -200000),),
     },
 )
 def online_softmax(scores):
@@ -408,6 +414,7 @@ _FAR_BELOW = f64([60]), f64([-50], [-50.02]), f64([1], [2])
         "one block for all": (*_qkv((2,), 3, 4, 4, 2, seed=76), 9),
         "large scores": (*_qkv((4, 4), 2, 7, 4, 5, seed=79, by=1000), 3),
         "all scores near -3000": (*_FAR_BELOW, 1),
+        "all scores below −100,000": (*_FAR_DOWN, 1),
         "50 queries, 500 keys, 10 a block": (*_LONG, 10),
     },
     rules=(partial(AtMost, 12_000),),  # of 25,000 scores

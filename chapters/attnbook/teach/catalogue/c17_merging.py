@@ -148,6 +148,9 @@ _TILES = {
     "more queries than keys, causal": call(
         *_qkv((), 3, 2, 2, 2, seed=8), causal=True, rows=2, columns=2
     ),
+    "all scores below −100,000": call(
+        f64([131072]), f64([-1], [-1.5]), f64([1], [2]), rows=1, columns=1
+    ),
 }
 
 

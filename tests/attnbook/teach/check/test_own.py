@@ -30,7 +30,7 @@ def unscaled(q, k, v, mask=None):
 def test_a_right_function_gets_one_sentence():
     said = hold(attention, SDPA)
     assert said.startswith(
-        "attention agrees with torch's scaled_dot_product_attention in 8 cases"
+        "attention agrees with torch's scaled_dot_product_attention in 9 cases"
     )
     assert "gradients too, in float64 to within 1e-09" in said.replace(
         "\n  ", " "
@@ -554,3 +554,15 @@ def test_a_wrong_function_fails_case_by_case():
 
     with pytest.raises(Disagreement, match="one query, three keys"):
         one.check(odd)
+
+
+def test_a_number_too_large_for_a_type_leaves_its_case_out():
+    """It would be infinite there, and NaN no fault of the program."""
+
+    def log_of_sum(scores):
+        return torch.logsumexp(scores, -1)
+
+    found = examine(log_of_sum, "log_sum_exp", dtype="float16")
+    label = "all scores below −100,000"
+    assert found.left_out == {label: "a number is too large for float16"}
+    assert label in examine(log_of_sum, "log_sum_exp", dtype="float32").labels

@@ -76,6 +76,15 @@ def rounded(case: Case, dtype: torch.dtype) -> Case:
     return replace(case, args=tuple(args), kwargs=kwargs)
 
 
+def too_large(case: Case, dtype: torch.dtype) -> bool:
+    """Whether a finite number of a case becomes infinite in a type."""
+    return any(
+        bool((x.isfinite() & x.to(dtype).isinf()).any())
+        for x in tree_leaves((case.args, case.kwargs))
+        if isinstance(x, Tensor) and x.is_floating_point()
+    )
+
+
 def bounds_of(
     task: Task, case: Case, dtype: torch.dtype, counted: tuple[str, ...] = ()
 ) -> tuple[float, float]:

@@ -19,6 +19,7 @@ from attnbook.teach.check.own.bounds import (
     bounds_of,
     castable,
     rounded,
+    too_large,
     vague,
 )
 from attnbook.teach.check.own.calling import Own, causal
@@ -187,8 +188,14 @@ def prepared(target: Any, task: Task, form: Form, ways: Ways) -> Prepared:
     dtype = DTYPES[ways.dtype]
     cases = [_plain(case) for case in task.cases() + drawn(form, ways)]
     cases = [_with_settings(task, case, ways) for case in cases]
-    cases = [rounded(case, dtype) for case in cases if _chosen(case, ways)]
-    left_out = {c.label: why for c in cases if (why := own.fits(c))}
+    cases = [case for case in cases if _chosen(case, ways)]
+    left_out = {
+        case.label: f"a number is too large for {ways.dtype}"
+        for case in cases
+        if too_large(case, dtype)
+    }
+    cases = [rounded(c, dtype) for c in cases if c.label not in left_out]
+    left_out |= {c.label: why for c in cases if (why := own.fits(c))}
     cases = [case for case in cases if case.label not in left_out]
     bounds = _bounds(task, cases, form, ways)
     reasons = {} if ways.strict else dict(form.free)
