@@ -81,8 +81,8 @@ class Outcome:
         gradients: with respect to each tensor argument; none if the result
             does not depend on any, or if they were not asked for.
         spoilt: the arguments that it changed in place, by where they stand:
-            the name, and of a model which part of it ("numbers", "mode" or
-            "hooks").
+            the name, and of a model which part of it ("numbers", "mode",
+            "dropout" or "hooks").
         error: what it raised.
     """
 
@@ -311,6 +311,7 @@ def _inside(module: nn.Module) -> dict[str, Any]:
     return {
         "numbers": dict(module.state_dict()),
         "mode": [part.training for part in parts],
+        "dropout": [part.p for part in parts if isinstance(part, nn.Dropout)],
         "hooks": [
             sum(len(v) for k, v in vars(part).items() if k.endswith("_hooks"))
             for part in parts

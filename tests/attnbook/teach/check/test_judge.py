@@ -185,6 +185,19 @@ def test_what_an_answer_does_to_a_model_is_seen(spoil, what):
     )
 
 
+def test_a_layer_that_never_drops_again_is_seen():
+    """A call in evaluation must not end dropout in training for good."""
+    dropping = all_tasks()["drop"]
+
+    def once_for_all(x, keep, layer):
+        if not layer.training:
+            layer.p = 0.0
+        return dropping.right(x, keep, layer)
+
+    told = said(once_for_all, dropping)
+    assert "the argument layer (its dropout) was changed in place." in told
+
+
 def test_a_model_that_is_to_be_trained_is_itself_trained():
     def copied(model, x):
         return train(copy.deepcopy(model), x)
