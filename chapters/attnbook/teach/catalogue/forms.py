@@ -341,6 +341,7 @@ def _forms() -> dict[str, Form]:  # long: one task after another
         ),
         "cover_words": Form(_LOSSES, exact=True),
         "draw": Form(_SAMPLE, exact=True),
+        "race": Form(_SAMPLE, exact=True),  # a noise of 1 − 1e-9
         "from_gpt2": Form(_LOAD, exact=True),
     } | _others()
 
@@ -358,7 +359,7 @@ def _others() -> dict[str, Form]:
         "cached_positions new_positions decoupled_step with_prefix "
         "rows_that_fit kept_bytes answers",
         _SAMPLE: "at_temperature tempered_softmax keep_top_p "
-        "keep_min_p penalise race nucleus_size last_logits goes_on "
+        "keep_min_p penalise nucleus_size last_logits goes_on "
         "pad_left greedy_until chance_of_text",
         _ONLINE: "merge merge_finished log_sum_exp tiles_to_visit "
         "softmax_jacobian",

@@ -11,7 +11,10 @@ from torch import nn
 from attnbook.teach.catalogue import all_tasks
 from attnbook.teach.catalogue.forms import all_forms
 from attnbook.teach.check.own import WrongUse, cases, examine, hold
+from attnbook.teach.check.own.bounds import castable, rounded, too_large
+from attnbook.teach.check.own.report import form_of
 from attnbook.teach.check.proof import Disagreement
+from attnbook.teach.check.running import run
 
 SDPA = "scaled_dot_product_attention"
 
@@ -566,3 +569,30 @@ def test_a_number_too_large_for_a_type_leaves_its_case_out():
     label = "all scores below −100,000"
     assert found.left_out == {label: "a number is too large for float16"}
     assert label in examine(log_of_sum, "log_sum_exp", dtype="float32").labels
+
+
+def test_a_wrong_race_gets_a_report():
+    """Its noise of 1 − 1e-9 is 1 in float32, where the right one fails."""
+
+    def wrong(logits, noise):
+        return (logits + (-noise.log()).log()).argmax(-1)
+
+    found = examine(wrong, "race")
+    assert found.verdict.mistake == "adds_the_wrong_sign"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        for name, task in all_tasks().items()
+        if castable(task) and not form_of(name).exact
+    ],
+)
+def test_a_reference_has_a_result_in_float32(name):
+    """A wrong answer is tried in float32 too, beside the reference."""
+    task = all_tasks()[name]
+    for case in task.cases():
+        if not too_large(case, torch.float32):
+            outcome = run(task.right, rounded(case, torch.float32))
+            assert outcome.error is None, case.label
