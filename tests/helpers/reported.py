@@ -482,6 +482,35 @@ def no_correction_of_the_bias(w, gradient, mean, square, step, rate, decay):
     return w * (1 - rate * decay) - change, mean, square
 
 
+def _moved(w, mean, step, rate, decay, root):
+    """Weights after a step of AdamW, with a root of any kind under it."""
+    return w * (1 - rate * decay) - rate * mean / (1 - 0.9**step) / root
+
+
+@reported("aiqm/torchani #261", "adamw")
+def eps_is_corrected_too(w, gradient, mean, square, step, rate, decay):
+    mean = 0.9 * mean + 0.1 * gradient
+    square = 0.99 * square + 0.01 * gradient**2
+    root = (square.sqrt() + 1e-8) / math.sqrt(1 - 0.99**step)
+    return _moved(w, mean, step, rate, decay, root), mean, square
+
+
+@reported("", "adamw")
+def eps_inside_of_the_root(w, gradient, mean, square, step, rate, decay):
+    mean = 0.9 * mean + 0.1 * gradient
+    square = 0.99 * square + 0.01 * gradient**2
+    root = (square / (1 - 0.99**step) + 1e-8).sqrt()
+    return _moved(w, mean, step, rate, decay, root), mean, square
+
+
+@reported("", "adamw")
+def no_eps_at_all(w, gradient, mean, square, step, rate, decay):
+    mean = 0.9 * mean + 0.1 * gradient
+    square = 0.99 * square + 0.01 * gradient**2
+    root = (square / (1 - 0.99**step)).sqrt()
+    return _moved(w, mean, step, rate, decay, root), mean, square
+
+
 @reported("", "adamw")
 def corrects_the_first_hundred_steps_alone(
     w, gradient, mean, square, step, rate, decay

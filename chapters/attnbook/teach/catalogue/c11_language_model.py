@@ -412,6 +412,8 @@ def counts_across_the_texts(texts, vocab_size, extra):
         "a first step": (*f64([1, -2], [3, 0], [0, 0], [0, 0]), 1, 0.1, 0.0),
         "a third, with decay": (*randn(4, 2, 3, seed=1).abs(), 3, 0.01, 0.5),
         "a late one": (*randn(4, 5, seed=2).abs(), 500, 0.01, 0.1),
+        "a gradient of 1e-9": (*f64([1], [1e-9], [0], [0]), 1, 0.1, 0.0),
+        "a gradient of 0": (*f64([1], [0], [0], [0]), 1, 0.1, 0.5),
     },
 )
 def adamw(w, gradient, mean, square, step, rate, decay):
