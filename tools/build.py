@@ -99,7 +99,11 @@ def build_pages() -> int:
         print(f"the build left out {', '.join(missing)}", file=sys.stderr)
         return 1
     script.rename(HTML / "_static" / "town.js")
-    put_package_on_site(HTML)
+    try:
+        put_package_on_site(HTML)
+    except RuntimeError as error:
+        print(error, file=sys.stderr)
+        return 1
     return 0
 
 

@@ -8,8 +8,8 @@ what they needed. A heading that begins with "Side road:" begins a part that
 is folded on the page; the rest, except for the exercises, is the core.
 
 A chapter lists its new ideas in the notebook's metadata under `ideas`, a line
-in plain words each, at most twelve. Such a chapter has been told for the
-third edition. The page shows the list as its section "What is new here".
+in plain words each, at most twelve. The page shows the list as its section
+"What is new here".
 
 Without an option the measures are printed, with the phrases that
 `phrases.py` advises against. With --write the minutes are written where the

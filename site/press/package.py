@@ -37,8 +37,12 @@ SOURCES = ("pyproject.toml", "README.md", "LICENSE")
 DATE = (1980, 1, 1, 0, 0, 0)
 
 #: Builds a wheel into the folder that is named, without any network.
-BUILD = "import sys; from setuptools.build_meta import build_wheel as b; "
-BUILD += "b(sys.argv[1])"
+BUILD = """\
+import sys
+from setuptools.build_meta import build_wheel
+
+build_wheel(sys.argv[1])
+"""
 
 
 def build_wheel(folder: Path) -> Path:

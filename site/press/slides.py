@@ -27,7 +27,7 @@ STYLES = SITE / "slides.css"
 SCRIPT = SITE / "slides.js"
 
 #: Sections without slides of their own; the questions come at the end.
-LEFT_OUT = ("Exercises", "Side roads", "Further reading", "Summary")
+LEFT_OUT = ("Exercises", "Side roads", "Further reading")
 
 #: The section that lists a chapter's ideas, all of which are shown.
 IDEAS = "What is new here"

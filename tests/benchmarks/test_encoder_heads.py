@@ -1,27 +1,17 @@
 """What the first page shows of a published encoder is what it does."""
 
 import json
-from runpy import run_path
-from types import SimpleNamespace
 
-import pytest
 import torch
-from notebooks import CHAPTERS, ROOT
+from notebooks import CHAPTERS
 from real_models import MINILM, needs_minilm
 
 from attnbook.pretrained import load, load_tokenizer
 from attnbook.published import PUBLISHED
 
+SCRIPT = "encoder_heads"
 PATH = CHAPTERS / "attnbook" / "data" / "encoder_heads.json"
 STORED = json.loads(PATH.read_text("utf-8"))
-
-
-@pytest.fixture
-def script(monkeypatch):
-    """The benchmark, whose folder is no package."""
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    path = ROOT / "benchmarks" / "encoder_heads.py"
-    return SimpleNamespace(**run_path(str(path)))
 
 
 def numbers(text):

@@ -2,28 +2,19 @@
 print: rounding on another processor changes none of it."""
 
 import json
-from runpy import run_path
-from types import SimpleNamespace
 
 import pytest
 import torch
-from notebooks import CHAPTERS, ROOT
+from notebooks import CHAPTERS
 from real_models import MINILM, SMOLLM2, needs_minilm, needs_smollm2
 
 from attnbook.generate import complete
 from attnbook.pretrained import load, load_tokenizer
 from attnbook.published import PUBLISHED
 
+SCRIPT = "real_models"
 PATH = CHAPTERS / "attnbook" / "data" / "real_models.json"
 STORED = json.loads(PATH.read_text("utf-8"))
-
-
-@pytest.fixture
-def script(monkeypatch):
-    """The benchmark, whose folder is no package."""
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    path = ROOT / "benchmarks" / "real_models.py"
-    return SimpleNamespace(**run_path(str(path)))
 
 
 def close(found, stored, within=0.0021):

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from book import CHAPTER_FILES, TOLD_AGAIN, by_notebook
+from book import CHAPTER_FILES, by_notebook
 from bs4 import BeautifulSoup
 from measures import (
     FIRST,
@@ -22,15 +22,13 @@ from nbformat.v4 import (
 )
 from notebooks import ROOT, read
 
-AGAIN = [p for p in CHAPTER_FILES if "**Time:**" in str(read(p).cells)]
 
-
-@by_notebook(AGAIN)
+@by_notebook(CHAPTER_FILES)
 def test_a_chapter_says_its_minutes(path):
     assert read(path) == stamped(read(path))
 
 
-@by_notebook(TOLD_AGAIN)
+@by_notebook(CHAPTER_FILES)
 def test_a_chapter_shows_its_ideas_and_no_more_than_twelve(path):
     notebook = read(path)
     (cell,) = [
@@ -39,7 +37,7 @@ def test_a_chapter_shows_its_ideas_and_no_more_than_twelve(path):
     assert cell.source == list_of_ideas(notebook)
 
 
-@by_notebook(AGAIN)
+@by_notebook(CHAPTER_FILES)
 def test_a_chapter_has_a_drawing_and_three_questions(path):
     source = "\n".join(cell.source for cell in read(path).cells)
     assert re.search(r"(?m)^drawing\(", source)
@@ -54,7 +52,7 @@ CHOICE = re.compile(
 )
 
 
-@by_notebook(AGAIN)
+@by_notebook(CHAPTER_FILES)
 def test_each_question_has_choices_that_say_what_is_wrong_with_them(path):
     """One of three or more is right; each says so first, and then why."""
     (quiz,) = [
@@ -79,7 +77,7 @@ def test_each_question_has_choices_that_say_what_is_wrong_with_them(path):
     assert len(places) > 1, "the right choice is always at the same place"
 
 
-@by_notebook(AGAIN)
+@by_notebook(CHAPTER_FILES)
 def test_its_side_roads_are_folded_and_nothing_else_is(path):
     html = (ROOT / "_build" / "html" / f"{path.stem}.html").read_text()
     page = BeautifulSoup(html, "html.parser")
@@ -119,7 +117,7 @@ def test_each_exercise_is_a_line_that_unfolds(path):
         assert "Solution" in [s.get_text() for s in fold.select("summary")]
 
 
-@by_notebook(TOLD_AGAIN)
+@by_notebook(CHAPTER_FILES)
 def test_an_exercise_is_folded_in_jupyter_too(path):
     """JupyterLab folds what is below a cell that has the heading alone."""
     cells = read(path).cells
@@ -130,7 +128,7 @@ def test_an_exercise_is_folded_in_jupyter_too(path):
         assert head.metadata["jp-MarkdownHeadingCollapsed"] is True
 
 
-@by_notebook(AGAIN)
+@by_notebook(CHAPTER_FILES)
 def test_gathered_side_roads_stand_before_the_exercises(path):
     cells = read(path).cells
     text = "\n".join(c.source for c in cells if c.cell_type == "markdown")

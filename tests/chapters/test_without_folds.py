@@ -12,10 +12,8 @@ from unittest import mock
 
 import pytest
 from book import (
-    NOT_YET,
+    CHAPTER_FILES,
     SETTINGS,
-    TO_TELL,
-    TOLD_AGAIN,
     by_notebook,
     tags,
     visible_cells,
@@ -79,20 +77,9 @@ def faults(cells: list[NotebookNode], folder) -> list[str]:
     return found
 
 
-@by_notebook(TOLD_AGAIN)
+@by_notebook(CHAPTER_FILES)
 def test_the_visible_cells_alone_print_what_the_page_shows(path, tmp_path):
     assert faults(visible_cells(path), tmp_path) == []
-
-
-@by_notebook(TO_TELL)
-def test_a_chapter_is_still_to_be_told_again(path):
-    """Each is listed by `pytest -rs` until it has a list of its ideas."""
-    number = int(path.name[:2])
-    assert number in NOT_YET, (
-        f"{path.name} has no list of ideas in its metadata; a new chapter, "
-        f"and one that has been told again, has one"
-    )
-    pytest.skip(f"chapter {number} is not told for the third edition yet")
 
 
 def cell(source: str, printed: str) -> NotebookNode:

@@ -28,23 +28,8 @@ SETTINGS = {"ATTNBOOK_OFFLINE": "1", "ATTNBOOK_QUIET": "1"}
 
 CHAPTER_FILES = [p for p in notebooks() if p.name[0].isdigit()]
 
-
-#: Chapters that had not been told for the third edition when that began. Each
-#: chapter that is not in here has a list of its ideas. The set only shrinks.
-NOT_YET: set[int] = set()
-
 #: What a page folds or leaves out of the code that it shows.
 FOLDED_CODE = {"hide-input", "remove-input", "hide-cell", "remove-cell"}
-
-
-def is_told_again(path: Path) -> bool:
-    """Whether a chapter is in the form of the third edition: it lists its
-    ideas in the notebook's metadata."""
-    return "ideas" in read(path).metadata
-
-
-TOLD_AGAIN = [p for p in CHAPTER_FILES if is_told_again(p)]
-TO_TELL = [p for p in CHAPTER_FILES if not is_told_again(p)]
 
 
 def visible_cells(path: Path) -> list[nbformat.NotebookNode]:

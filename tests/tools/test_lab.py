@@ -47,5 +47,6 @@ def test_what_cannot_be_installed_is_not_started(
 
 
 @pytest.mark.skipif(not lab.is_installed(), reason="needs JupyterLab")
-def test_jupyterlab_starts():
+def test_the_environments_own_jupyterlab_is_run():
+    """It says its version; a server would have to be ended by hand."""
     assert lab.main(["--version"]) == 0
