@@ -11,9 +11,11 @@ Each room imports from rooms further down only::
     prompts                                   what a model goes on from
     gpt   encoder                             the models
     layers   kernel                           its blocks; tiles on a card
+    rounded_cache   gptq                      what is kept in fewer bits
     feed_forward   norms   attention   merging   state   cache   their parts
     positions   training                      where a token stands; the loop
     masks   batches   vocabulary   text       who sees whom; texts as numbers
+    formats   quantised                       rounding to few bits
     config   shapes   packed   grammar        what fits; weights of few bits
     files   values                            what is written, and refused
 

@@ -34,6 +34,7 @@ from attnbook.fast import pack
 from attnbook.feed_forward import FeedForward, SwiGLU
 from attnbook.files import read_weights
 from attnbook.gpt import GPT, GPTConfig
+from attnbook.gptq import best_rounding, gptq, gptq_slowly
 from attnbook.hybrid import StateGPT, StateLayer
 from attnbook.latent import LatentAttention, use_latent
 from attnbook.layers import (
@@ -66,6 +67,9 @@ from attnbook.pretrained import (
     rename,
     save_model,
 )
+from attnbook.quantised import bits_a_weight, by_range, by_scale
+from attnbook.quantised import pack as pack_codes
+from attnbook.rounded_cache import RoundedCache, to_blocks
 from attnbook.shapes import check_tokens, expect
 from attnbook.state import in_chunks
 from attnbook.values import check_sizes, number, one_of, whole
@@ -852,6 +856,87 @@ ROWS = [
         "float32 on a CPU; expected model.to('cpu', torch.float32); got one "
         "on cpu in torch.float64",
     ),
+    # quantised, gptq, rounded_cache
+    (
+        lambda: by_scale(X, 1),
+        ValueError,
+        "bits is not allowed; expected a whole number, at least 2, at most 8; "
+        "got 1",
+    ),
+    (
+        lambda: by_range(X, 4, 0),
+        ValueError,
+        "group is not allowed; expected a whole number, at least 1; got 0",
+    ),
+    (
+        lambda: by_scale(X, 4, 3),
+        ValueError,
+        "the rows cannot be cut into groups of 3; expected a number that "
+        "divides their length, 8",
+    ),
+    (
+        lambda: bits_a_weight(4, 0),
+        ValueError,
+        "group is not allowed; expected a whole number, at least 1; got 0",
+    ),
+    (
+        lambda: pack_codes(X, 3),
+        ValueError,
+        "codes are packed in 4 or 8 bits here, so that bytes are full; got 3",
+    ),
+    (
+        lambda: pack_codes(X[:, :5], 4),
+        ValueError,
+        "two codes of 4 bits share a byte, so a row needs an even number of "
+        "them; got 5",
+    ),
+    (
+        lambda: gptq_slowly(X, torch.eye(8), 4, 0),
+        ValueError,
+        "group is not allowed; expected a whole number, at least 1; got 0",
+    ),
+    (
+        lambda: gptq(X, torch.eye(8), 4, 0),
+        ValueError,
+        "group is not allowed; expected a whole number, at least 1; got 0",
+    ),
+    (
+        lambda: gptq(X, torch.eye(8), 4, damping=-1),
+        ValueError,
+        "damping is not allowed; expected a finite number, at least 0; got -1",
+    ),
+    (
+        lambda: gptq(X, torch.zeros(8, 8), 4),
+        ValueError,
+        "the moments of the inputs are not positive definite; expected those "
+        "of real inputs, with a damping above 0 if some inputs are 0 or "
+        "depend on each other",
+    ),
+    (
+        lambda: best_rounding(X[0], torch.eye(8), X[0, 0], 4),
+        ValueError,
+        "a row of 8 weights in 4 bits can be rounded in 2,562,890,625 ways; "
+        "expected at most a million, to try them all",
+    ),
+    (
+        lambda: RoundedCache(1, 4, n_layers=1, n_heads=1, d_k=0),
+        ValueError,
+        "d_k is not allowed; expected a whole number, at least 1; got 0",
+    ),
+    (
+        lambda: to_blocks(X.clone().requires_grad_(), 4),
+        TypeError,
+        "keys and values that record gradients cannot be rounded for a "
+        "cache; expected a call under torch.inference_mode() or "
+        "torch.no_grad(); got requires_grad=True",
+    ),
+    (
+        lambda: to_blocks(torch.tensor([[-1e5, 0]]), 4),
+        ValueError,
+        "keys and values cannot be rounded, because their scale or their "
+        "smallest number does not fit into 16 bits; expected finite numbers "
+        "up to 65,504",
+    ),
     # state, hybrid
     (
         lambda: in_chunks(X, X, X, X[:, 0], X[:, 0], size=0),
@@ -1242,6 +1327,7 @@ ROOMS = (
     "feed_forward",
     "files",
     "gpt",
+    "gptq",
     "hybrid",
     "kernel",
     "latent",
@@ -1252,6 +1338,8 @@ ROOMS = (
     "pooling",
     "positions",
     "pretrained",
+    "quantised",
+    "rounded_cache",
     "shapes",
     "state",
     "values",
