@@ -14,6 +14,7 @@ Each room imports from rooms further down only::
     rounded_cache   gptq                      what is kept in fewer bits
     feed_forward   norms   attention   merging   state   cache   their parts
     positions   training                      where a token stands; the loop
+    answers   reward   lora                   what is taught, and by what
     masks   batches   vocabulary   text       who sees whom; texts as numbers
     formats   quantised                       rounding to few bits
     config   shapes   packed   grammar        what fits; weights of few bits

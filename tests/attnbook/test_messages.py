@@ -20,6 +20,7 @@ from notebooks import CHAPTERS
 from torch import ones
 
 from attnbook import files, kernel
+from attnbook.answers import answer_batch, preference_loss
 from attnbook.attention import (
     check_heads,
     check_inputs,
@@ -42,6 +43,7 @@ from attnbook.layers import (
     SelfAttention,
     TransformerBlock,
 )
+from attnbook.lora import LoRALinear, add_lora
 from attnbook.masks import (
     causal_mask,
     check_mask,
@@ -69,6 +71,12 @@ from attnbook.pretrained import (
 )
 from attnbook.quantised import bits_a_weight, by_range, by_scale
 from attnbook.quantised import pack as pack_codes
+from attnbook.reward import (
+    advantages,
+    best_law,
+    best_law_forward,
+    clipped_gain,
+)
 from attnbook.rounded_cache import RoundedCache, to_blocks
 from attnbook.shapes import check_tokens, expect
 from attnbook.state import in_chunks
@@ -133,6 +141,12 @@ def with_a_plain_cache():
     model, _ = states()
     with torch.no_grad():
         model(PAIR, cache=GPT.new_cache(model, 1))
+
+
+def with_two_adapters():
+    model = gpt()
+    add_lora(model, 1, 1, layers=["query"])
+    add_lora(model, 1, 1, layers=["query"])
 
 
 GPT2 = {
@@ -986,6 +1000,105 @@ ROWS = [
         "a layer with a state was given a cache without states; expected a "
         "StateCache; got a KVCache",
     ),
+    # lora, answers, reward
+    (
+        lambda: LoRALinear(torch.nn.Linear(4, 3), 4, 1),
+        ValueError,
+        "rank is not allowed; expected a whole number, at least 1, at most 3; "
+        "got 4",
+    ),
+    (
+        lambda: LoRALinear(torch.nn.Linear(4, 3), 3, 0),
+        ValueError,
+        "alpha is not allowed; expected a finite number, above 0; got 0",
+    ),
+    (
+        lambda: add_lora(gpt(), 9, 1),
+        ValueError,
+        "rank is not allowed; expected a whole number, at least 1, at most 8; "
+        "got 9",
+    ),
+    (
+        lambda: add_lora(gpt(), 1, -1),
+        ValueError,
+        "alpha is not allowed; expected a finite number, above 0; got -1",
+    ),
+    (
+        lambda: add_lora(gpt(), 1, 1, layers=["q_proj"]),
+        ValueError,
+        "no linear layer of the model has one of the names in `layers`, so "
+        "nothing would be trained; expected some of ['down', 'key_value', "
+        "'out', 'query', 'up']; got ['q_proj']",
+    ),
+    (
+        with_two_adapters,
+        ValueError,
+        "the layer 'blocks.0.attention.query' has an adapter already, and a "
+        "second one would hide it; expected a model without adapters: call "
+        "merge_lora first",
+    ),
+    (
+        lambda: answer_batch([[1]], [[2], [3]]),
+        ValueError,
+        "each prompt has one answer here; repeat a prompt that has several; "
+        "got 1 prompts and 2 answers",
+    ),
+    (
+        lambda: answer_batch([], []),
+        ValueError,
+        "number of prompts is not allowed; expected a whole number, at least "
+        "1; got 0",
+    ),
+    (
+        lambda: answer_batch([[]], [[2]]),
+        ValueError,
+        "length of a prompt is not allowed; expected a whole number, at least "
+        "1; got 0",
+    ),
+    (
+        lambda: answer_batch([[1]], [[]]),
+        ValueError,
+        "length of an answer is not allowed; expected a whole number, at "
+        "least 1; got 0",
+    ),
+    (
+        lambda: preference_loss(Q, Q, Q, Q, 0),
+        ValueError,
+        "beta is not allowed; expected a finite number, above 0; got 0",
+    ),
+    (
+        lambda: best_law(Q, Q, 0.0),
+        ValueError,
+        "beta is not allowed; expected a finite number, above 0; got 0.0",
+    ),
+    (
+        lambda: best_law_forward(Q[0], Q[0], -1),
+        ValueError,
+        "beta is not allowed; expected a finite number, above 0; got -1.0",
+    ),
+    (
+        lambda: advantages(Q, "std"),
+        ValueError,
+        "baseline is not allowed; expected one of none, mean, others, "
+        "deviation; got 'std'",
+    ),
+    (
+        lambda: advantages(ones(3, 1)),
+        ValueError,
+        "answers in a group is not allowed; expected a whole number, at least "
+        "2; got 1",
+    ),
+    (
+        lambda: clipped_gain(Q, Q, low=1.0),
+        ValueError,
+        "low is not allowed; expected a finite number, above 0, below 1; got "
+        "1.0",
+    ),
+    (
+        lambda: clipped_gain(Q, Q, high=0),
+        ValueError,
+        "high is not allowed; expected a finite number, above 0; got 0",
+    ),
     # latent
     (
         lambda: LatentAttention(8, 2, d_latent=0, d_rotary=2),
@@ -1320,6 +1433,7 @@ NOT_REACHED = {
     ),
 }
 ROOMS = (
+    "answers",
     "attention",
     "config",
     "families",
@@ -1332,6 +1446,7 @@ ROOMS = (
     "kernel",
     "latent",
     "layers",
+    "lora",
     "masks",
     "merging",
     "norms",
@@ -1339,6 +1454,7 @@ ROOMS = (
     "positions",
     "pretrained",
     "quantised",
+    "reward",
     "rounded_cache",
     "shapes",
     "state",
