@@ -70,7 +70,7 @@ def build(kind: str, seed: int) -> GPT:
     return model
 
 
-def run(kind: str, seed: int) -> dict[str, float]:
+def trained_and_measured(kind: str, seed: int) -> dict[str, float]:
     """Train one model and measure it.
 
     Returns:
@@ -90,13 +90,15 @@ def run(kind: str, seed: int) -> dict[str, float]:
 
 
 def main() -> None:
-    runs = list(itertools.product(SEEDS, LAYERS))
+    trainings = list(itertools.product(SEEDS, LAYERS))
     found: dict[str, list[dict[str, float]]] = {kind: [] for kind in LAYERS}
     with ProcessPoolExecutor(
         initializer=torch.set_num_threads, initargs=(1,)
     ) as pool:
-        seeds, kinds = zip(*runs)
-        for kind, measured in zip(kinds, pool.map(run, kinds, seeds)):
+        seeds, kinds = zip(*trainings)
+        for kind, measured in zip(
+            kinds, pool.map(trained_and_measured, kinds, seeds)
+        ):
             found[kind].append(measured)
             print(kind, measured, flush=True)
     matrices = {

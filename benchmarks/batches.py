@@ -34,21 +34,21 @@ def batches(rounds: int) -> dict[int, dict[str, list[float]]]:
     """
     model, peer = pair()
     packed = pack(model)
-    contenders = ("transformers", "plain", "packed")
-    runs: dict[tuple[str, int], Callable[[], float]] = {}
+    writers = ("transformers", "plain", "packed")
+    contenders: dict[tuple[str, int], Callable[[], float]] = {}
     for B in SIZES:
         prompts = draw_prompts(*[64] * B)
-        runs["transformers", B] = theirs(peer, prompts)
-        runs["plain", B] = ours(model, prompts)
-        runs["packed", B] = ours(packed, prompts)
-    found = rounds_of(runs, rounds)
+        contenders["transformers", B] = theirs(peer, prompts)
+        contenders["plain", B] = ours(model, prompts)
+        contenders["packed", B] = ours(packed, prompts)
+    found = rounds_of(contenders, rounds)
     result = {}
     for B in SIZES:
         result[B] = {
             who: quartiles(
                 [B * a / b for a, b in zip(found[who, 1], found[who, B])]
             )
-            for who in contenders
+            for who in writers
         }
         report(f"batch of {B}", result[B])
     return result
@@ -64,23 +64,23 @@ def threads(rounds: int) -> dict[str, list[float]]:
     result = {}
     for who, one in (("plain", model), ("packed", pack(model))):
         for B in (1, 8):
-            run = ours(one, draw_prompts(*[64] * B))
-            runs = {
-                "one": partial(_on, 1, run),
-                "all": partial(_on, THREADS, run),
+            timed_steps = ours(one, draw_prompts(*[64] * B))
+            contenders = {
+                "one": partial(_on, 1, timed_steps),
+                "all": partial(_on, THREADS, timed_steps),
             }
             result[f"{who}, {B}"] = against(
-                rounds_of(runs, rounds), "one", "all"
+                rounds_of(contenders, rounds), "one", "all"
             )
     torch.set_num_threads(THREADS)
     report("threads", result)
     return result
 
 
-def _on(count: int, run: Callable[[], float]) -> float:
-    """Run something on so many threads, and return what it gives."""
+def _on(count: int, timed_steps: Callable[[], float]) -> float:
+    """What a contender measures on so many threads."""
     torch.set_num_threads(count)
-    return run()
+    return timed_steps()
 
 
 def main() -> None:

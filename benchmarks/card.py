@@ -36,15 +36,15 @@ def measure(rounds: int) -> dict[str, dict[str, list[float]]]:
     half = copy.deepcopy(model).bfloat16()
     narrow = dataclasses.replace(model.config, vocab_size=16, d_model=12)
     calls = GPT(narrow).eval()
-    runs: dict[tuple[str, int], Callable[[], float]] = {}
+    contenders: dict[tuple[str, int], Callable[[], float]] = {}
     for B in BATCHES:
         prompts = draw_prompts(*[PROMPT] * B)
         few = [[token % 16 for token in prompt] for prompt in prompts]
-        runs["plain", B] = ours(model, prompts)
-        runs["uncached", B] = ours(model, prompts, cached=False)
-        runs["bfloat16", B] = ours(half, prompts)
-        runs["calls", B] = ours(calls, few)
-    found = rounds_of(runs, rounds)
+        contenders["plain", B] = ours(model, prompts)
+        contenders["uncached", B] = ours(model, prompts, cached=False)
+        contenders["bfloat16", B] = ours(half, prompts)
+        contenders["calls", B] = ours(calls, few)
+    found = rounds_of(contenders, rounds)
     one = found["plain", 1]
     return {
         str(B): {

@@ -89,7 +89,7 @@ def new_model(kind: str, seed: int) -> nn.Module:
     return Windowed(model, *WINDOWS[kind]) if kind in WINDOWS else model
 
 
-def judged(model: nn.Module, n: int = 200) -> dict[str, float]:
+def quality_of(model: nn.Module, n: int = 200) -> dict[str, float]:
     """A model's loss over the language's entropy, and its right answers.
 
     Args:
@@ -121,11 +121,11 @@ def qualities(kind: str, seed: int, steps: int) -> dict:
     are trained on and judged, too.
 
     Returns:
-        for each model what `judged` has found.
+        for each model what `quality_of` has found.
     """
     model = new_model(kind, seed)
     learn(model, steps, seed)
-    found = {kind: judged(model)}
+    found = {kind: quality_of(model)}
     if kind != "4 heads":
         return found
     assert isinstance(model, GPT)
@@ -135,7 +135,7 @@ def qualities(kind: str, seed: int, steps: int) -> dict:
             if share:
                 # Other stories than those it has seen; a lower peak.
                 learn(pooled, round(share * steps), seed + 100, peak=1e-3)
-            found[f"{name}, {part}"] = judged(pooled)
+            found[f"{name}, {part}"] = quality_of(pooled)
     return found
 
 

@@ -143,8 +143,8 @@ def writing(rounds: int) -> dict[str, Any]:
     saved = 2 * (matrices - table.numel())  # bytes that 16 bits spare
     for n_prompt in (32, 512):
         prompts = draw_prompts(n_prompt)
-        runs = {name: ours(one, prompts) for name, one in models.items()}
-        found = rounds_of(runs | {"read": read_bandwidth}, 2 * rounds)
+        contenders = {name: ours(one, prompts) for name, one in models.items()}
+        found = rounds_of(contenders | {"read": read_bandwidth}, 2 * rounds)
         moved = {name: moved_bytes(model, n_prompt) for name in models}
         for name in ("16 bits", "all three"):
             moved[name] -= saved
@@ -208,8 +208,8 @@ def training(rounds: int) -> dict[str, list[float]]:
         "two products": model,
         "one product": join(model),
     }
-    runs = {name: stepper(one) for name, one in models.items()}
-    found = rounds_of(runs, 20 * rounds)
+    contenders = {name: stepper(one) for name, one in models.items()}
+    found = rounds_of(contenders, 20 * rounds)
     torch.set_num_threads(THREADS)
     ratio = {
         who: against(found, "nanoGPT-style", who)

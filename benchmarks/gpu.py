@@ -130,12 +130,12 @@ def contenders(length: int, device: torch.device) -> dict[str, Callable]:
     return found
 
 
-def seconds(run: Callable[[], Tensor], device: torch.device) -> float:
+def seconds(call: Callable[[], Tensor], device: torch.device) -> float:
     """The median seconds of a call, after one call to warm up."""
     times = []
     for _ in range(ROUNDS + 1):
         start = time.perf_counter()
-        run()
+        call()
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         times.append(time.perf_counter() - start)
@@ -154,21 +154,21 @@ def attention(length: int) -> dict[str, float]:
     unit = seconds(fused, device)
     right = fused()
     found = {}
-    for name, run in ways.items():
-        torch.testing.assert_close(run(), right, rtol=0, atol=1e-5)
-        found[name] = float(f"{seconds(run, device) / unit:.4g}")
+    for name, way in ways.items():
+        torch.testing.assert_close(way(), right, rtol=0, atol=1e-5)
+        found[name] = float(f"{seconds(way, device) / unit:.4g}")
     return found
 
 
 class Benchmark(NamedTuple):
-    """What is measured, in words for the page, and a run of it.
+    """What is measured, in words for the page, and a function that does it.
 
-    The run makes its tensors on the default device. Each number that it finds
-    is a ratio, or a list of the three quartiles of a ratio.
+    The function makes its tensors on the default device. Each number that it
+    finds is a ratio, or a list of the three quartiles of a ratio.
     """
 
     what: str
-    run: Callable[[], dict[Any, Any]]
+    measure: Callable[[], dict[Any, Any]]
 
 
 def attention_by_length() -> dict[str, dict[str, float]]:
@@ -182,11 +182,11 @@ def beside_transformers() -> dict[str, list[float]]:
     found = {}
     for lengths in PROMPTS:
         prompts = writers.draw_prompts(*lengths)
-        runs = {
+        sides = {
             "ours": writers.ours(model, prompts),
             "theirs": writers.theirs(peer, prompts),
         }
-        taken = rounds_of(runs, ROUNDS)
+        taken = rounds_of(sides, ROUNDS)
         size = f"{len(prompts)} × {len(prompts[0])}"
         found[size] = against(taken, "theirs", "ours")
     return found
@@ -286,11 +286,11 @@ def benchmarked(device: torch.device, found: dict[str, Any]) -> Iterator[str]:
         device: the card.
         found: gets the results of each benchmark.
     """
-    for name, (what, run) in benchmarks().items():
+    for name, (what, measure) in benchmarks().items():
         yield from ("", f"{what}:", "", "| | |", "|---|---|")
         try:
             with device:
-                found[name] = run()
+                found[name] = measure()
         except Exception as error:  # a card has errors of its own, too
             said = " ".join(str(error).split())[:100]
             yield f"| fails | {type(error).__name__}: {said} |"
@@ -299,11 +299,11 @@ def benchmarked(device: torch.device, found: dict[str, Any]) -> Iterator[str]:
 
 
 class Notebooks(NamedTuple):
-    """The lines of the table of notebooks, and how many notebooks were run,
+    """The lines of the table of notebooks, and how many notebooks were tried,
     printed the same as stored, and failed."""
 
     lines: list[str]
-    run: int
+    tried: int
     same: int
     failed: int
 
@@ -349,7 +349,7 @@ def main(arguments: list[str]) -> int:
     )
     lines += ran.lines
     failed = ran.failed
-    found["notebooks"] = {"run": ran.run, "same": ran.same}
+    found["notebooks"] = {"run": ran.tried, "same": ran.same}
     for line in benchmarked(CARD, found):
         failed += line.startswith("| fails |")
         lines.append(line)

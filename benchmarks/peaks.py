@@ -77,10 +77,10 @@ def peak(name: str) -> None:
     before = 0
     path, _, T = name.partition(":")
     if T:
-        run = attention_paths(int(T))[path]
+        attend = attention_paths(int(T))[path]
         before = highest(since_now=True)
         with torch.inference_mode():
-            run()
+            attend()
     elif name == "transformers":
         from transformers import GPT2Config, GPT2LMHeadModel
 

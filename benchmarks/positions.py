@@ -131,7 +131,7 @@ def measure(model: GPT, data: Sequences) -> dict[str, list[float]]:
     }
 
 
-def run(kind: str, seed: int) -> dict[str, list[float]]:
+def trained_and_measured(kind: str, seed: int) -> dict[str, list[float]]:
     """Train one model, and measure it on sequences of the long length.
 
     Args:
@@ -144,14 +144,16 @@ def run(kind: str, seed: int) -> dict[str, list[float]]:
 
 
 def main() -> None:
-    runs = list(itertools.product(POSITIONS, SEEDS))
+    trainings = list(itertools.product(POSITIONS, SEEDS))
     found: dict[str, list[dict[str, list[float]]]] = {
         kind: [] for kind in POSITIONS
     }
     with ProcessPoolExecutor(
         initializer=torch.set_num_threads, initargs=(1,)
     ) as pool:
-        for (kind, seed), measured in zip(runs, pool.map(run, *zip(*runs))):
+        for (kind, seed), measured in zip(
+            trainings, pool.map(trained_and_measured, *zip(*trainings))
+        ):
             found[kind].append(measured)
             first, *_, last = measured["above"]
             print(f"{kind:10} seed {seed}: {first:.3f} … {last:.3f}")

@@ -36,8 +36,8 @@ def rounds_of(
         contenders: by name what runs once, and returns what is measured.
         rounds: how many values each contender gives.
     """
-    for run in contenders.values():
-        run()
+    for contender in contenders.values():
+        contender()
     found: dict[Name, list[float]] = {name: [] for name in contenders}
     names = list(contenders)
     mixed = random.Random(0)
@@ -58,10 +58,10 @@ def against(
     return quartiles([a / b for a, b in zip(found[peer], found[name])])
 
 
-def seconds(run: Callable[[], object]) -> float:
+def seconds(contender: Callable[[], object]) -> float:
     """The seconds that one call takes, by the clock."""
     start = time.perf_counter()
-    run()
+    contender()
     return time.perf_counter() - start
 
 

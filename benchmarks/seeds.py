@@ -131,7 +131,7 @@ def few_stories(town: Town) -> BatchSource:
     return again
 
 
-def run(kind: str, seed: int) -> dict:
+def watched_training(kind: str, seed: int) -> dict:
     """Train one model, and say what it knows on the way and at the end.
 
     From seed 0 all is kept, from the others only what is compared.
@@ -172,10 +172,10 @@ def main() -> None:
     todo = [(kind, 0) for kind in ("attention", *CONTROLS)]
     todo += [("attention", seed) for seed in SEEDS[1:]]
     with ProcessPoolExecutor() as pool:
-        runs = list(pool.map(run, *zip(*todo)))
-    for one in runs:
+        trainings = list(pool.map(watched_training, *zip(*todo)))
+    for one in trainings:
         print(one)
-    store("seeds", {"every": EVERY, "runs": runs})
+    store("seeds", {"every": EVERY, "runs": trainings})
 
 
 if __name__ == "__main__":

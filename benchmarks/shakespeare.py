@@ -147,7 +147,7 @@ def main() -> None:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(3) as pool:
         place = Path(name)
-        runs = {
+        contenders = {
             "nanoGPT": pool.submit(
                 nanogpt, given.nanogpt, text, place / "nanogpt"
             ),
@@ -156,7 +156,9 @@ def main() -> None:
                 ours, text, place / "same", SAME
             ),
         }
-        found = {who: run.result() for who, run in runs.items()}
+        found = {
+            who: contender.result() for who, contender in contenders.items()
+        }
     whole = found["nanoGPT"]["seconds"]
     for one in found.values():
         one["time"] = round(one.pop("seconds") / whole, 2)

@@ -73,13 +73,13 @@ def decode(rounds: int) -> dict:
     }
     rows: dict[str, dict[str, dict[str, list[float]]]] = {}
     for name, prompts in cases.items():
-        runs = {
+        contenders = {
             "transformers": theirs(peer, prompts),
             "plain": ours(model, prompts),
             "packed": ours(packed, prompts),
             "int8": ours(int8, prompts),
         }
-        found = rounds_of(runs, rounds)
+        found = rounds_of(contenders, rounds)
         rows[name] = {
             "tokens_per_second": {
                 who: quartiles([len(prompts) / s for s in found[who]])
@@ -111,14 +111,14 @@ def limit(rounds: int) -> dict:
     result: dict[str, dict[str, Any]] = {}
     for n_prompt in (32, 512):
         prompts = draw_prompts(n_prompt)
-        runs = {
+        contenders = {
             "transformers": theirs(peer, prompts),
             "plain": ours(model, prompts),
             "packed": ours(packed, prompts),
             "calls": ours(calls, [[token % 16 for token in prompts[0]]]),
             "read": read_bandwidth,
         }
-        found = rounds_of(runs, 2 * rounds)
+        found = rounds_of(contenders, 2 * rounds)
         moved = moved_bytes(model, n_prompt)
         result[f"1 × {n_prompt}"] = {
             "bytes": moved,
@@ -168,7 +168,7 @@ def layouts(rounds: int) -> dict:
     for out, width, count in ((2304, 768, 24), (50_257, 768, 2)):
         torch.manual_seed(0)
         matrices = [torch.randn(out, width) for _ in range(count)]
-        contenders: dict[str, list[nn.Module]] = {
+        layouts: dict[str, list[nn.Module]] = {
             "rows": [_linear(w) for w in matrices],
             "columns": [_linear(w.t().contiguous().t()) for w in matrices],
             "packed": [PackedLinear(w, None) for w in matrices],
@@ -176,11 +176,11 @@ def layouts(rounds: int) -> dict:
         for batch in (1, 8):
             x = torch.randn(batch, 1, width)
             with torch.inference_mode():
-                runs = {
+                contenders = {
                     name: partial(seconds, partial(_multiply, modules, x))
-                    for name, modules in contenders.items()
+                    for name, modules in layouts.items()
                 }
-                found = rounds_of(runs, 6 * rounds)
+                found = rounds_of(contenders, 6 * rounds)
             name = f"{out} × {width}, {batch} rows"
             result[name] = {
                 who: against(found, "rows", who)
@@ -223,17 +223,20 @@ def attention(rounds: int) -> dict:
     for T in (128, 256, 512, 1024, 2048):
         x = torch.randn(1, T, 768)
         hidden = ~causal_mask(T)  # True: may not attend, the peer's way
-        runs: dict[str, Callable[[], torch.Tensor]] = {
+        contenders: dict[str, Callable[[], torch.Tensor]] = {
             "as it comes": partial(_run_peer, peer, x, hidden, fast=True),
             "fast path off": partial(_run_peer, peer, x, hidden, fast=False),
             "plain": partial(block, x, causal=True),
             "packed": partial(laid_out, x, causal=True),
         }
         with torch.inference_mode():
-            first, *others = (run() for run in runs.values())
+            first, *others = (contender() for contender in contenders.values())
             for other in others:
                 torch.testing.assert_close(other, first, atol=1e-4, rtol=1e-4)
-            timed = {n: partial(seconds, run) for n, run in runs.items()}
+            timed = {
+                n: partial(seconds, contender)
+                for n, contender in contenders.items()
+            }
             found = rounds_of(timed, 3 * rounds)
         result[T] = {
             f"{who} over {other}": against(found, other, who)
@@ -278,11 +281,11 @@ def explicit(rounds: int) -> dict:
     result = {}
     for T in (256, 512, 1024, 2048, 4096):
         with torch.inference_mode():
-            runs = {
-                name: partial(seconds, run)
-                for name, run in attention_paths(T).items()
+            contenders = {
+                name: partial(seconds, contender)
+                for name, contender in attention_paths(T).items()
             }
-            found = rounds_of(runs, max(3, rounds // 2))
+            found = rounds_of(contenders, max(3, rounds // 2))
         peaks = {
             path: extra_memory(f"{path}:{T}") for path in ("explicit", "fused")
         }

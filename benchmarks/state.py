@@ -67,7 +67,7 @@ def new_model(kind: str, seed: int) -> GPT:
     return StateGPT(config, every=KINDS[kind], delta=kind != "sum")
 
 
-def judged(model: nn.Module, n: int = 300) -> dict:
+def quality_of(model: nn.Module, n: int = 300) -> dict:
     """A model's loss over the language's entropy, and its right answers.
 
     Args:
@@ -105,7 +105,7 @@ def quality(kind: str, seed: int, steps: int) -> dict:
     """Train one kind of model from one seed, and judge it.
 
     Returns:
-        what `judged` has found, and under "learning" the share of right
+        what `quality_of` has found, and under "learning" the share of right
         answers on returning after every `EVERY` steps.
     """
     model = new_model(kind, seed)
@@ -120,7 +120,7 @@ def quality(kind: str, seed: int, steps: int) -> dict:
             learning.append(accuracy(model, asked))
 
     train(model, Town().batches, recipe, on_step=watch)
-    return judged(model) | {"learning": learning}
+    return quality_of(model) | {"learning": learning}
 
 
 def caches(span: int) -> dict[str, int]:

@@ -50,7 +50,7 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
-def run(seed: int) -> dict[str, list[float]]:
+def trained_and_stretched(seed: int) -> dict[str, list[float]]:
     """Train one rotary model, and measure it stretched in each way.
 
     Returns:
@@ -71,10 +71,10 @@ def main() -> None:
     with ProcessPoolExecutor(
         initializer=torch.set_num_threads, initargs=(1,)
     ) as pool:
-        runs = list(pool.map(run, SEEDS))
+        trainings = list(pool.map(trained_and_stretched, SEEDS))
     for way in WAYS:
-        print(f"{way:13}", [f"{one[way][-1]:.3f}" for one in runs])
-    above = {way: [one[way] for one in runs] for way in WAYS}
+        print(f"{way:13}", [f"{one[way][-1]:.3f}" for one in trainings])
+    above = {way: [one[way] for one in trainings] for way in WAYS}
     store("stretched", {"trained": TRAINED, "bin": BIN, "above": above})
 
 

@@ -42,7 +42,8 @@ def a_token(times: list[float]) -> float:
 def ours(
     model: GPT, prompts: list[list[int]], **options: Any
 ) -> Callable[[], float]:
-    """A run of the book's `generate`, which gives the seconds of a step.
+    """Make a function that writes by the book's `generate` once, and returns
+    the seconds that a step takes.
 
     Args:
         model: the book's model.
@@ -50,13 +51,13 @@ def ours(
         **options: of `generate`.
     """
 
-    def run() -> float:
+    def step_seconds() -> float:
         times = []
         for _ in generate(model, prompts, NEW_TOKENS, **options):
             times.append(time.perf_counter())
         return a_token(times)
 
-    return run
+    return step_seconds
 
 
 def padded(prompts: list[list[int]]) -> tuple[Tensor, Tensor]:
@@ -75,13 +76,13 @@ def padded(prompts: list[list[int]]) -> tuple[Tensor, Tensor]:
 
 
 def theirs(model: Any, prompts: list[list[int]]) -> Callable[[], float]:
-    """A run of transformers' greedy `generate` with its cache.
+    """Make a function that writes by transformers' greedy `generate` once.
 
-    Like `ours` it gives the seconds of a step.
+    Like that of `ours` it returns the seconds that a step takes.
     """
     tokens, real = padded(prompts)
 
-    def run() -> float:
+    def step_seconds() -> float:
         clock = Clock()
         model.generate(
             tokens,
@@ -93,7 +94,7 @@ def theirs(model: Any, prompts: list[list[int]]) -> Callable[[], float]:
         )
         return a_token(clock.times)
 
-    return run
+    return step_seconds
 
 
 def pair() -> tuple[GPT, Any]:

@@ -107,7 +107,7 @@ def build_pages() -> int:
     return 0
 
 
-def make_form(kind: str) -> int:
+def make_format(kind: str) -> int:
     """Make an EPUB or a PDF of the built pages, and link it on them; or make
     slides of the chapters.
 
@@ -127,8 +127,8 @@ def make_form(kind: str) -> int:
             with open_chromium() as chromium:
                 print(slides.make(book, chromium))
             return 0
-        form = {"epub": epub, "pdf": pdf}[kind]
-        print(form.make(HTML, settings(), book))
+        writer = {"epub": epub, "pdf": pdf}[kind]
+        print(writer.make(HTML, settings(), book))
     except FileNotFoundError as error:
         print(
             f"there is no {error.filename}; expected the built book; "
@@ -139,7 +139,7 @@ def make_form(kind: str) -> int:
     except (RuntimeError, ValueError) as error:
         print(error, file=sys.stderr)
         return 1
-    put_on_site(form.FILE, HTML, book)
+    put_on_site(writer.FILE, HTML, book)
     return 0
 
 
@@ -154,7 +154,7 @@ def main(arguments: list[str]) -> int:
     ):
         print(USAGE, file=sys.stderr)
         return 2
-    return make_form(arguments[0])
+    return make_format(arguments[0])
 
 
 if __name__ == "__main__":

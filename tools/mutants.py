@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mutate.killable import SECONDS, judged
+from mutate.killable import SECONDS, answers_of
 from mutate.mutations import Mutant
 from mutate.rooms import Room, mutants_of_room, rooms, tested
 from mutate.tame import reasons as tame_reasons
@@ -135,10 +135,10 @@ def _result(
     if right is not None:
         some = [drawn[n : n + 20] for n in range(0, len(drawn), 20)]
         things = [m for batch in some for m in [*batch, right]]
-        answers = list(judged(ask, things, seconds, batch=21))
+        answers = list(answers_of(ask, things, seconds, batch=21))
         alone = any(m is right and ok is not True for m, ok in answers)
     if alone:
-        answers = list(judged(ask, drawn, seconds))
+        answers = list(answers_of(ask, drawn, seconds))
     tried = [(m, a) for m, a in answers if a is not None and m is not right]
     alive = sorted((m.function, m.name) for m, a in tried if a is True)
     return Result(len(tried), len(every), tuple(alive))

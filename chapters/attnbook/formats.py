@@ -84,26 +84,26 @@ FORMATS = {
 }
 
 
-def step_at(x: Tensor, form: Format) -> Tensor:
+def step_at(x: Tensor, kind: Format) -> Tensor:
     """The distance of a format's numbers at x: float64, the shape of x."""
     _, exponent = x.double().frexp()  # |x| in [½, 1) · 2^exponent
-    power = (exponent - 1).clamp(min=form.least_exponent) - form.mantissa
+    power = (exponent - 1).clamp(min=kind.least_exponent) - kind.mantissa
     return torch.ldexp(torch.ones_like(x, dtype=torch.float64), power)
 
 
-def to_nearest(x: Tensor, form: Format) -> Tensor:
+def to_nearest(x: Tensor, kind: Format) -> Tensor:
     """The nearest number of a format; halves go to the even mantissa.
 
     What is larger than all becomes the largest (it *saturates*). The result
     has the shape and type of x.
     """
-    step = step_at(x, form)
+    step = step_at(x, kind)
     found = (x.double() / step).round() * step
-    return found.clamp(-form.largest, form.largest).to(x.dtype)
+    return found.clamp(-kind.largest, kind.largest).to(x.dtype)
 
 
 def stochastic(
-    x: Tensor, form: Format, generator: torch.Generator | None = None
+    x: Tensor, kind: Format, generator: torch.Generator | None = None
 ) -> Tensor:
     """One of the two neighbours in a format, by chance, so that the mean is x.
 
@@ -111,13 +111,13 @@ def stochastic(
     the two: three quarters of the way up, three times out of four. What is
     larger than all saturates. The result has the shape and type of x.
     """
-    step = step_at(x, form)
+    step = step_at(x, kind)
     steps = x.double() / step
     u = torch.rand(
         x.shape, dtype=torch.float64, device=x.device, generator=generator
     )
     found = (steps + u).floor() * step
-    return found.clamp(-form.largest, form.largest).to(x.dtype)
+    return found.clamp(-kind.largest, kind.largest).to(x.dtype)
 
 
 class GridAdamW(torch.optim.AdamW):

@@ -88,15 +88,16 @@ class Cursor:
         self.at += n
         return part
 
-    def numbers(self, form: str, what: str) -> tuple:
+    def numbers(self, types: str, what: str) -> tuple:
         """The next numbers of the file, each with its low byte first.
 
         Args:
-            form: their types, as letters of the module `struct`.
+            types: their types, as letters of the module `struct`.
             what: what they are, for the message if the file ends too early.
         """
-        form = "<" + form
-        return struct.unpack(form, self.take(struct.calcsize(form), what))
+        little_endian = "<" + types
+        size = struct.calcsize(little_endian)
+        return struct.unpack(little_endian, self.take(size, what))
 
     def count(self, what: str, least_bytes: int) -> int:
         """A number of things that follow, each of at least so many bytes."""

@@ -401,7 +401,7 @@ class StateGPT(GPT):
         """
         states = {*self.state_layers}
 
-        def run(n: int, block: Any, x: Tensor) -> Tensor:
+        def one_block(n: int, block: Any, x: Tensor) -> Tensor:
             part = None
             if cache is not None and places is not None:
                 part = LayerCache(cache, n, places)
@@ -409,4 +409,4 @@ class StateGPT(GPT):
                 return block(x, real=real, fresh=fresh, cache=part)
             return block(x, **options, cache=part)
 
-        return super().run_blocks(x, run_block or run)
+        return super().run_blocks(x, run_block or one_block)

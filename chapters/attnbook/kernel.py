@@ -111,6 +111,6 @@ def kernel_attention(
     out = q.new_empty(*batch, T, d_v)
     lse = q.new_empty(*batch, T, 1)
     width = max(16, triton.next_power_of_2(max(d_k, d_v)))
-    run = _compiled()[triton.cdiv(T, tile), math.prod(batch)]
-    run(q, k, v, out, lse, T, S, d_k, d_v, causal, tile, tile, width)
+    launch = _compiled()[triton.cdiv(T, tile), math.prod(batch)]
+    launch(q, k, v, out, lse, T, S, d_k, d_v, causal, tile, tile, width)
     return Finished(out, lse)

@@ -1,4 +1,4 @@
-"""The press: everything that makes the book's pages and its other forms.
+"""The press: everything that makes the book's pages and its other formats.
 
 Sphinx, which Jupyter Book calls, writes the pages. Four of the modules here
 are extensions of it. `book_page`, `terms` and `cards` change what it writes;

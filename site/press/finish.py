@@ -48,7 +48,7 @@ FILES = {
 }
 
 
-# The forms of the book
+# The formats of the book
 
 
 def write_feed(site: Path, title: str, author: str, address: str) -> None:
@@ -107,7 +107,9 @@ def offer(page: Page, file: str) -> None:
     order = [*FILES, FEED]
     later = order[order.index(file) :]
     foot = max(
-        p.start for p in page.tags("p") if p.attributes.get("class") == "forms"
+        p.start
+        for p in page.tags("p")
+        if p.attributes.get("class") == "formats"
     )
     for link in page.tags("a"):
         target = link.attributes.get("href")
@@ -125,7 +127,7 @@ def offer(page: Page, file: str) -> None:
 def tell_templates(
     app: Sphinx, pagename: str, templatename: str, context: Any, doctree: Any
 ) -> None:
-    """Tell a page's template the policy, and where the other forms are."""
+    """Tell a page's template the policy, and where the other formats are."""
     context["policy"] = POLICY
     context["feed"] = FEED
     context["plain_text"] = "" if doctree is None else f"{pagename}.txt"
@@ -136,7 +138,7 @@ def finish(app: Sphinx, exception: Exception | None) -> None:
 
     Pictures become smaller, the style sheets become one, and the plain texts,
     the feed and the sitemap are written. After a build that failed, or was of
-    another form than HTML, nothing is done.
+    another format than HTML, nothing is done.
     """
     if exception is not None or app.builder.name != "html":
         return

@@ -54,7 +54,7 @@ def cards_of_the_glossary() -> Iterator[Card]:
     inside = text.partition("```{glossary}\n")[2].partition("\n```")[0]
     for entry in re.split(r"\n(?=\S)", inside):
         term, _, body = entry.partition("\n")
-        # Comments say by which other forms of the word the pages lead here.
+        # Comments say by which other wordings the pages lead here.
         body = re.sub(r"(?m)^ *%.*\n?", "", body)
         yield Card(f"What does **{term}** mean?", dedent(body), "glossary")
 

@@ -4,17 +4,17 @@ On every page but a few, the first use of each term of the glossary becomes a
 link to its entry. This happens while the pages are written: the notebooks
 know nothing of it, and no author can forget it.
 
-In an entry of the glossary comments may name the forms by which its term is
-found, where these are not just the term and its plural, and phrases in which
-the same words mean something else::
+In an entry of the glossary comments may name the wordings by which its term
+is found, where these are not just the term and its plural, and phrases in
+which the same words mean something else::
 
     value
-      % forms: *value*, keys and [values]
+      % wordings: *value*, keys and [values]
       % except: face value
       What a token hands over into the average. [Chapter 1](...)
 
-A form between asterisks counts only where it is all that is stressed, as it
-is where a page defines it. Of a form with brackets the part inside becomes
+A wording between asterisks counts only where it is all that is stressed, as it
+is where a page defines it. Of a wording with brackets the part inside becomes
 the link; what stands around it must be there. The entry's first sentence is
 what a mouse that rests on a link is told, and the pages that the entry links
 to are those that explain the term.
@@ -29,8 +29,8 @@ somebody might look for and that the entry explains by the way::
 
       See here for: pad token, left padding.
 
-The first are forms of the term, too, so that they are linked on the pages. The
-site's search leads from each word of both lines to the entry.
+The first are wordings of the term, too, so that they are linked on the pages.
+The site's search leads from each word of both lines to the entry.
 
 What is explained and never used fails the build. The comment
 ``% later: chapter 11`` says of an entry that its chapter does not use the word
@@ -62,7 +62,7 @@ UNLINKED = {GLOSSARY, "notation", "bibliography", "index"}
 UNLINKED |= {"something_is_wrong"}
 
 
-class Form(NamedTuple):
+class Wording(NamedTuple):
     """A pattern by which the uses of a term are found in a text."""
 
     pattern: re.Pattern
@@ -77,7 +77,7 @@ class Term(NamedTuple):
     name: str
     anchor: str
     tooltip: str
-    forms: tuple[Form, ...]
+    wordings: tuple[Wording, ...]
     pages: frozenset[str]  # those that explain it
     later: str = ""  # the chapter that will use it, while no page does
 
@@ -97,18 +97,18 @@ def plain(node: nodes.Node) -> str:
     return " ".join("".join(parts).split())
 
 
-def read_form(text: str, means: bool = True) -> Form:
-    """The form that a glossary's comment describes; see the module's text.
+def read_wording(text: str, means: bool = True) -> Wording:
+    """The wording that a glossary's comment describes; see the module's text.
 
     Raises:
-        ExtensionError: the form cannot be read.
+        ExtensionError: the wording cannot be read.
     """
     inner = text.strip("*")
     parts = re.split(r"[][]", inner) if "[" in inner else ["", inner, ""]
     if len(parts) != 3 or not parts[1]:
         raise ExtensionError(
-            "a form of the glossary cannot be read; expected words, of which "
-            f"some may stand in one pair of brackets; got {text!r}"
+            "a wording of the glossary cannot be read; expected words, of "
+            f"which some may stand in one pair of brackets; got {text!r}"
         )
     before, link, after = (
         re.sub(r"(\\\s)+", r"\\s+", re.escape(part)) for part in parts
@@ -118,7 +118,7 @@ def read_form(text: str, means: bool = True) -> Form:
     pattern = rf"(?<![\w-]){before}(?P<link>{link}){after}(?![\w-])"
     stem = parts[1].split()[0].lower().rstrip("y")
     stressed = text.startswith("*")
-    return Form(re.compile(pattern, re.IGNORECASE), stem, stressed, means)
+    return Wording(re.compile(pattern, re.IGNORECASE), stem, stressed, means)
 
 
 #: The lines in which an entry has other names, and words that it explains.
@@ -181,27 +181,27 @@ def read_term(item: Any) -> Term:
     comments = definition.findall(nodes.comment)
     comments = "".join(comment.astext() for comment in comments)
     start, *parts = re.split(r"(\w+):", comments)
-    marks = {"forms": name, **dict(zip(parts[::2], parts[1::2]))}
+    marks = {"wordings": name, **dict(zip(parts[::2], parts[1::2]))}
     later = marks.pop("later", "").strip()
-    if start or marks.keys() - {"forms", "except"}:
+    if start or marks.keys() - {"wordings", "except"}:
         raise ExtensionError(
             f"a comment in the glossary's {name!r} cannot be read; "
-            f"expected forms:, except: or later:, each with what it is; "
+            f"expected wordings:, except: or later:, each with what it is; "
             f"got {comments!r}"
         )
-    forms = [
-        read_form(" ".join(form.split()), means=kind == "forms")
+    wordings = [
+        read_wording(" ".join(wording.split()), means=kind == "wordings")
         for kind in marks
-        for form in marks[kind].split(",")
+        for wording in marks[kind].split(",")
     ]
-    forms += map(read_form, words_of(definition, CALLED))
+    wordings += map(read_wording, words_of(definition, CALLED))
     links = definition.findall(addnodes.pending_xref)
     pages = {link["reftarget"] for link in links if link["refdomain"] == "doc"}
     return Term(
         name,
         anchor=item[0]["ids"][0],
         tooltip=first,
-        forms=tuple(forms),
+        wordings=tuple(wordings),
         pages=frozenset(pages),
         later=later,
     )
@@ -247,14 +247,16 @@ def find_terms(
     lower = text.lower()
     found: list[Found] = []
     for term in terms:
-        for form in term.forms:
-            if form.stem not in lower or (form.stressed and not stressed):
+        for wording in term.wordings:
+            if wording.stem not in lower or (
+                wording.stressed and not stressed
+            ):
                 continue
-            for match in form.pattern.finditer(text):
+            for match in wording.pattern.finditer(text):
                 if not stressed or match["link"] == text:
                     start, end = match.span("link")
                     found.append(
-                        Found(start, end, term if form.means else None)
+                        Found(start, end, term if wording.means else None)
                     )
     chosen: list[Found] = []
     for one in sorted(found, key=lambda f: (f.start - f.end, f.start)):

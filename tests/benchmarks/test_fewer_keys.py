@@ -39,7 +39,9 @@ def test_the_smallest_form_runs_and_goes_on_where_it_stopped(
     monkeypatch.setattr(study, "CHAPTERS", tmp_path)
     monkeypatch.setattr(study, "SPANS", (8,))
     monkeypatch.setattr(study, "KINDS", ("4 heads", "latent 16 + 8"))
-    monkeypatch.setattr(study, "judged", functools.partial(study.judged, n=2))
+    monkeypatch.setattr(
+        study, "quality_of", functools.partial(study.quality_of, n=2)
+    )
     monkeypatch.setattr(
         study, "learn", lambda *a, **k: trained.append(a[1]) or learn(*a, **k)
     )

@@ -79,7 +79,9 @@ def test_the_smallest_form_runs_and_goes_on_where_it_stopped(
     monkeypatch.setattr(study, "CHAPTERS", tmp_path)
     monkeypatch.setattr(study, "SPANS", (8,))
     monkeypatch.setattr(study, "EVERY", 2)
-    monkeypatch.setattr(study, "judged", functools.partial(study.judged, n=4))
+    monkeypatch.setattr(
+        study, "quality_of", functools.partial(study.quality_of, n=4)
+    )
     study.main(4, range(1), 2, kinds=("hybrid",))
     found = json.loads(file.read_text())
     assert len(kept) == 2

@@ -29,7 +29,7 @@ CONTENTS = Contents.read(TOC)
 PAGE = """
 <html><head><link rel="stylesheet" href="_static/{style}.css?v=1"></head>
 <body><nav>sidebar</nav><article class="bd-article">{article}</article>
-<p class="forms">Also: <a href="{style}.txt">this page as plain text</a>, \
+<p class="formats">Also: <a href="{style}.txt">this page as plain text</a>, \
 <a href="feed.xml">a feed of changes</a></p>
 <div class="extra_footer">CC BY 4.0</div></body></html>"""
 ARTICLES = {
@@ -68,7 +68,7 @@ def write(site: Path) -> Path:
             PAGE.format(style=name, article=article), "utf-8"
         )
     for name in BESIDE:
-        foot = '<p class="forms">Also: <a href="feed.xml">a feed</a></p>'
+        foot = '<p class="formats">Also: <a href="feed.xml">a feed</a></p>'
         (site / f"{name}.html").write_text(f"<html>{foot}</html>", "utf-8")
     for folder in ("_images", "_static"):
         (site / folder).mkdir()

@@ -52,7 +52,7 @@ def site(tmp_path, monkeypatch):
 def test_a_page_offers_the_files_that_are_there_and_no_other(site, made):
     def offered():
         html = (site / "b.html").read_text("utf-8")
-        (line,) = re.findall('<p class="forms">.*?</p>', html)
+        (line,) = re.findall('<p class="formats">.*?</p>', html)
         return re.findall('href="([^"]*)"', line)
 
     assert offered() == ["b.txt", "feed.xml"]

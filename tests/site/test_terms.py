@@ -44,9 +44,9 @@ def shown(doctree):
     return doctree.astext()
 
 
-def term(name, *forms, but=()):
-    found = [terms.read_form(form) for form in forms or [name]]
-    found += [terms.read_form(form, means=False) for form in but]
+def term(name, *wordings, but=()):
+    found = [terms.read_wording(one) for one in wordings or [name]]
+    found += [terms.read_wording(one, means=False) for one in but]
     return terms.Term(name, name, "What it is.", tuple(found), frozenset())
 
 
@@ -94,10 +94,12 @@ def test_first_uses_are_linked(glossary, text, linked):
     assert text.count("[") == linked.count("[")
 
 
-@pytest.mark.parametrize("form", ["keys [and] [values]", "keys []", "[keys"])
-def test_a_form_that_cannot_be_read(form):
+@pytest.mark.parametrize(
+    "wording", ["keys [and] [values]", "keys []", "[keys"]
+)
+def test_a_wording_that_cannot_be_read(wording):
     with pytest.raises(ExtensionError):
-        terms.read_form(form)
+        terms.read_wording(wording)
 
 
 # A small book
@@ -108,7 +110,7 @@ BOOK = {
     "one": "# One\n\n## Section\n\nA token has a width.\n",
     "two": "# Two\n\n## Section\n\nAnother token.\n",
     "glossary": "# Glossary\n\n```{glossary}\ntoken\n"
-    "  % forms: token,\n  % piece of text\n"
+    "  % wordings: token,\n  % piece of text\n"
     "  A piece. It has\n  a vector. [One](one.md)\n```\n",
 }
 
@@ -152,8 +154,8 @@ def test_what_is_not_used_is_warned_of(tmp_path):
 
 
 def test_a_comment_that_cannot_be_read(tmp_path):
-    text = BOOK["glossary"].replace("forms:", "form:")
-    with pytest.raises(ExtensionError, match="forms:"):
+    text = BOOK["glossary"].replace("wordings:", "wording:")
+    with pytest.raises(ExtensionError, match="wordings:"):
         build(tmp_path, glossary=text)
 
 

@@ -48,7 +48,7 @@ class _Running:
     until: float
 
 
-def judged(
+def answers_of(
     ask: Callable[[Any], Any],
     things: list[Any],
     seconds: float = SECONDS,

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from notebooks import CHAPTERS, ROOT
 
-from mutate.killable import ENDED, Lines, judged
+from mutate.killable import ENDED, Lines, answers_of
 from mutate.mutations import Mutant, mutations
 
 TESTS = ROOT / "tests" / "attnbook"
@@ -236,7 +236,7 @@ def survey(room: Room) -> tuple[Reached, set[int], set[int]]:
         seen = importing.seen, collecting.seen - importing.seen
         return passed, plugin.reached, *seen, [*sys.modules]
 
-    ((_, answer),) = judged(look, [None], 300)
+    ((_, answer),) = answers_of(look, [None], 300)
     if answer == ENDED or not answer[0]:
         raise RuntimeError(
             f"the tests of {room.name} fail although nothing was changed; "

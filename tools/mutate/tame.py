@@ -277,7 +277,7 @@ def _told(trial: Any, way: Tame) -> bool:
     from dataclasses import replace
 
     from attnbook.teach.check.guard import Clock
-    from attnbook.teach.check.running import outcome_difference, run
+    from attnbook.teach.check.running import outcome_difference, outcome_of
 
     task = trial.task
     first = given(trial.task, trial.cases[0])
@@ -290,7 +290,7 @@ def _told(trial: Any, way: Tame) -> bool:
             continue
         other = replace(case, args=(), kwargs=changed)
         with Clock(2.0):  # of what a reference was not made for
-            got = run(task.right, other)
+            got = outcome_of(task.right, other)
         plain = replace(wanted, gradients=(), spoilt={})
         got = replace(got, gradients=(), spoilt={})
         if outcome_difference(got, plain, **trial.bounds(n)):

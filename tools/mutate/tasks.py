@@ -209,11 +209,11 @@ def _first_changed(result: Any, change: Callable) -> Any:
     Raises:
         Senseless: there is no tensor in it.
     """
-    leaves, form = tree_flatten(result)
+    leaves, structure = tree_flatten(result)
     for n, leaf in enumerate(leaves):
         if isinstance(leaf, torch.Tensor):
             leaves[n] = change(leaf)
-            return tree_unflatten(leaves, form)
+            return tree_unflatten(leaves, structure)
     raise Senseless
 
 

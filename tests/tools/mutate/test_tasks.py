@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from mutate.killable import judged
+from mutate.killable import answers_of
 from mutate.tasks import mutants_of_task, passes
 
 from attnbook.teach.check.task import task
@@ -19,7 +19,7 @@ def test_a_check_made_weak_lets_mutants_pass(numbers):
 
     solution = "def my_toy(x):\n    y = x\n    return y * 2.5"
     every = mutants_of_task(toy, solution)
-    answers = judged(lambda m: passes(m, toy), every, batch=20)
+    answers = answers_of(lambda m: passes(m, toy), every, batch=20)
     alive = {m.name for m, passed in answers if passed is True}
     assert ("half the digits" in alive) == (numbers == [0])
     assert numbers == [0] or not alive

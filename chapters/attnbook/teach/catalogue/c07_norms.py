@@ -12,7 +12,7 @@ from attnbook.teach.check.running import (
     Case,
     call,
     outcome_difference,
-    run,
+    outcome_of,
 )
 from attnbook.teach.check.seeded import randn
 
@@ -330,7 +330,9 @@ def is_layer_norm(norm):
     tokens = randn(2, 5, 6, seed=40)
     tokens[0, 4] = 0.5  # without variance
     case = Case("", (tokens,))
-    both = [run(f, case, gradients=True) for f in (norm, layer_norm.right)]
+    both = [
+        outcome_of(f, case, gradients=True) for f in (norm, layer_norm.right)
+    ]
     return outcome_difference(*both, within=1e-9) is None
 
 

@@ -87,7 +87,7 @@ def keeps(pick, share):
     return pick(torch.stack([1 - share, share]))
 
 
-def judge(p, q, guesses, pick):
+def keep_or_draw(p, q, guesses, pick):
     """The guesses that the target keeps, and one token of its own.
 
     Args:
@@ -103,7 +103,7 @@ def judge(p, q, guesses, pick):
     return [*guesses, pick(p[len(guesses)])]
 
 
-def law_of(p, *, drawn_from, judged_by, verify=judge):
+def law_of(p, *, drawn_from, judged_by, verify=keep_or_draw):
     """The law of a call: what it can give, each with its probability.
 
     Every way in which its draws may turn out is gone through once.

@@ -75,7 +75,7 @@ def answered(
     changed = _changed
     names: dict[str, Any] = {"__name__": "__submission__"}
     try:
-        first = _run(needed(cells, mine), names)
+        first = _run_statements(needed(cells, mine), names)
         if mine not in names:
             why = f"nothing in it is called {mine}"
             return _failed(first) if first else {"failed": ["not tried", why]}
@@ -160,7 +160,9 @@ def _unseen(*_: Any, **__: Any) -> None:
     """
 
 
-def judged(cells: list[str], name: str, given: str = "") -> tuple[str, str]:
+def marked_here(
+    cells: list[str], name: str, given: str = ""
+) -> tuple[str, str]:
     """`answered` and `marked` in one, in this process: not for strangers."""
     return marked(name, answered(cells, name, given))
 
@@ -328,7 +330,7 @@ def _root(node: ast.AST) -> set[str]:
     return {node.id} if isinstance(node, ast.Name) else set()
 
 
-def _run(
+def _run_statements(
     statements: Sequence[ast.stmt], names: dict[str, Any]
 ) -> BaseException | None:
     """Run the statements that an answer needs, and go on after an error.

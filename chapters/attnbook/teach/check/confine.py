@@ -134,7 +134,7 @@ def alone(
     code = process.exitcode
     late |= code == -OUT_OF_TIME
     late |= code == -KILLED and not lives and took >= seconds
-    return _judged(messages, late=late, lives=lives, code=code)
+    return _how_it_ended(messages, late=late, lives=lives, code=code)
 
 
 def _processes(prepared: str) -> ForkServerContext | SpawnContext:
@@ -147,7 +147,7 @@ def _processes(prepared: str) -> ForkServerContext | SpawnContext:
     return forking
 
 
-def _judged(
+def _how_it_ended(
     messages: Sequence[bytes], *, late: bool, lives: bool, code: int | None
 ) -> Ended:
     """How a process has ended, and whether that is how honest work ends.

@@ -24,7 +24,7 @@ from torch import Tensor
 from attnbook.teach.check.difference import settled_difference
 from attnbook.teach.check.finding import Finding, Kind
 from attnbook.teach.check.guard import Clock
-from attnbook.teach.check.running import Case, Outcome, run
+from attnbook.teach.check.running import Case, Outcome, outcome_of
 from attnbook.teach.check.trial import Attempt
 from attnbook.teach.check.words import is_numbers
 
@@ -63,7 +63,7 @@ def _does(right: Callable, case: Case | None, outcome: Outcome) -> bool:
     if case is None:
         return False
     with Clock(1.0):  # of what a reference was not made for
-        other = run(right, case)
+        other = outcome_of(right, case)
     if outcome.error or other.error:
         return bool(outcome.error and other.error)
     return _same(outcome.result, other.result)

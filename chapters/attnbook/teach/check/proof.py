@@ -15,7 +15,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from attnbook.teach.check.difference import difference
-from attnbook.teach.check.running import Case, as_cases, attempt, run
+from attnbook.teach.check.running import Case, as_cases, attempt, outcome_of
 from attnbook.teach.check.settled import Foreign, settled
 from attnbook.teach.check.telling import describe, difference_words
 from attnbook.teach.check.words import (
@@ -100,7 +100,7 @@ def _functions_agree(
         )
     moved = False
     for n, case in enumerate(cases):
-        reference = run(expected, case, gradients=gradients)
+        reference = outcome_of(expected, case, gradients=gradients)
         outcome, found = attempt(
             answer, case, reference, gradients=gradients, **bounds
         )

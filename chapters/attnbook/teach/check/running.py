@@ -101,7 +101,7 @@ class Outcome:
         return not isinstance(self.error, Exception | None)
 
 
-def run(
+def outcome_of(
     fn: Callable,
     case: Case,
     *,
@@ -152,7 +152,7 @@ def attempt(
     of any size, and its gradient would be larger; and an argument that is
     changed in place torch refuses in words of its own.
     """
-    outcome = run(fn, case, rules=rules, timed=timed)
+    outcome = outcome_of(fn, case, rules=rules, timed=timed)
     so_far = replace(outcome, gradients=reference.gradients)
     bounds: dict[str, Any] = {
         "within": within,
@@ -163,7 +163,7 @@ def attempt(
     if found or not gradients or outcome.error:
         return outcome, found
     # It may do something else when it is called again, so all is compared.
-    outcome = run(fn, case, gradients=True, rules=rules, timed=timed)
+    outcome = outcome_of(fn, case, gradients=True, rules=rules, timed=timed)
     return outcome, outcome_difference(outcome, reference, **bounds)
 
 

@@ -33,7 +33,7 @@ from attnbook.teach.check.running import (
     Outcome,
     attempt,
     outcome_difference,
-    run,
+    outcome_of,
 )
 from attnbook.teach.check.task import Task
 
@@ -75,7 +75,7 @@ class Trial:
         cases = task.cases()
         wanted = []
         for case in cases:
-            outcome = run(task.right, case, gradients=task.gradients)
+            outcome = outcome_of(task.right, case, gradients=task.gradients)
             error = outcome.error
             if outcome.broken_off and error:
                 raise error  # somebody wanted to end it all
@@ -276,7 +276,7 @@ class Attempt:
                 return self.fn(*args, **kwargs)
 
         with Guard(self.fn):
-            run(watched, case, timed=True)
+            outcome_of(watched, case, timed=True)
         return watch.line
 
 

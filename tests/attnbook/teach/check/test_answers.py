@@ -9,8 +9,8 @@ from attnbook.teach.catalogue import all_tasks
 from attnbook.teach.check import guard
 from attnbook.teach.check.answers import (
     answered,
-    judged,
     marked,
+    marked_here,
     needed,
     other_answers,
     unreadable,
@@ -73,7 +73,7 @@ HONEST = {
 
 @pytest.mark.parametrize("name", HONEST)
 def test_honest_answers_are_right(name):
-    assert judged([PAGE, *HONEST[name]], TASK) == ("right", "")
+    assert marked_here([PAGE, *HONEST[name]], TASK) == ("right", "")
 
 
 @pytest.mark.parametrize("given", ["mine", "lambda *a: mine(*a)", "T.mine"])
@@ -83,9 +83,9 @@ def test_an_answer_of_another_name_is_judged_by_it(given):
     cells += ["class T: mine = staticmethod(mine)"]
     cells += [f"check.{TASK}(my_{TASK})", f"check.{TASK}({given})"]
     assert other_answers(cells) == {TASK: given}
-    assert judged(cells, TASK, given) == ("right", "")
+    assert marked_here(cells, TASK, given) == ("right", "")
     # Nothing is called as the exercise asks.
-    kind, why = judged(cells, TASK)
+    kind, why = marked_here(cells, TASK)
     assert (kind, why) == ("not tried", f"nothing in it is called my_{TASK}")
 
 
@@ -119,7 +119,7 @@ def test_an_answer_that_cannot_be_read_is_an_error():
 
 
 def test_a_name_that_nothing_makes_is_told():
-    kind, why = judged([PAGE, HELPED], TASK)
+    kind, why = marked_here([PAGE, HELPED], TASK)
     assert kind == "error" and "name 'helper' is not defined" in why
     assert why.endswith("; no statement that could be read gives it a value")
 

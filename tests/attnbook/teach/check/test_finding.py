@@ -151,18 +151,18 @@ def test_a_wrong_answer_runs_and_is_compared_a_few_times(monkeypatch):
     comparisons before that.
     """
     counted = {"runs": 0, "compared": 0}
-    right_run, compare = running.run, difference.settled_difference
+    right_outcome, compare = running.outcome_of, difference.settled_difference
 
-    def run(*args, **kwargs):
+    def outcome_of(*args, **kwargs):
         counted["runs"] += 1
-        return right_run(*args, **kwargs)
+        return right_outcome(*args, **kwargs)
 
     def settled_difference(*args, **kwargs):
         counted["compared"] += 1
         return compare(*args, **kwargs)
 
-    monkeypatch.setattr(running, "run", run)
-    monkeypatch.setattr(guesses, "run", run)
+    monkeypatch.setattr(running, "outcome_of", outcome_of)
+    monkeypatch.setattr(guesses, "outcome_of", outcome_of)
     for room in rooms():
         if room is not difference and hasattr(room, "settled_difference"):
             monkeypatch.setattr(room, "settled_difference", settled_difference)

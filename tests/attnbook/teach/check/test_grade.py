@@ -13,7 +13,7 @@ from notebooks import CHAPTERS
 
 from attnbook.teach.check import confine
 from attnbook.teach.check import grade as room
-from attnbook.teach.check.answers import judged, needed
+from attnbook.teach.check.answers import marked_here, needed
 
 #: A right answer, and what may go before it or into it.
 HEAD = "def my_leave_one_out(keys, values, bandwidth):\n"
@@ -416,7 +416,7 @@ def test_a_solution_is_right_with_what_it_needs(path):
     tries."""
     for exercise in exercises(path)[:1]:
         cells = [lesson(path), exercise.stub, exercise.solution]
-        assert judged(cells, exercise.task) == ("right", "")
+        assert marked_here(cells, exercise.task) == ("right", "")
 
 
 def test_only_what_an_answer_needs_is_run():

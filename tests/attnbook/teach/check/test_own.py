@@ -14,7 +14,7 @@ from attnbook.teach.check.own import WrongUse, cases, examine, hold
 from attnbook.teach.check.own.bounds import castable, rounded, too_large
 from attnbook.teach.check.own.report import form_of
 from attnbook.teach.check.proof import Disagreement
-from attnbook.teach.check.running import run
+from attnbook.teach.check.running import outcome_of
 
 SDPA = "scaled_dot_product_attention"
 
@@ -594,5 +594,5 @@ def test_a_reference_has_a_result_in_float32(name):
     task = all_tasks()[name]
     for case in task.cases():
         if not too_large(case, torch.float32):
-            outcome = run(task.right, rounded(case, torch.float32))
+            outcome = outcome_of(task.right, rounded(case, torch.float32))
             assert outcome.error is None, case.label

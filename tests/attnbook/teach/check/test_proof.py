@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from attnbook.teach.check.proof import Disagreement, agrees
-from attnbook.teach.check.running import Case, call, run
+from attnbook.teach.check.running import Case, call, outcome_of
 
 X = torch.arange(6, dtype=torch.float64).reshape(2, 3)
 
@@ -67,7 +67,7 @@ def test_errors_of_either_side_are_raised():
     for pair in ((fails, torch.exp), (torch.exp, fails)):
         with pytest.raises(ZeroDivisionError):
             agrees(*pair, cases=[(X,)])
-    assert isinstance(run(fails, call(X)).error, ZeroDivisionError)
+    assert isinstance(outcome_of(fails, call(X)).error, ZeroDivisionError)
 
 
 @pytest.mark.parametrize("nothing", [None, [], X[:0], (None, [])])
@@ -94,4 +94,4 @@ def test_a_comparison_that_cannot_fail_is_an_error(options, words):
 def test_the_same_object_in_two_places_stays_one():
     shared = [X]
     case = Case("", (shared, shared))
-    assert run(lambda a, b: a is b, case).result
+    assert outcome_of(lambda a, b: a is b, case).result

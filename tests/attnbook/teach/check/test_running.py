@@ -10,7 +10,7 @@ from attnbook.teach.check.running import (
     attempt,
     call,
     outcome_difference,
-    run,
+    outcome_of,
 )
 from attnbook.teach.check.settled import Foreign
 
@@ -29,7 +29,7 @@ def test_whatever_is_raised_is_kept(kind):
     def raises(x):
         raise kind("x")
 
-    outcome = run(raises, call(X))
+    outcome = outcome_of(raises, call(X))
     assert isinstance(outcome.error, kind)
     assert outcome.broken_off == (kind is not KeyError)
 
@@ -38,7 +38,7 @@ def test_a_result_is_plain_data():
     class Mine:
         pass
 
-    outcome = run(lambda x: (x.requires_grad_(), Mine()), call(X))
+    outcome = outcome_of(lambda x: (x.requires_grad_(), Mine()), call(X))
     tensor, other = outcome.result
     assert type(tensor) is torch.Tensor and not tensor.requires_grad
     assert isinstance(other, Foreign)
@@ -46,7 +46,9 @@ def test_a_result_is_plain_data():
 
 def test_what_was_changed_in_place_is_named():
     model = torch.nn.Linear(2, 2)
-    outcome = run(lambda x, m: (x.zero_(), m.eval())[0], call(X, m=model))
+    outcome = outcome_of(
+        lambda x, m: (x.zero_(), m.eval())[0], call(X, m=model)
+    )
     assert outcome.spoilt == {0: ("x", ""), "m": ("m", "mode")}
     assert X[1] == 1 and model.training
 
@@ -58,7 +60,7 @@ def test_gradients_are_taken_of_a_right_result_only():
         calls.append(1)
         return x * 3
 
-    right = run(lambda x: x * 2, case, gradients=True)
+    right = outcome_of(lambda x: x * 2, case, gradients=True)
     bounds = {"gradients": True, "within": 1e-9}
     outcome, found = attempt(wrong, case, right, **bounds)
     assert found and len(calls) == 1 and outcome.gradients == ()
@@ -75,7 +77,7 @@ def test_an_answer_that_changes_its_mind_is_not_right():
         calls.append(1)
         return x * 2 + (len(calls) > 1)
 
-    right = run(lambda x: x * 2, case, gradients=True)
+    right = outcome_of(lambda x: x * 2, case, gradients=True)
     _, found = attempt(second_time, case, right, gradients=True, within=1e-9)
     assert found and not found.beside_the_result
 

@@ -189,14 +189,14 @@ c16.find_first.slip(
 )
 
 
-def _compared(judge, of=lambda part: True):
+def _compared(compare, of=lambda part: True):
     """A slip that judges only what parts of a kind give."""
 
     def wrong(ours, theirs, tokens):
         found, reference = (c16._outputs(m, tokens) for m in (ours, theirs))
         kept = {n for n, part in ours.named_modules() if of(part)}
         found = {n: x for n, x in found.items() if n in kept}
-        return judge(found, reference, 1e-9)
+        return compare(found, reference, 1e-9)
 
     return wrong
 

@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
-from attnbook.teach.check.running import Case, Outcome, run
+from attnbook.teach.check.running import Case, Outcome, outcome_of
 from attnbook.teach.check.task import Task
 
 #: Times the measured size of one rounding: see above.
@@ -97,7 +97,7 @@ def bounds_of(
         counted: whole numbers among the arguments, by name, with which it
             computes in float32 or better.
     """
-    right = run(task.right, case, gradients=task.gradients)
+    right = outcome_of(task.right, case, gradients=task.gradients)
     if right.error:
         return task.within, task.within
     wanted = _parts(right)
@@ -105,7 +105,7 @@ def bounds_of(
     generator = torch.Generator().manual_seed(0)
     for _ in range(DRAWS):
         moved = _moved(task, case, dtype, counted, generator)
-        found = _parts(run(task.right, moved, gradients=task.gradients))
+        found = _parts(outcome_of(task.right, moved, gradients=task.gradients))
         for part, others, sums in zip(wanted, found, squares):
             for a, b, total in zip(part, others, sums):
                 total += (a - b).nan_to_num(0, 0, 0) ** 2
@@ -126,7 +126,9 @@ def vague(
     Their bound is more than a part of the numbers in their result, and of
     those in the results of half of the cases.
     """
-    sizes = [_largest(_parts(run(task.right, case))[0]) for case in cases]
+    sizes = [
+        _largest(_parts(outcome_of(task.right, case))[0]) for case in cases
+    ]
     usual = statistics.median(sizes) if sizes else 0.0
     return [
         case.label

@@ -343,11 +343,11 @@ class Own:
             self._cast(form.parameters(named)), sizes.get("n_heads", 1)
         )
 
-        def run(*args: Any, **kwargs: Any) -> Any:
+        def call_module(*args: Any, **kwargs: Any) -> Any:
             return functional_call(module, values, args, kwargs)
 
-        run.__wrapped__ = module  # type: ignore[attr-defined]
-        return run
+        call_module.__wrapped__ = module  # type: ignore[attr-defined]
+        return call_module
 
     def _back(self, result: Any, lead: Lead) -> Any:
         """A result as the task has it, of float64 where it is no integer."""

@@ -27,7 +27,7 @@ from attnbook.teach.check.own.form import Form
 from attnbook.teach.check.own.ways import DTYPES, Ways, WrongUse, ways_of
 from attnbook.teach.check.proof import Disagreement
 from attnbook.teach.check.registry import the_book
-from attnbook.teach.check.running import Case, run
+from attnbook.teach.check.running import Case, outcome_of
 from attnbook.teach.check.task import Mistake, Slip, Task
 from attnbook.teach.check.words import fill, in_cases, listed
 
@@ -350,8 +350,8 @@ def _part_of(own: Own, task: Task) -> int | None:
     and the function gives one tensor, or the other way round.
     """
     case = task.cases()[0]
-    got = run(own, case).result
-    wanted = run(task.right, case).result
+    got = outcome_of(own, case).result
+    wanted = outcome_of(task.right, case).result
     lists = (tuple, list)
     if isinstance(wanted, lists) and isinstance(got, Tensor):
         return 0
@@ -423,7 +423,7 @@ def _has_floats(task: Task) -> bool:
         isinstance(x, float)
         or (isinstance(x, Tensor) and x.is_floating_point())
         for case in task.cases()
-        for x in tree_leaves(run(task.right, case).result)
+        for x in tree_leaves(outcome_of(task.right, case).result)
     )
 
 

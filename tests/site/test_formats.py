@@ -1,4 +1,4 @@
-"""The other forms of the built book: the EPUB, plain text, the feed."""
+"""The other formats of the built book: the EPUB, plain text, the feed."""
 
 import re
 import shutil
