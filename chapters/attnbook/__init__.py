@@ -8,6 +8,8 @@ Each room imports from rooms further down only::
     gguf_layout   byte_pairs   published      what is in them; where they are
     pages   latent   hybrid   pooling   window   families   generate   fast
                                               what uses a model
+    data_parallel   tensor_parallel   ring   pipeline   experts
+                                              one step, on several ranks
     prompts                                   what a model goes on from
     gpt   encoder                             the models
     layers   kernel                           its blocks; tiles on a card
@@ -15,9 +17,13 @@ Each room imports from rooms further down only::
     feed_forward   norms   attention   merging   state   cache   their parts
     positions   training                      where a token stands; the loop
     answers   reward   lora                   what is taught, and by what
+    typed                                     what ranks may compute together
+    placed                                    what each rank has of a tensor
+    collectives                               what ranks send each other
     masks   batches   vocabulary   text       who sees whom; texts as numbers
     formats   quantised                       rounding to few bits
     config   shapes   packed   grammar        what fits; weights of few bits
+    wire                                      what goes between ranks, counted
     files   values                            what is written, and refused
 
 `run` keeps a long training safe; `teach` is the machinery behind the pages.

@@ -16,6 +16,7 @@ COMMANDS = {
     "chat": "attnbook.chat",
     "check": "attnbook.teach.check.own.command",
     "grade": "attnbook.teach.check.grade",
+    "hands": "attnbook.run.hands",
     "sample": "attnbook.run.sample",
 }
 

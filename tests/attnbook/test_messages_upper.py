@@ -372,10 +372,18 @@ def test_every_message_of_a_room_is_held(room):
 OWN = {
     "byte_pairs": ("test_byte_pairs", "test_gguf"),
     "chat": ("test_chat",),
+    "collectives": ("test_collectives",),
+    "data_parallel": ("test_data_parallel",),
     "encoder": ("test_encoder",),
+    "experts": ("test_experts",),
     "gguf": ("test_gguf",),
     "gguf_layout": ("test_gguf",),
+    "placed": ("test_placed", "test_typed"),
     "published": ("test_published",),
+    "ring": ("test_ring",),
+    "tensor_parallel": ("test_tensor_parallel",),
+    "typed": ("test_typed",),
+    "wire": ("test_wire", "run/test_hands"),
 }
 
 
