@@ -39,7 +39,8 @@ class Int8Linear(nn.Module):
         """The product x Wᵀ + b, with both x and W rounded."""
         rows = x.reshape(-1, self.in_features)
         rounded, scale = _round(rows, 63)
-        # The kernel takes numbers from 0 on, and which of them means 0.
+        # The kernel takes unsigned numbers, and the one of them that stands
+        # for 0.
         product = torch.ops.onednn.qlinear_pointwise(
             (rounded + 64).to(torch.uint8),
             1.0,

@@ -134,7 +134,7 @@ class BytePairs:
         self._special = regex.compile(
             "(" + "|".join(map(regex.escape, self.special)) + ")"
         )
-        # The same words come again and again.
+        # Words repeat in a text, so what was made of the last 65,536 is kept.
         self._joined = functools.lru_cache(2**16)(self._join)
 
     def __len__(self) -> int:

@@ -89,7 +89,8 @@ class KVCache:
             self.keys = torch.zeros(*shape, d_k, **options)
             self.values = torch.zeros(*shape, d_v, **options)
         self.lengths = [0] * batch
-        # Slots up to which a call has written without counting tokens in.
+        # How far a call has written that did not get as far as counting its
+        # tokens: what failed in between must not stay in memory.
         self._written = 0
         #: Bytes of keys and values that have been written so far.
         self.bytes_copied = 0

@@ -42,9 +42,10 @@ class Family(NamedTuple):
     ours, they are stacked.
     """
 
-    #: What all their names but the head's begin with, unless it is left out.
+    #: How all names in a file begin, except the head's. Some files leave it
+    #: out.
     prefix: str
-    #: A regular expression for tensors in their files that are no weights.
+    #: A regular expression for the names of tensors that are no weights.
     ignored: str
     #: Their layers and ours, in the order of computation.
     names: dict[str, str]
@@ -135,8 +136,8 @@ _LLAMA = Family(
     activations={"silu": "swiglu"},
     options={"positions": "rotary", "norm": "rms"},
 )
-# What a published BERT has on top of its encoder, `cls`, guesses masked words;
-# our class ends with the vectors, so it is left away.
+# On top of its encoder a published BERT has `cls`, which guesses masked words.
+# Our class ends with the encoder's vectors, so `cls` is left out.
 _BERT = Family(
     prefix="bert.",
     ignored=r"embeddings\.position_ids|cls\..*",
@@ -188,7 +189,7 @@ FAMILIES = {
     ),
     "bert": _BERT,
 }
-#: Well-known architectures that our classes cannot be, and why. They, and
+#: Well-known architectures that our classes cannot compute, and why. They, and
 #: mixtures of experts, are the majority of what is published today.
 OTHERS = {
     "gemma2": "norms before and after each layer, and scores that are capped",
@@ -208,7 +209,8 @@ OTHERS = {
 }
 #: Sizes that may be null or missing, and then follow from others.
 _OPTIONAL = ("n_inner", "num_key_value_heads", "head_dim")
-#: Settings that our class has one value of; null and nothing count as False.
+#: Settings of which our class can do one value only: this one. A setting that
+#: is null or missing counts as False.
 _ONLY = {
     "is_causal": True,
     "scale_attn_weights": True,
@@ -264,7 +266,7 @@ def config_of(config: dict) -> GPTConfig | EncoderConfig:
     if "head_dim" not in config and family.d_head is not None:
         fields["d_head"] = family.d_head
     if fields.get("d_head", 0) == fields["d_model"] / fields["n_heads"]:
-        fields["d_head"] = None  # it is what follows anyhow
+        fields["d_head"] = None  # which is the default
     fields["activation"] = _activation(config, family)
     fields["norm_eps"] = config.get(*family.norm_eps)
     if family.encoder:
@@ -340,7 +342,7 @@ def _check_settings(config):
     Raises:
         ValueError: a setting with another value; the message names it.
     """
-    # A list that says "full_attention" for each block asks for nothing.
+    # A list of "full_attention" for each block says what our class does.
     full = ["full_attention"] * len(config.get("layer_types") or ())
     for setting, expected in _ONLY.items():
         got = config.get(setting, expected)

@@ -51,7 +51,7 @@ def locate(path: str | Path) -> Path:
         FileNotFoundError: this cannot be a path: it is empty, too long, or
             names a user who does not exist.
     """
-    with suppress(OSError, RuntimeError, ValueError):  # too long; no user
+    with suppress(OSError, RuntimeError, ValueError):  # no such path or user
         found = Path(path).expanduser()
         found.exists()
         if str(path):
@@ -125,7 +125,8 @@ def write(
         name: tensor.detach().to("cpu", copy=True).contiguous()
         for name, tensor in tensors.items()
     }
-    # One entry: safetensors does not keep the order of several.
+    # All of it is one entry, because safetensors does not keep the order of
+    # several.
     with replacing(path) as file:
         file.write(save(owned, {"attnbook": json.dumps(about)}))
 
@@ -194,8 +195,8 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             cut off, the message names the first tensor that is not whole.
     """
     with reading(path, "a whole safetensors file"):
-        # A head says how long it is, in eight bytes, and then where each
-        # tensor begins and ends, counted from its own end on.
+        # The first eight bytes say how long the header is. The header says
+        # where each tensor begins and ends, counted from the header's end.
         with open(path, "rb") as opened:
             length = int.from_bytes(opened.read(8), "little")
             head = _parsed(opened.read(min(length, MOST_JSON)))

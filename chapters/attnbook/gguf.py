@@ -102,7 +102,7 @@ _CONFIG = {
     "vocab_size": "vocab_size",
 }
 _MAY_BE_MISSING = ("vocab_size", "rope.freq_base")
-# What may be said too, where it is the width of a head.
+# Keys that may be there too, if their value is the width of a head.
 _HEAD_WIDTHS = (
     "rope.dimension_count",
     "attention.key_length",

@@ -161,8 +161,9 @@ def layout(data: np.ndarray) -> tuple[dict[str, Any], dict[str, TensorInfo]]:
             f"it says version {version}, which is none of "
             f"{', '.join(map(str, VERSIONS))}"
         )
-    # A tensor takes a name's length, one axis, a type and a place; a key its
-    # name's length, its type and a value of one byte.
+    # The fewest bytes that describe a tensor: the length of its name, the
+    # number of its axes, one axis, a type and an offset. For a key: the length
+    # of its name, its type and a value of one byte.
     n_tensors = cursor.count("tensors", 8 + 4 + 8 + 4 + 8)
     n_keys = cursor.count("keys", 8 + 4 + 1)
     metadata: dict[str, Any] = {}

@@ -288,8 +288,9 @@ class GPT(nn.Module):
             positions = places.positions.to(tokens.device)
             keys = torch.arange(places.n_keys, device=tokens.device)  # (S,)
             if places.slots is not None:
-                # A slot's number is its position: this hides later tokens,
-                # and slots that are filled in longer rows only.
+                # In the cache a slot's number is its token's position. So this
+                # hides later tokens, and slots that only longer rows have
+                # filled.
                 mask = keys <= positions[:, None, :, None]  # (B, 1, T, S)
                 causal = False
         elif segments is not None:
@@ -373,7 +374,7 @@ class GPT(nn.Module):
             x = x + self.position_embedding(positions)
         elif self.config.positions == "sinusoidal":
             waves = sinusoidal(positions, self.config.d_model)
-            # As small as the embeddings are at the start.
+            # Scaled to the size that the embeddings have before training.
             x = x + self.config.initial_std * waves.to(x.dtype)
         return F.dropout(x, self.config.dropout, self.training)
 
@@ -398,7 +399,8 @@ def last_real(x: Tensor, real: Tensor | None) -> Tensor:
     """
     if real is None:
         return x[:, -1:]
-    # The last column where the count of real tokens has reached its end.
+    # The count of real tokens is highest from the last real one on; argmax
+    # finds the first column where it is.
     columns = real.long().cumsum(-1).argmax(-1)  # (B,)
     return x[torch.arange(len(x), device=x.device), columns][:, None]
 

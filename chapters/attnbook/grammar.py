@@ -21,8 +21,8 @@ PLACES = tuple(
 WHEN = ("early", "late", "alone", "today")
 WALKED = ("went", "walked", "ran")
 WALKING = ("going", "walking", "running")
-#: Everybody has habits, three times in five: how or when one goes, and where,
-#: if nobody is there yet.
+#: Each person has habits, and follows them three times in five: how or when to
+#: go, and where to, if nobody is there yet.
 USUAL_PLACE = dict(zip(PEOPLE, PLACES))
 USUAL_WHEN = dict(zip(PEOPLE, WHEN * 2))
 USUALLY = 0.6
@@ -30,7 +30,8 @@ COLOURS = ("red", "blue", "green", "white", "brown", "yellow", "grey")
 NOUNS = ("boat", "bridge", "house", "cart", "gate", "tree", "lamp", "wall")
 NEAR = ("near", "behind", "beside", "below")
 SIZES = ("old", "new", "small", "big")
-#: Who leaves a bank, and which: a boat never leaves the city's.
+#: Who can leave a bank, and which kind of bank: a boat leaves the river's
+#: only, robbers only the city's.
 LEAVERS = {"boat": ("river",), "robbers": ("city",)} | dict.fromkeys(
     ("fisher", "children", "baker", "miller"), ("river", "city")
 )
@@ -92,8 +93,8 @@ def in_turn(text: str) -> Grammar:
         yield uniform((word,))
 
 
-#: What leaves no choice: the first word of an aside, and the end of a
-#: sentence.
+#: Distributions of a single word: the first word of an aside, and the full
+#: stop.
 THE = uniform(("the",))
 STOP = uniform((".",))
 

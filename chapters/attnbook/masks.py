@@ -239,7 +239,8 @@ def check_head_mask(mask: Tensor | None, q: Tensor, k: Tensor) -> None:
     if mask.ndim == 3:
         name = "heads"
         size = n_heads
-        # Numbers to add for each head and query are a bias of positions.
+        # Three axes of numbers to add, one number for each head, query and
+        # key, are a bias of positions, and no masks of texts.
         may_be_texts = mask.dtype == torch.bool or mask.shape[1] < n_queries
     else:
         name = "queries"

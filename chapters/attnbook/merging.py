@@ -186,7 +186,7 @@ def _tiles(q, k, hidden, causal, rows, columns):
         i = slice(top, min(top + rows, T))
         end = S
         if causal:
-            end = S - T + i.stop  # behind the last key that any of them sees
+            end = S - T + i.stop  # after the last key that any of them sees
         for left in range(0, end, columns):
             j = slice(left, min(left + columns, end))
             scores = q[..., i, :] @ k[..., j, :].mT  # (..., rows, columns)

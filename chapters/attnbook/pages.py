@@ -115,7 +115,8 @@ class Pages:
             self.holders[page] -= 1
             if self.holders[page] == 0:
                 self.free[page] = None
-                # A page without a name cannot be found: it is taken first.
+                # Nobody can find a page without a name again, so it is reused
+                # first.
                 self.free.move_to_end(page, last=page in self.name_of)
 
     def remember(self, table: Sequence[int], tokens: Sequence[int]) -> None:

@@ -41,8 +41,8 @@ class _Match(NamedTuple):
 
     theirs: tuple[str, ...]
     ours: tuple[str, ...]
-    shape: tuple[int, ...]  # of each of theirs
-    transposed: bool = False  # whether theirs lie as (inputs, outputs)
+    shape: tuple[int, ...]  # of each tensor in the file
+    transposed: bool = False  # whether it is (inputs, outputs) there
 
 
 def load(name_or_path: str | Path) -> GPT | Encoder:
@@ -81,12 +81,13 @@ def load(name_or_path: str | Path) -> GPT | Encoder:
     except (TypeError, ValueError, RecursionError) as error:
         reason = str(error)[:500]  # a value can be longer
         raise ValueError(f"{described}: {reason}") from error
-    if isinstance(config, EncoderConfig):  # its settings do not say it
+    if isinstance(config, EncoderConfig):  # no setting says if it has one
         has_pooler = any("pooler.dense." in name for name in tensors)
         config = replace(config, pooler=has_pooler)
     model = _empty_model(config, len(tensors), where)
     state = rename(tensors, model, about["model_type"], where=where)
-    # So that each tensor goes when `_filled` has copied it.
+    # This was another reference to the tensors. Without it each is freed as
+    # soon as `_filled` has copied it.
     del tensors
     return _filled(model, state, where)
 
@@ -223,7 +224,7 @@ def rename(
     matches = list(_matches(theirs, prefix, shapes))
     head = None
     if isinstance(model, GPT) and model.config.tied:
-        # Some files have the head all the same.
+        # Some files have the head although it is the embedding.
         head = weights.pop("lm_head.weight", None)
     _check_names(weights, matches, where)
     _check_tensors(weights, matches, where, head)
@@ -276,7 +277,7 @@ def _check_names(tensors, matches, where):
     if missing:
         first = missing[0]
         _, ours, shape, _ = expected[first]
-        # Comparing names takes long: only some are, and no very long one.
+        # Comparing names takes long, so 300 are compared at most.
         alike = [n for n in extra if tensors[n].shape == shape][:300]
         alike = [name for name in alike if len(name) < 200]
         got = "no other tensor of that shape"

@@ -27,7 +27,7 @@ WORDS = {
     "bool or float": "booleans or floating-point numbers",
     "integer": "integers",
 }
-#: And how to tell each by a tensor's dtype.
+#: How each kind is told by a tensor's dtype.
 KINDS = {
     "float": lambda dtype: dtype.is_floating_point,
     "bool": lambda dtype: dtype == torch.bool,

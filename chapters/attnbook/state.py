@@ -112,7 +112,8 @@ def in_one_solve(
     if text is not None:
         earlier = earlier & (text[..., :, None] == text[..., None, :])
         from_before = from_before.masked_fill(text != 0, 0)
-    # exp of −∞ rather than of a large number that would then be hidden.
+    # Hidden before exp: there the exponents are positive, and exp of a large
+    # one would be infinite.
     decay = faded.masked_fill(~earlier, -torch.inf).exp()
     written = beta[..., None] * v  # (..., T, d_v), the rows u
     if delta:

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from attnbook import files
 
-#: Where Tiny Shakespeare is fetched from, and how long and what it must be.
+#: Where Tiny Shakespeare is fetched from, and the length and checksum by which
+#: it is known.
 SHAKESPEARE = (
     "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/"
     "tinyshakespeare/input.txt"

@@ -53,7 +53,7 @@ from attnbook.training import Recipe, evaluating
 from attnbook.values import one_of, whole
 from attnbook.vocabulary import Vocabulary
 
-#: What leaves no choice but to end the story.
+#: The distribution where a story can only end.
 _END = uniform((END,))
 
 

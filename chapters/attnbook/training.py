@@ -191,7 +191,7 @@ def update(
     half = recipe.precision == "bfloat16"
     total = n_targets(batch[1])
     loss = torch.zeros((), device=device)
-    # The same pieces of tokens, targets and segments.
+    # Tokens, targets and segments are cut between the same rows.
     pieces = zip(*(part.tensor_split(recipe.accumulation) for part in batch))
     for piece in pieces:
         with torch.autocast(device, torch.bfloat16, enabled=half):

@@ -80,7 +80,7 @@ def read_window(
         mask = sink_mask(
             T, places.n_keys, window=cache.window, sinks=cache.sinks
         )
-        # Of all positions, those whose keys are still there, and the new.
+        # The positions whose keys are still in the cache, and the new ones.
         kept = torch.cat([cache.kept(places.start), places.positions])
         mask = mask[:, kept.cpu()]  # (T, kept + T)
     x = model.embed(tokens, places.positions)

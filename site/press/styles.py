@@ -34,9 +34,9 @@ logging.getLogger("fontTools").setLevel("WARNING")  # not a line for each glyph
 URL = re.compile(r"""url\((?!["']?(?:data:|#))["']?([^"')]+)["']?\)""")
 FACE = re.compile(r"@font-face\s*\{[^}]*\}")
 
-#: Bootstrap's script names every class that Bootstrap knows. These are those
-#: by which it works on the book's pages: the menus in the header, the
-#: tooltips.
+#: Bootstrap's script names every class that Bootstrap has, so names in it say
+#: nothing. Of these classes the book's pages need its rules: for the menus in
+#: the header, and for the tooltips.
 BOOTSTRAP = "bootstrap.js"
 BY_BOOTSTRAP = {
     "show",

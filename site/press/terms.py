@@ -55,10 +55,11 @@ logger = logging.getLogger(__name__)
 
 GLOSSARY = "glossary"
 
-#: Pages whose words are not linked: the glossary itself, pages that lead to
-#: other pages,
+#: Pages whose words are not linked: the glossary itself, and pages that lead
+#: to other pages.
 UNLINKED = {GLOSSARY, "notation", "bibliography", "index"}
-#: and a page of short entries, each with a link to its chapter.
+#: Nor are those of a page of short entries, each of which has a link to its
+#: chapter.
 UNLINKED |= {"something_is_wrong"}
 
 
@@ -392,7 +393,7 @@ def find_unused(app: Sphinx, exception: Exception | None) -> None:
 def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("doctree-read", index_other_names)
     app.connect("env-updated", read_glossary)
-    # Last: what other extensions add is text, too.
+    # Last, because other extensions add texts whose terms are linked, too.
     app.connect("doctree-resolved", link_resolved, priority=900)
     app.connect("build-finished", find_unused)
     return {"parallel_read_safe": True, "parallel_write_safe": False}

@@ -30,8 +30,8 @@ TABLE = Path(__file__).with_name("tame.toml")
 #: Arguments of a case by name.
 Given = dict[str, Any]
 
-#: Bounds to which wrong answers keep: numbers of one byte are below 256, and
-#: somebody may write out ten cases by hand.
+#: Bounds that a wrong answer may count on: numbers of one byte are below 256,
+#: and somebody may write out ten cases by hand.
 BYTE, TEN = 256, 10
 
 #: Arguments whose value is a token number with a meaning of its own.
@@ -40,7 +40,7 @@ SPECIAL = {"pad", "stop", "mask_token", "start"}
 #: Pairs of arguments that may be of different lengths.
 TWO_TEXTS = (("q", "k"), ("x", "memory"), ("target", "source"))
 
-#: Stands for a value of which a wrong answer makes nothing.
+#: Stands for a value that a wrong answer leaves out.
 NOTHING = object()
 
 
@@ -289,7 +289,7 @@ def _told(trial: Any, way: Tame) -> bool:
         if all(changed[name] is asked[name] for name in asked):
             continue
         other = replace(case, args=(), kwargs=changed)
-        with Clock(2.0):  # of what a reference was not made for
+        with Clock(2.0):  # with odd arguments it may take long
             got = outcome_of(task.right, other)
         plain = replace(wanted, gradients=(), spoilt={})
         got = replace(got, gradients=(), spoilt={})

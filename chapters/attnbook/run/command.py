@@ -180,7 +180,8 @@ def _check_places(options: argparse.Namespace, checkpoint: Path) -> None:
         FileNotFoundError: there is no folder for them.
         FileExistsError: a file that exists must not be replaced.
     """
-    # A finished model beside --resume is looked at when the run is known.
+    # With --resume a file may be there already: `_check_finished` looks at it
+    # once the run has been loaded.
     check_place(
         options.out,
         options.text,

@@ -54,7 +54,7 @@ def go_on(
     _check_shares(recipe.batch_size, recipe.accumulation, processes)
     cards = [run.device] if run.device.type == "cuda" else []
     with torch.random.fork_rng(cards):
-        torch.manual_seed(recipe.seed + rank)  # each drops other numbers
+        torch.manual_seed(recipe.seed + rank)  # its own dropout
         if resume:
             run.resume(checkpoint)
         model: nn.Module = run.model.train()

@@ -104,7 +104,7 @@ def _add_fields(group: Any, given: GPTConfig | Recipe) -> None:
             size of the vocabulary, since the text decides it.
     """
     for field in fields(given):
-        if field.name == "vocab_size":  # the text's
+        if field.name == "vocab_size":  # it follows from the text
             continue
         default = getattr(given, field.name)
         group.add_argument(

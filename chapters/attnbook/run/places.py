@@ -96,13 +96,14 @@ def reserved(path: Path) -> Iterator[None]:
                 same = os.path.samestat(os.fstat(handle), os.stat(beside))
             except (BlockingIOError, FileNotFoundError):
                 raise taken from None
-            if not same:  # its owner has removed it meanwhile
+            if not same:  # its owner has removed it and ended
                 raise taken
         files.remove_leftovers(path)
         try:
             yield
         finally:
             if fcntl is not None:
-                # While the lock is still held. The folder may be gone.
+                # Removed while the lock is held, so that nobody else's is. The
+                # folder may be gone already.
                 with suppress(FileNotFoundError):
                     os.unlink(beside)

@@ -378,7 +378,8 @@ def rescales_the_wrong_way(scores):
     cause: The factor that carries the old total over to the new peak is turned
     round: exp(new − old) instead of exp(old − new).
     fix: Multiply the old total by exp(old − new), which is at most 1."""
-    peak, total = scores[..., :1], torch.ones_like(scores[..., :1])
+    peak = scores[..., :1]
+    total = torch.ones_like(scores[..., :1])
     for score in scores.split(1, dim=-1)[1:]:  # (..., 1) each
         higher = torch.maximum(peak, score)
         total = total * (higher - peak).exp() + (score - higher).exp()
@@ -396,7 +397,8 @@ class InBlocks(Watched):
     def __torch_function__(cls, function, types, args=(), kwargs=None):
         made = super().__torch_function__(function, types, args, kwargs)
         for x in (made, *args) if isinstance(made, torch.Tensor) else ():
-            n, shape = getattr(x, "numel", int)(), getattr(x, "shape", ())
+            n = getattr(x, "numel", int)()
+            shape = getattr(x, "shape", ())
             if 500 in shape and n not in (1500, 2000):
                 raise ValueError(f"too many scores at once: {tuple(shape)}")
         return made
@@ -435,13 +437,16 @@ def starts_the_peak_at_zero(q, k, v, block):
     is 0, and so is their sum.
     fix: Start at −∞, or at the smallest finite number.
     hint: What is your peak when all scores of a query are near −3000?"""
-    peak, total, context = torch.zeros_like(q[..., :1]), 0, 0
+    peak = torch.zeros_like(q[..., :1])
+    total = 0
+    context = 0
     for keys, values in zip(k.split(block, -2), v.split(block, -2)):
         scores = q @ keys.mT / math.sqrt(q.shape[-1])
         higher = torch.maximum(peak, scores.amax(-1, keepdim=True))
         exp, shrink = (scores - higher).exp(), (peak - higher).exp()
         total = total * shrink + exp.sum(-1, keepdim=True)
-        context, peak = context * shrink + exp @ values, higher
+        context = context * shrink + exp @ values
+        peak = higher
     return context / total
 
 

@@ -224,7 +224,8 @@ def window_mask(n_queries, n_keys, *, window):
     """a boolean mask (n_queries, n_keys), True where the key is fewer than
     `window` positions before the query, or later; the queries are the last of
     the keys"""
-    rows, keys = range(n_keys - n_queries, n_keys), range(n_keys)
+    rows = range(n_keys - n_queries, n_keys)
+    keys = range(n_keys)
     return torch.tensor([[i - j < window for j in keys] for i in rows])
 
 
@@ -257,7 +258,8 @@ _REAL = {
 def token_positions(real):
     """for each real token how many real tokens stand before it, and 0 at
     padding; integers (B, S)"""
-    rows, n = real.tolist(), range(real.shape[-1])
+    rows = real.tolist()
+    n = range(real.shape[-1])
     return torch.tensor([[sum(r[:t]) * r[t] for t in n] for r in rows])
 
 
@@ -276,7 +278,8 @@ def positions_count_the_padding(real):
 def decoder_mask(real):
     """a boolean mask (B, T, T): query i may attend to key j if j is not later
     than i and is no padding"""
-    rows, n = real.tolist(), range(real.shape[-1])
+    rows = real.tolist()
+    n = range(real.shape[-1])
     allowed = [[[j <= i and r[j] for j in n] for i in n] for r in rows]
     return torch.tensor(allowed)
 
@@ -296,7 +299,8 @@ def padding_on_the_queries(real):
     return causal & real[:, :, None]  # (T, S) & (B, T, 1)
 
 
-_FOUR, _GAP = f64([1, 2], [3, 4]), f64([1, 2], [torch.nan, 4])
+_FOUR = f64([1, 2], [3, 4])
+_GAP = f64([1, 2], [torch.nan, 4])
 
 
 @task(

@@ -85,13 +85,15 @@ def _by_head(x, memory, w_query, w_key, w_value, w_out, n_heads, mask=None):
 _CAUSAL = marks("100", "110", "111")
 # The second text has two tokens and is padded to four: (B, 1, T, S).
 _PADDED = marks("1111", "1100")[:, None, None].repeat(1, 1, 4, 1)
-_ROW, _OUT = f64([1, 2, 3, 4]), f64(*torch.eye(4).tolist()[:3], [1, 0, 0, 1])
+_ROW = f64([1, 2, 3, 4])
+_OUT = f64(*torch.eye(4).tolist()[:3], [1, 0, 0, 1])
 _NUMBERED = f64([1], [1]), f64([1], [3]), 0 * _ROW, 0 * _ROW, _ROW, _OUT, 2
 
 
 def _as_layer(kind, x, w_query, w_key, w_value, w_out, n_heads, mask=None):
     """What a class of the page gives with these matrices in its layers."""
-    layer, matrices = kind(len(w_out), n_heads), (w_query, w_key, w_value)
+    layer = kind(len(w_out), n_heads)
+    matrices = (w_query, w_key, w_value)
     named = {"qkv": torch.cat(matrices, -1), "out": w_out}
     for n, head in enumerate(_heads(*matrices, n_heads=n_heads)):
         names = (f"heads.{n}.{name}" for name in ("query", "key", "value"))
@@ -281,8 +283,10 @@ def copies_without_transposing(heads):
     return torch.cat(tuple(heads), -1)
 
 
-_X, _MANY = f64(1, 2, 3, 4), randn(2, 3, 5, 5, seed=70)
-_KEPT, _KEEP = randn(2, 3, 5, 5, seed=71) > -0.6, marks("1011")[0]
+_X = f64(1, 2, 3, 4)
+_MANY = randn(2, 3, 5, 5, seed=70)
+_KEPT = randn(2, 3, 5, 5, seed=71) > -0.6
+_KEEP = marks("1011")[0]
 
 
 @task(
@@ -344,7 +348,8 @@ _TWO = f64([[1], [2], [6]], [[10], [20], [60]])  # (H_kv, S, d)
 def grouped_attention(q, k, v):
     """the contexts (..., H, T, d_v) of queries (..., H, T, d_k) that share
     keys and values (..., H_kv, S, d), H // H_kv heads in a row each"""
-    group, contexts = q.shape[-3] // k.shape[-3], []
+    group = q.shape[-3] // k.shape[-3]
+    contexts = []
     for h in range(q.shape[-3]):
         parts = q[..., h, :, :], *(a[..., h // group, :, :] for a in (k, v))
         contexts.append(F.scaled_dot_product_attention(*parts))

@@ -200,7 +200,8 @@ def bends_the_product(x, w_gate, w_up, w_down):
 )
 def dead_units(x, w_up, b_up):
     """how many units of relu(x w_up + b_up) are zero for every token"""
-    tokens, units = x.flatten(0, -2), zip(w_up.T, b_up)
+    tokens = x.flatten(0, -2)
+    units = zip(w_up.T, b_up)
     return sum(all(t @ w + b <= 0 for t in tokens) for w, b in units)
 
 

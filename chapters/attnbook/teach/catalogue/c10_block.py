@@ -140,7 +140,8 @@ _PADDED = marks("111", "100")[:, None, None].repeat(1, 1, 3, 1)
 def Block(x, n_heads, state, mask=None):
     """x (B, T, d_model) after attention, where the mask is True, and then the
     feed-forward layer, each reading x through its norm and adding to it"""
-    d, gelu = x.shape[-1], nn.GELU(approximate="tanh")
+    d = x.shape[-1]
+    gelu = nn.GELU(approximate="tanh")
     layer = nn.TransformerEncoderLayer(
         d, n_heads, 4 * d, activation=gelu, norm_first=True, **_LAYER
     ).to(x)

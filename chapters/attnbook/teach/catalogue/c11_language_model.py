@@ -420,7 +420,8 @@ def adamw(w, gradient, mean, square, step, rate, decay):
     """weights after one step of AdamW with the decay rates 0.9 and 0.99 and
     10⁻⁸ beside the root, and the new running means of the gradient and of its
     square; step counts from 1"""
-    weight, means = nn.Parameter(w.clone()), [mean.clone(), square.clone()]
+    weight = nn.Parameter(w.clone())
+    means = [mean.clone(), square.clone()]
     weight.grad = gradient
     optimizer = torch.optim.AdamW(
         [weight], lr=rate, betas=(0.9, 0.99), weight_decay=decay

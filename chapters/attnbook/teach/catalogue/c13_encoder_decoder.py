@@ -24,7 +24,8 @@ from attnbook.teach.check.seeded import randn
 
 task = tasks_of(13)
 
-_ROW, _REAL = f64([1, 0]), marks("11100")[0]
+_ROW = f64([1, 0])
+_REAL = marks("11100")[0]
 _NONE = torch.zeros(3, dtype=torch.bool)
 
 

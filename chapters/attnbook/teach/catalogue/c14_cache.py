@@ -263,7 +263,8 @@ def _writer(positions):
     return model.eval().requires_grad_(False)
 
 
-_FIRST, _SECOND = ints(3, 1, 4, 1), ints(5, 2)
+_FIRST = ints(3, 1, 4, 1)
+_SECOND = ints(5, 2)
 
 
 @task(
@@ -302,7 +303,8 @@ def shares_the_cache(model, requests, n):
     found = []
     with torch.no_grad():
         for request in requests:
-            new, written = request[None], []
+            new = request[None]
+            written = []
             for _ in range(n):
                 new = model(new, cache=cache)[:, -1].argmax(-1, keepdim=True)
                 written.append(new[0])
@@ -335,7 +337,8 @@ def rows_that_fit(
 ):
     """how many sequences of `capacity` tokens fit into `memory` bytes beside
     the parameters, of `size` bytes each like the cache's numbers"""
-    free, row = memory - n_parameters * size, 0
+    free = memory - n_parameters * size
+    row = 0
     for _ in range(n_layers):
         for _ in ("keys", "values"):
             row += n_kv_heads * capacity * d_k * size
@@ -444,7 +447,8 @@ def keeps_the_start_of_a_long_chunk(store, n_seen, new):
     fix: Keep the last C of them, each in the slot of its own position.
     hint: After a prompt longer than the window, which tokens shall be in
     it?"""
-    store, new = store.clone(), new[: len(store)]
+    store = store.clone()
+    new = new[: len(store)]
     slots = (n_seen + torch.arange(len(new), device=new.device)) % len(store)
     store[slots] = new
     return store

@@ -80,7 +80,8 @@ def draw(probabilities, chance):
     probabilities (B, V) is above the row's chance (B,), in [0, 1)"""
     tokens = []
     for row, wanted in zip(probabilities.tolist(), chance.tolist()):
-        so_far, token = 0.0, -1
+        so_far = 0.0
+        token = -1
         while so_far <= wanted:
             token += 1
             so_far += row[token]
@@ -333,7 +334,8 @@ def pad_left(sequences, *, device=None):
     real = torch.zeros(len(sequences), T, dtype=torch.bool)
     for b, sequence in enumerate(sequences):
         for n, token in enumerate(reversed(sequence), start=1):
-            tokens[b, T - n], real[b, T - n] = token, True
+            tokens[b, T - n] = token
+            real[b, T - n] = True
     tokens, real = tokens.to(device), real.to(device)
     return tokens, None if real.all() else real
 
@@ -386,11 +388,13 @@ def nucleus_size(probabilities, p):
     """how many tokens top-p keeps, as an int or a tensor without axes: the
     size of the smallest set of likeliest tokens whose probabilities (V,) reach
     p"""
-    total, size = 0.0, 0
+    total = 0.0
+    size = 0
     for share in sorted(probabilities.tolist(), reverse=True):
         if total >= p:
             break
-        total, size = total + share, size + 1
+        total = total + share
+        size = size + 1
     return size
 
 

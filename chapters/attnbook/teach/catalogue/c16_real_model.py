@@ -502,7 +502,8 @@ _OFF = _NOISY | {
     "layer 2": _DEEP["layer 2"] * 2,
     "layer 3": f64([9] * 3, [9] * 3),
 }
-_PAIR, _HOLED = f64(1, 2), f64(1, torch.nan)
+_PAIR = f64(1, 2)
+_HOLED = f64(1, torch.nan)
 _BACK = dict.fromkeys("cba", _PAIR)
 _ONES = {"h.1.weight": f64(1, 1), "h.0.weight": f64(1, 1)}
 _THOUSAND = {"a": f64(*[0] * 999, 9)}

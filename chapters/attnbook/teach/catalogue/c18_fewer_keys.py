@@ -191,7 +191,8 @@ def rolling_step(q, k, v, keys, values, n_seen):
 
 def stored_after(keys, new, n_seen):
     """A ring of keys after some new ones were written over the oldest."""
-    w, keys = len(keys), keys.clone()
+    w = len(keys)
+    keys = keys.clone()
     last = torch.arange(n_seen, n_seen + len(new))[-w:]
     keys[last % w] = new[-w:]
     return keys
@@ -207,9 +208,12 @@ def stores_before_it_reads(q, k, v, keys, values, n_seen):
     cause: The chunk is written into the ring first, over keys that its first
     tokens still have to read.
     fix: Read the kept keys with the new ones behind them, and store then."""
-    w, end = len(keys), n_seen + len(q)
+    w = len(keys)
+    end = n_seen + len(q)
     new = torch.arange(n_seen, end)
-    keys, values, last = keys.clone(), values.clone(), new[-w:] % w
+    keys = keys.clone()
+    values = values.clone()
+    last = new[-w:] % w
     keys[last], values[last] = k[-w:], v[-w:]
     kept = torch.arange(max(0, end - w), end)
     distance = new[:, None] - kept
@@ -348,7 +352,8 @@ def pool_key_value(weight, n_heads, n_kv_heads):
     """the weight (2·H_kv·d_k, d_in) of fewer heads: first the rows of all
     keys, then those of all values, as in the given (2·H·d_k, d_in). Each head
     is the mean of heads that stand in a row"""
-    group, found = n_heads // n_kv_heads, []
+    group = n_heads // n_kv_heads
+    found = []
     for part in weight.chunk(2):
         heads = part.chunk(n_heads)
         for n in range(0, n_heads, group):

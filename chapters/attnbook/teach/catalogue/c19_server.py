@@ -295,7 +295,8 @@ def give_back(holders, free, table):
     """the pair (holders, free) after a request has given its table back: each
     page has one holder less; those without any stand at the end of free, the
     last page of the table first"""
-    holders, free = holders.clone(), list(free)
+    holders = holders.clone()
+    free = list(free)
     for page in reversed(table):
         holders[page] -= 1
         if not holders[page]:

@@ -108,9 +108,11 @@ def law_of(p, *, drawn_from, judged_by, verify=keep_or_draw):
 
     Every way in which its draws may turn out is gone through once.
     """
-    ways, law = [[]], {}
+    ways = [[]]
+    law = {}
     while ways:
-        way, chances = ways.pop(), []
+        way = ways.pop()
+        chances = []
 
         def pick(shares, way=way, chances=chances):
             if len(chances) == len(way):
@@ -166,7 +168,8 @@ def law_of_a_call(p, q):
     """the probability of each list of tokens that one call can give, as a
     dict from tuples, from the model's probabilities (k + 1, V) and the
     draft's (k, V)"""
-    law, k = {}, len(q)
+    law = {}
+    k = len(q)
     tokens = range(p.shape[-1])
     for n in range(k + 1):
         for kept in itertools.product(tokens, repeat=n):
@@ -434,7 +437,9 @@ def expected_calls(kept, k):
     tests at most k guesses and gives one token more"""
     total = 0.0
     for coins in itertools.product((True, False), repeat=len(kept)):
-        share, place, calls = 1.0, 0, 0
+        share = 1.0
+        place = 0
+        calls = 0
         for coin, chance in zip(coins, kept):
             share *= chance if coin else 1 - chance
         while place < len(kept):
@@ -468,7 +473,8 @@ def gives_k_tokens_at_most(kept, k):
     cause: The token that the model gives behind the last guess is forgotten.
     fix: Where k guesses have been kept, one token more comes for nothing.
     hint: How many tokens come from a call whose guesses are all kept?"""
-    calls, after = 0.0, [1.0] + [0.0] * max(k - 1, 0)
+    calls = 0.0
+    after = [1.0] + [0.0] * max(k - 1, 0)
     for share in kept:
         calls += after[0]
         if k == 0:

@@ -209,7 +209,8 @@ def forgets_to_fade_the_state_before(q, k, v, beta, log_alpha, state, *, size):
         faded = (total[:, None] - total).masked_fill(
             torch.ones(T, T).triu(1).bool(), -torch.inf
         )
-        decay, share = faded.exp(), beta[part, None]
+        decay = faded.exp()
+        share = beta[part, None]
         system = torch.eye(T) + (share * (k[part] @ k[part].mT) * decay).tril(
             -1
         )
@@ -262,6 +263,11 @@ def hybrid_bytes(n_tokens, *, n_layers, every, n_heads, d, taps, size):
 
 
 def bytes_of(n_tokens, n_layers, every, n_heads, d, size, *, state, tail):
+    """The bytes that a hybrid model keeps of one text.
+
+    One block in `every` keeps keys and values of width d for each token; the
+    other blocks keep `state` and `tail` numbers for each head. A number takes
+    `size` bytes."""
     whole = n_layers // every
     numbers = whole * n_tokens * 2 * d + (n_layers - whole) * (state + tail)
     return n_heads * numbers * size
@@ -308,6 +314,9 @@ def forgets_the_tail_of_the_convolution(
 
 
 def _packed(T, starts, *, seed, d_k=3, d_v=2):
+    """Arguments for T tokens of several texts: queries, keys, values, β and
+    log α as in `read`, and whether a text begins at each token, (T,). The
+    places at which one begins are in `starts`."""
     fresh = torch.zeros(T, dtype=torch.bool)
     fresh[list(starts)] = True
     return *read(T, d_k, d_v, seed=seed)[:5], fresh
@@ -386,6 +395,9 @@ def writes_nothing_at_a_start(q, k, v, beta, log_alpha, fresh):
 
 
 def _padded(*rows, seed, d_k=3, d_v=2):
+    """Arguments for a batch of texts: keys, values, β and log α as in
+    `read`, stacked over the texts, and where their tokens are real, (B, T).
+    Each text is given as a row of marks, "110" for two tokens and padding."""
     real = marks(*rows)
     T = real.shape[1]
     all_rows = [
@@ -422,6 +434,8 @@ def state_of_padded(k, v, beta, log_alpha, real):
 
 
 def of_rows(k, v, beta, log_alpha):
+    """The states (B, d_k, d_v) after a batch of texts, each by a loop of its
+    own that begins with zeros."""
     zeros = k.new_zeros(k.shape[-1], v.shape[-1])
     rows = zip(k, v, beta, log_alpha)
     return torch.stack([loop(row[0], *row, zeros)[1] for row in rows])
@@ -468,6 +482,8 @@ def takes_the_padding_for_an_end(k, v, beta, log_alpha, real):
 
 
 def _after(d_k, d_v, beta, alpha, *, seed):
+    """A state (d_k, d_v) after one token was written into it, and what wrote
+    it: the key (d_k,) of length 1, the value (d_v,), β and α."""
     before = randn(d_k, d_v, seed=seed)
     k = F.normalize(randn(d_k, seed=seed + 1), dim=0)
     v = randn(d_v, seed=seed + 2)

@@ -100,7 +100,8 @@ def _norm_values(named: Mapping[str, Any]) -> dict[str, Tensor]:
 
 def _layer_norm_values(named: Mapping[str, Any]) -> dict[str, Tensor]:
     """A layer norm's weight and bias; zeros where there is no bias."""
-    found, bias = _norm_values(named), named["bias"]
+    found = _norm_values(named)
+    bias = named["bias"]
     zeros = torch.zeros_like(found["weight"])
     return found | {"bias": zeros if bias is None else bias}
 
@@ -164,12 +165,16 @@ def _of_any_size(_: Mapping[str, Any]) -> bool:
 
 
 def _block_sizes(named: Mapping[str, Any]) -> dict[str, Any]:
+    """The sizes of the block that a case asks for, by the book's names."""
     d = named["x"].shape[-1]
     return {"d_model": d, "n_heads": named["n_heads"], "d_ff": 4 * d}
 
 
 def _block_values(named: Mapping[str, Any]) -> dict[str, Tensor]:
-    state, found = named["state"], {}
+    """A block's matrices and biases by the book's names, out of the `state`
+    of a case, which has torch's names and q, k and v in one matrix."""
+    state = named["state"]
+    found = {}
     for part in ("weight", "bias"):
         rows = state[f"self_attn.in_proj_{part}"].chunk(3)
         for name, value in zip(("query", "key", "value"), rows):

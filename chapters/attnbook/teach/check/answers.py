@@ -39,7 +39,7 @@ LONGEST = 500
 
 #: Calls that can give a value to a name which they do not show.
 _HIDDEN = {"exec", "setattr", "globals", "vars", "locals", "delattr"}
-#: Under this name an answer is looked up that is called otherwise.
+#: The name that an answer gets if the notebook gives it another one.
 _ANSWER = "_the_answer_"
 
 
@@ -206,7 +206,9 @@ def needed(cells: Sequence[str], name: str) -> list[ast.stmt]:
         defines += rf"|^\s*{name}\s*=[^=]"
     for cell in cells:
         if re.search(defines, cell) and _parsed(cell) is None:
-            ast.parse(_without_magic(cell))  # which says what is wrong
+            ast.parse(
+                _without_magic(cell)
+            )  # its SyntaxError says what is wrong
     imported = _imported(statements)
     bound = [_bound(statement, imported) for statement in statements]
     wanted = {name, "*"}
@@ -227,7 +229,7 @@ def _statements(cells: Sequence[str]) -> Iterator[ast.stmt]:
 
 def _parsed(cell: str) -> list[ast.stmt] | None:
     """The statements of a cell, or None if it is no Python."""
-    # A line of Python may begin with %, too, so the magic goes second.
+    # Tried as it is first, because a line of Python may begin with %, too.
     for text in (cell, _without_magic(cell)):
         try:
             return ast.parse(text).body
@@ -272,9 +274,10 @@ def _used(statement: ast.stmt) -> set[str]:
         table = tables.pop()
         tables += table.get_children()
         for symbol in table.get_symbols():
-            # `global calls; calls += 1` looks it up and does not say so.
+            # `global calls; calls += 1` reads the name, but counts as a
+            # declaration.
             looked_up = symbol.is_referenced() or symbol.is_declared_global()
-            # What a class's own lines look up may be of the notebook, too.
+            # The lines of a class may look up names of the notebook, too.
             open_ = table is top or table.get_type() == "class"
             if looked_up and (open_ or symbol.is_global()):
                 found.add(symbol.get_name())

@@ -66,7 +66,7 @@ _CHANGES: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
 }
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC
 
-#: Functions that tell no hook what they do, by their modules.
+#: Functions that raise no audit event, by their modules.
 _SILENT = {
     "os": (
         "chroot",
@@ -100,8 +100,9 @@ def refuse_by_hook(empty: str) -> None:
     for module in _CLOSED:
         sys.modules[module] = None  # type: ignore[assignment]
     _open_without_descriptors()
-    # It then goes by paths, each of which the hook looks at. By descriptors
-    # it would not even work inside the folder.
+    # shutil then works with paths, and the hook looks at each. With
+    # descriptors of folders it would be refused even inside the answer's
+    # folder.
     shutil._use_fd_functions = False  # type: ignore[attr-defined]
     sys.addaudithook(_hook(empty))
 
@@ -128,7 +129,7 @@ def _hook(empty: str) -> Callable[[str, tuple], None]:
                 )
             for n in paths:
                 opened = event == "os.truncate" and type(arguments[n]) is int
-                if not opened:  # what is open for writing is its own
+                if not opened:  # else it was looked at when it was opened
                     check(arguments[n])
         elif event.startswith(_REFUSED):
             raise PermissionError(f"{event} is not allowed in an answer")

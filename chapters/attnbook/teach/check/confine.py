@@ -43,13 +43,15 @@ MOST_RESULT, MOST_FILE = 2**24, 2**24
 
 #: What is limited besides `walls.KEPT_FROM`, in words.
 MORE_MEMORY = "taking more memory"
-#: The walls, the first the stronger.
+#: The two walls around a process. That of the system is the stronger.
 BOTH = "system", "Python"
 #: The signal that ends a process which has computed for too long.
 OUT_OF_TIME = getattr(signal, "SIGXCPU", 0)
-#: The one that no process can ignore: a second later, or for its memory.
+#: The signal that no process can ignore. It comes a second later, or when too
+#: much memory is taken.
 KILLED = getattr(signal, "SIGKILL", 0)
-#: A process that computes nothing is waited for so many times as long.
+#: A process that computes nothing, but waits, is given so many times its
+#: seconds by the clock.
 PATIENCE = 10
 #: Seconds that a process has to shut itself in, before `work` begins. It may
 #: have to import torch first, on a machine that does much besides.
@@ -345,7 +347,7 @@ def _confine(
     sys.dont_write_bytecode = True
     torch.set_num_threads(1)
     nothing = os.open(os.devnull, os.O_RDWR)
-    for stream in range(3):  # what it prints, and were it without an end
+    for stream in range(3):  # what it prints, however much, goes nowhere
         os.dup2(nothing, stream)
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource

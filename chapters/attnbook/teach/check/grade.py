@@ -173,7 +173,7 @@ def _set_back(watched: dict[Path, bytes]) -> bool:
             with replacing(path) as file:
                 file.write(watched[path])
         except OSError:  # a folder, say, stands in its place
-            del watched[path]  # so that no other is blamed for it
+            del watched[path]  # else the next answer would be blamed for it
     return bool(changed)
 
 
@@ -203,7 +203,8 @@ def _graded(
         if task.name in mine:
             verdict, detail = _tried(cells, task.name, "", *limits)
         if verdict == "not tried" and task.name in others:
-            # A name of the author's own, given to the check of the task.
+            # The author of the notebook has chosen another name, and gives it
+            # to the check of the task.
             given = others[task.name]
             verdict, detail = _tried(cells, task.name, given, *limits)
             told = f"taken from check.{task.name}({given})"
@@ -260,7 +261,9 @@ def _tried(
         return marked(name, ended.result)
     except ValueError:
         return "error", "its process sent something else than a result"
-    except Exception as error:  # ours; the others' verdicts are not lost
+    except (
+        Exception
+    ) as error:  # a fault of this program; other verdicts are kept
         why = f"the check itself failed on it: {type(error).__name__}: {error}"
         return "error", why[:LONGEST]
 
@@ -391,7 +394,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    # By its name, under which processes find it.
+    # Imported by its full name, under which other processes find it.
     from attnbook.teach.check import grade as room
 
     sys.exit(room.main())

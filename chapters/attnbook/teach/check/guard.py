@@ -166,7 +166,8 @@ def _close_ways_out(page: dict[str, Any]) -> list[tuple[dict, dict]]:
         kept = {n: names[n] for n in ("exit", "quit") if n in names}
         names |= dict.fromkeys(kept, _leave)
         found.append((names, kept))
-    # The page is mostly both of them: what was first kept is put back last.
+    # Mostly both are the same page. So they are put back in reverse order, and
+    # what was there first is there again.
     return found[::-1]
 
 
@@ -246,7 +247,7 @@ def _put_back(name: str, owner: Any, before: dict[str, Any]) -> list[str]:
     if [*map(id, vars(owner).values())] == [*map(id, before.values())]:
         return found  # nearly always, and fast
     for key, now in list(vars(owner).items()):
-        old = before.get(key, before)  # itself where there was none
+        old = before.get(key, before)  # `before` itself means: there was none
         if old is now or _torchs_own(now, key):
             continue
         if key.startswith("__") and not callable(now):

@@ -38,7 +38,7 @@ def guess(tried: Attempt) -> Finding | None:
     wanted = tried.trial.wanted
     right = tried.trial.task.right
     if all(_same(outcome.result, got[0].result) for outcome in got[1:]):
-        return None  # what is always the same fits too much
+        return None  # a constant would fit many guesses by chance
     if all(d is None or d.beside_the_result for d in tried.differences):
         return None  # only a gradient is wrong
     first = tried.first
@@ -50,7 +50,7 @@ def guess(tried: Attempt) -> Finding | None:
             if all(_gives(got[n], made, wanted[n]) for n in order):
                 return found
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of what a reference was not made for
+        warnings.simplefilter("ignore")  # the reference gets odd arguments
         for found, change in _changes(right, given):
             pairs = zip(order, cases)
             if all(_does(right, change(case), got[n]) for n, case in pairs):
@@ -62,7 +62,7 @@ def _does(right: Callable, case: Case | None, outcome: Outcome) -> bool:
     """Whether an outcome is what the reference makes of a changed case."""
     if case is None:
         return False
-    with Clock(1.0):  # of what a reference was not made for
+    with Clock(1.0):  # with odd arguments it may take long
         other = outcome_of(right, case)
     if outcome.error or other.error:
         return bool(outcome.error and other.error)
@@ -124,7 +124,9 @@ def _changes(
     ):
         for name, value in given.items():
             for offer, to in offers(value):
-                if to is not neg or name in below_0:  # else by chance
+                if (
+                    to is not neg or name in below_0
+                ):  # else it would fit by chance
                     yield (
                         Finding(kind, argument=name, name=offer),
                         _changing(names, _one(name, to)),

@@ -335,7 +335,7 @@ def _cut_off(tried: Attempt) -> Help:
     """
     if tried.error or not tried.difference.beside_the_result:
         return NOTHING
-    if tried.finding.kind == Kind.ZERO_GRADIENT:  # which has said it
+    if tried.finding.kind == Kind.ZERO_GRADIENT:  # the finding says so
         return NOTHING
     if _has_nan(tried.got[tried.first].gradients):
         return NOTHING
@@ -356,7 +356,7 @@ def _asked(tried: Attempt) -> str:
             return each.question
     rule = isinstance(tried.error, RuleBroken)
     if rule or not tried.error and tried.difference.beside_the_result:
-        return ""  # the case's question speaks of its result
+        return ""  # the case has a question about its result
     return task.questions.get(found.case, "")
 
 
@@ -386,7 +386,7 @@ def _otherwise(tried: Attempt) -> Help:
         return NOTHING
     if found.gradient_of is None:
         return Help(question=tried.trial.task.otherwise)
-    if found.kind == Kind.ZERO_GRADIENT:  # which has said where to look
+    if found.kind == Kind.ZERO_GRADIENT:  # it says where to look
         return NOTHING
     which = found.gradient_of
     return Help(Finding(Kind.HANDS_BACK, gradient_of=which))
@@ -425,7 +425,7 @@ def _nearly(tried: Attempt, n: int, *, part: float) -> bool:
     within = part * min(1.0, _size(wanted.result))
     if found.kind == Differs.VALUE and found.gap > within:
         return False
-    # Of a wrong result no gradient was taken.
+    # No gradient was taken of a wrong result, so only results are compared.
     compared = outcome
     if not outcome.gradients:
         compared = replace(wanted, result=outcome.result)

@@ -80,7 +80,7 @@ def attempted(fn: Callable, task: Task) -> tuple[Attempt, list[str]]:
             f"got {type(fn).__name__}"
         )
     trial = Trial.on(task)
-    # The reference may do what an exercise does without.
+    # The rules of an exercise do not hold for the task's own reference.
     rules = () if fn in (task, task.right) else task.rules
     with Guard(fn) as guard:
         if inspect.isclass(fn) and task.layer:
@@ -95,7 +95,8 @@ def verdict_on(
     """What is to be said of what a function did (see `judge`)."""
     task = tried.trial.task
     error = tried.got[0].error
-    # With a message it comes from torch, which has no kernel for a type.
+    # The stub of an exercise raises it without a message. One with a message
+    # comes from torch, which has no kernel for some type.
     if isinstance(error, NotImplementedError) and not error.args:
         return Verdict("not attempted", telling.not_attempted(task.name))
     if not tried.failing:
@@ -104,7 +105,9 @@ def verdict_on(
     if tried.got[-1].broken_off:
         # It took too long, or wanted to end it all, whatever came before.
         return _stopped(tried, len(tried.got) - 1, NOTHING)
-    if not isinstance(tried.error, RuleBroken):  # else nothing is alike
+    if not isinstance(
+        tried.error, RuleBroken
+    ):  # else no result can be recognised
         if found := _recognised(tried, known):
             return found
     help_ = NOTHING if known is not None else help_for(tried)

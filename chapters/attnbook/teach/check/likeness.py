@@ -304,11 +304,11 @@ def _by_function(a: Tensor, b: Tensor) -> Finding | None:
     """That something was done to the right numbers, such as a softmax; None,
     if nothing was found."""
     few = a.numel() > 1 and b.max() == b.min()
-    if few or (b == b.round()).all():  # of these much would be true
+    if few or (b == b.round()).all():  # they fit many functions by chance
         return None
     for name, of in _FUNCTIONS.items():
         if name in ("softmax", "log_softmax") and a.shape[-1] < 2:
-            continue  # of one number it is always 1, and its logarithm 0
+            continue  # a row of one number gives 1 or 0 always
         if _equal(a, of(b)):
             return Finding(Kind.FUNCTION, name=name)
     return None
@@ -320,7 +320,7 @@ def _by_sums(a: Tensor, b: Tensor) -> Finding | None:
     ones = (b.sum(-1) - 1).abs() < 1e-6
     if not ((b >= 0).all() and ones.any() and (ones | (rows == 0)).all()):
         return None
-    counts = (b == b.round()).all()  # of things, and no weights
+    counts = (b == b.round()).all()  # they count things, and are no weights
     if b.shape[-1] < 2 or counts or _equal(a.sum(-1), rows):
         return None
     if a.ndim > 1:

@@ -160,7 +160,8 @@ def _pack_tensor(x: Tensor) -> list:
         if plain.numel() > MOST_NUMBERS:
             return ["large", name, list(plain.shape)]
         plain = plain.resolve_conj().resolve_neg().cpu().flatten()
-        # A copy, because of one number even a step of two is contiguous.
+        # Copied, because a tensor of one number counts as contiguous whatever
+        # its stride is.
         copy = torch.empty(plain.shape, dtype=plain.dtype).copy_(plain)
         raw = copy.view(torch.uint8).numpy().tobytes()
         numbers = base64.b64encode(raw).decode("ascii")
@@ -192,7 +193,7 @@ def _unpack(data: list, depth: int = 0) -> Any:
         case ["tensor", str(name), list(shape), str(numbers)]:
             return _unpack_tensor(_DTYPES[name], shape, numbers)
         case ["large", str(name), list(shape)]:
-            # As many numbers as it says, and memory for one.
+            # A tensor of this shape that takes memory for one number only.
             return torch.zeros((), dtype=_DTYPES[name]).expand(shape)
         case ["other", str(name)]:
             return type(_text(name), (), {"__repr__": _its_type})()

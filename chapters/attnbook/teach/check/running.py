@@ -251,7 +251,7 @@ def _copy(x: Any, memo: dict[int, Any]) -> Any:
             new = copy.deepcopy(x, memo)
         except Exception:
             new = x
-        if isinstance(x, nn.Module):  # whose gradients stay behind
+        if isinstance(x, nn.Module):  # a copy has no gradients
             for a, b in zip(x.parameters(), new.parameters()):
                 b.grad = None if a.grad is None else a.grad.clone()
     memo[id(x)] = new

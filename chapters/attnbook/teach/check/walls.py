@@ -282,7 +282,7 @@ def _read_only_but(empty: str, *, in_memory: bool) -> None:
     """
     mount = _libc().mount
     place = os.fsencode(empty)
-    # What is mounted in here is nobody else's business.
+    # What is mounted from here on is seen in this namespace only.
     _checked(mount(None, b"/", None, _MS_REC | _MS_PRIVATE, None))
     flags = _MS_NOSUID | _MS_NODEV
     if not in_memory or mount(b"tmpfs", place, b"tmpfs", flags, _ROOM):

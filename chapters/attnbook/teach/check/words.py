@@ -61,7 +61,8 @@ def _brief(value: Any, digits: int, most: int) -> str:
         value = value.detach().cpu()
         if value.is_floating_point():
             size = value.double().abs().max() if value.numel() else 0
-            # Where all would be 0, digits count from the first that is not.
+            # Rounded to so many decimals it would be 0. So its digits are
+            # counted from the first that is not 0.
             tiny = 0 < size < 10**-digits
             more = -math.floor(math.log10(size)) - 1 if tiny else 0
             value = value.double().round(decimals=digits + more) + 0.0

@@ -212,7 +212,7 @@ def the_clinic() -> Clinic:
 @cache
 def _stored_index() -> dict[str, Any]:
     """The index of the registered book's clinic, read from its file once."""
-    the_clinic()  # else it says that there is none
+    the_clinic()  # raises if there is none
     path = the_book().clinic
     assert path is not None
     return json.loads(index_path(path).read_text("utf-8"))

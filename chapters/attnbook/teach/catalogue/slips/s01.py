@@ -13,6 +13,13 @@ _BOX = "Is a key at exactly the bandwidth, on either side, within reach?"
 
 
 def _box(queries, keys, values, near, *, mean=True, over=-1):
+    """Averages (N, d) of values over the keys that a condition calls near.
+
+    Args:
+        near: of the differences (N, M) of queries and keys, to booleans.
+        mean: whether the values are divided by how many there are.
+        over: the axis along which these are counted.
+    """
     kernel = near(queries[:, None] - keys).to(values.dtype)
     total = kernel.sum(over, keepdim=True).clamp(min=1) if mean else 1
     return kernel / total @ values
@@ -61,15 +68,24 @@ _COLUMNS = partial(torch.softmax, dim=0)
 
 
 def unshifted(scores):
+    """Softmax over the last axis, with no number subtracted before exp."""
     kernel = scores.exp()
     return kernel / kernel.sum(-1, keepdim=True)
 
 
 def _gaps(queries, keys):
+    """Minus the squared distance of each query from each key, (N, M)."""
     return -((queries[:, None] - keys) ** 2)
 
 
 def _others(keys, values, bandwidth, weigh=ROWS, *, two=2, same=False):
+    """Averages of values over all keys but the own one.
+
+    Args:
+        weigh: makes weights of the scores (N, N).
+        two: by what bandwidth² is multiplied in the denominator; 2 is right.
+        same: whether every key at distance 0 is left out, not just the own.
+    """
     gaps = _gaps(keys, keys)
     own = gaps == 0 if same else torch.eye(len(keys), dtype=torch.bool)
     scores = (gaps / (two * bandwidth**2)).masked_fill(own, -INF)
@@ -94,6 +110,13 @@ c01.leave_one_out.slip(
 
 
 def _circle(queries, keys, period, bandwidth, weigh=ROWS, *, power=2, turn=2):
+    """Weights (N, M) of keys on a circle.
+
+    Args:
+        weigh: makes weights of the scores.
+        power: of the bandwidth in the denominator; 2 is right.
+        turn: how many π a whole turn has; 2 is right.
+    """
     angles = turn * math.pi / period * (queries[:, None] - keys)
     return weigh(angles.cos() / bandwidth**power)
 
@@ -121,6 +144,12 @@ c01.circular_weights.slip(
 
 
 def _slope(queries, keys, values, bandwidth, weigh=ROWS, *, sum_too=True):
+    """Slopes (N, d) of the smoothed curve at the queries.
+
+    Args:
+        weigh: makes weights of the scores (N, M).
+        sum_too: whether the derivative of the weights' sum is subtracted.
+    """
     weights = weigh(_gaps(queries, keys) / (2 * bandwidth**2))
     change = weights * (keys - queries[:, None]) / bandwidth**2
     sums = change.sum(-1) * (weights @ values)

@@ -11,11 +11,15 @@ INF = torch.inf
 
 
 def _largest(scores, *, share=True):
+    """1 at the largest score of each row and 0 elsewhere; if `share`, several
+    that are equally large share it."""
     top = (scores == scores.amax(-1, keepdim=True)).to(scores.dtype)
     return top / top.sum(-1, keepdim=True) if share else top
 
 
 def _tempered(scores, temperature, at_zero=_largest, zero=0.0):
+    """Softmax at a temperature. At `zero` and below it, `at_zero` makes the
+    weights of the scores."""
     if temperature <= zero:
         return at_zero(scores)
     below = scores - scores.amax(-1, keepdim=True)
@@ -57,12 +61,16 @@ c02.tempered_softmax.slip(
 
 
 def _by_group(scores, groups, hidden=-INF):
+    """Each score's weight (N,) in the softmax over its own group. In the table
+    (N, N) of all scores those of other groups are `hidden` by a number."""
     same = groups[:, None] == groups
     table = scores.expand(same.shape).masked_fill(~same, hidden)
     return table.softmax(-1).diagonal()
 
 
 def _runs(groups):
+    """Numbers (N,) of groups that end wherever the next one differs, so that
+    one group in two places counts as two."""
     return (groups.diff(prepend=groups[:1]) != 0).cumsum(0)
 
 
@@ -116,11 +124,19 @@ c02.log_sum_exp.slip(
 
 
 def _steps(x):
+    """How many places each token is after each other one, (T, T)."""
     places = torch.arange(x.shape[-2])
     return places[:, None] - places
 
 
 def _neighbours(x, hidden=None, filled=-INF):
+    """Contexts and weights of attention without some keys.
+
+    Args:
+        x: tokens (T, d).
+        hidden: which keys are left out, (T, T); each token's own by default.
+        filled: the score that such a key gets.
+    """
     hidden = _steps(x) == 0 if hidden is None else hidden
     scores = (x @ x.mT).masked_fill(hidden, filled)
     weights = scores.softmax(-1).nan_to_num()

@@ -20,6 +20,8 @@ c03.attention_scores.slip(
 
 
 def _head(x, w_query, w_key, w_value, below=None, weigh=ROWS):
+    """One head of attention (T, d_v) with `weigh` in place of softmax, and
+    with the divisor `below(x, k, v)` in place of √d_k."""
     q, k, v = x @ w_query, x @ w_key, x @ w_value
     scale = below(x, k, v) if below else k.shape[-1] ** 0.5
     return weigh(q @ k.mT / scale) @ v
@@ -83,6 +85,8 @@ c03.qkv_weight.slip(
 
 
 def _tests_attention(fn, same, sizes=((5, 4), (4, 3), (4, 3), (4, 2))):
+    """Whether a candidate gives the `same` as self-attention on one example.
+    One that stops with an error about shapes does not."""
     given = c03.randns(*sizes, seed=900)
     try:
         return bool(same(fn(*given), c03.self_attention(*given)))

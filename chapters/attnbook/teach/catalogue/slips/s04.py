@@ -72,12 +72,15 @@ c04.softmax_backward.slip(
 
 
 def attend(q, k, v, scale, mask, weigh=softmax):
+    """Attention (context, weights), with `weigh` in place of softmax."""
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     weights = weigh(c04.masked((q * scale) @ k.mT, mask))
     return Attention(weights @ v, weights)
 
 
 def _late(q, k, v, *, mask=None, scale=None):
+    """Attention whose boolean mask is multiplied with the weights after the
+    softmax. A mask of numbers is added to the scores, as it should be."""
     late = mask is not None and mask.dtype == torch.bool
     context, weights = attend(q, k, v, scale, None if late else mask)
     weights = weights * mask if late else weights
@@ -118,16 +121,25 @@ c04.scaled_dot_product_attention.slip(
 
 
 def _blocks(q, k, v, block, *, old=True, total_too=True, scaled=True):
+    """Attention (T, d_v) in blocks of keys, with some of its steps left out.
+
+    Args:
+        old: whether the context so far is brought to the new peak.
+        total_too: whether the sum of weights so far is.
+        scaled: whether scores are divided by √d_k.
+    """
     q = q / math.sqrt(q.shape[-1]) if scaled else q
     peak = torch.full_like(q[..., :1], torch.finfo(q.dtype).min)
-    total, context = torch.zeros_like(peak), 0
+    total = torch.zeros_like(peak)
+    context = 0
     for keys, values in zip(k.split(block, -2), v.split(block, -2)):
         scores = q @ keys.mT
         higher = torch.maximum(peak, scores.amax(-1, keepdim=True))
         shrink, exp = (peak - higher).exp(), (scores - higher).exp()
         total = total * (shrink if total_too else 1)
         context = context * (shrink if old else 1) + exp @ values
-        total, peak = total + exp.sum(-1, keepdim=True), higher
+        total = total + exp.sum(-1, keepdim=True)
+        peak = higher
     return context / total
 
 
@@ -149,6 +161,7 @@ c04.attention_in_blocks.slip(
 
 
 def _by_block(q, k, v, block):
+    """The mean of the contexts (T, d_v) of attention to each block alone."""
     pairs = list(zip(k.split(block, -2), v.split(block, -2)))
     return sum(attend(q, *p, None, None).context for p in pairs) / len(pairs)
 

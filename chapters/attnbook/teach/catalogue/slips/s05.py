@@ -11,6 +11,8 @@ INF = torch.inf
 
 
 def _causal(q, k, v, diagonal, scale=True):
+    """Context and weights of causal attention that hides keys from this
+    diagonal on; 1 is right."""
     scores = q @ k.mT / (q.shape[-1] ** 0.5 if scale else 1)
     hidden = torch.ones_like(scores).bool().triu(diagonal)
     weights = scores.masked_fill(hidden, -INF).softmax(-1)
@@ -40,6 +42,8 @@ c05.causal_attention.slip(
 
 
 def _lower(q, k, v, fill, diagonal=0):
+    """Context and weights of attention in which `fill(scores, kept)` makes
+    the weights, where `kept` has the keys up to this diagonal."""
     scores = q @ k.mT / q.shape[-1] ** 0.5
     kept = torch.ones_like(scores).bool().tril(diagonal)
     weights = fill(scores, kept)
@@ -73,6 +77,9 @@ c05.causal_attention.slip(
 
 
 def _window(n_queries, n_keys, window, *, offset=None, after=INF):
+    """A mask (n_queries, n_keys) of the keys fewer than `window` before the
+    query and fewer than `after` later than it. The first query is at the
+    place `offset`; by default the last query is at the last key."""
     offset = n_keys - n_queries if offset is None else offset
     gap = offset + torch.arange(n_queries)[:, None] - torch.arange(n_keys)
     return (gap < window) & (-gap < after)
@@ -131,10 +138,13 @@ c05.looks_right.slip(
 
 
 def _lowest(scores, mask):
+    """Scores (..., T, S) with the least finite number where mask is False."""
     return scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
 
 
 def _shares(scores, mask):
+    """Weights (..., T, S) whose mask is multiplied with exp; a row without
+    any key gets zeros."""
     exp = (scores - scores.amax(-1, keepdim=True)).exp() * mask
     total = exp.sum(-1, keepdim=True)
     return exp / (total + (total == 0))

@@ -22,18 +22,31 @@ c06.linear_weight.slip(
 
 
 def _moved(a, n_heads):
+    """Split (..., T, H·d) into heads (..., H, T, d)."""
     return a.unflatten(-1, (n_heads, -1)).transpose(-3, -2)
 
 
 def _joined(a):
+    """Join heads (..., H, T, d) to (..., T, H·d)."""
     return a.transpose(-3, -2).flatten(-2)
 
 
 def _plain(q, k, v):
+    """The context of attention without a mask."""
     return attend_masked(q, k, v, None, None).context
 
 
 def _many(x, memory, *weights, cut=_moved, attend=_plain, join=_joined):
+    """Multi-head attention (T, d_model), with another function for one of
+    its steps.
+
+    Args:
+        x, memory: tokens that ask (T, d), and tokens that are read (S, d).
+        *weights: W_q, W_k, W_v and W_O, and the number of heads.
+        cut: splits (T, H·d) into heads.
+        attend: makes contexts of the heads' q, k and v.
+        join: joins the contexts of the heads.
+    """
     *projections, w_out, n_heads = weights
     inputs = zip((x, memory, memory), projections)
     q, k, v = (cut(a @ w, n_heads) for a, w in inputs)
@@ -97,6 +110,8 @@ c06.grouped_attention.slip(
 
 
 def _below(q, k, v):
+    """Contexts (..., H, T, d_v) of heads that share keys, computed with all
+    queries of a group below each other, as if they were one long text."""
     context = _plain(q.unflatten(-3, (k.shape[-3], -1)).flatten(-3, -2), k, v)
     tokens = context.unflatten(-2, (q.shape[-2], -1))
     return tokens.transpose(-3, -2).flatten(-4, -3)

@@ -9,6 +9,9 @@ from attnbook.teach.catalogue import c07_norms as c07
 
 
 def _layer_norm(normal):
+    """A layer norm in which `normal(x, centred, variance, eps)` makes the
+    normalised numbers."""
+
     def wrong(x, weight=None, bias=None, *, eps=1e-5):
         centred = x - x.mean(-1, keepdim=True)
         variance = centred.square().mean(-1, keepdim=True)
@@ -78,6 +81,7 @@ c07.layer_norm.slip(
 
 
 def _tests_norm(norm, same):
+    """Whether a candidate gives the `same` as layer norm on one example."""
     x = c07.randn(2, 5, 6, seed=910)
     return bool(same(norm(x), F.layer_norm(x, (6,))))
 
@@ -99,6 +103,14 @@ c07.is_layer_norm.slip(
 
 
 def _rms(x, gradient, *, eps=1e-5, outer=1, inner=2, along=1, mean=0):
+    """The gradient of RMS norm with respect to x, with other constants.
+
+    Args:
+        x, gradient: both (..., d).
+        outer, inner: powers of 1/rms, outside and within the bracket.
+        along: how much of the part along x is subtracted; 1 is right.
+        mean: how much of the gradient's mean is; 0 is right.
+    """
     r = torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
     part = x * (gradient * x).mean(-1, keepdim=True) * r**inner
     part = along * part + mean * gradient.mean(-1, keepdim=True)

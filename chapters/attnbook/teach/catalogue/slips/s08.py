@@ -9,6 +9,7 @@ from attnbook.teach.catalogue import c08_feed_forward as c08
 
 
 def _silent(x, w_up, b_up):
+    """Where a unit gives 0: (tokens, units), boolean."""
     return (x @ w_up + b_up).flatten(0, -2) <= 0
 
 
@@ -30,6 +31,7 @@ c08.dead_units.slip(
 
 
 def _dead_units_by_count(count):
+    """A slip of `dead_units`: `count` counts in the table of silent units."""
     return lambda x, w, b: int(count(x @ w + b <= 0))
 
 
@@ -81,10 +83,13 @@ c08.gated_width.slip(
 
 
 def _silu_slope(gate, s):
+    """The derivative of SiLU, from x and its sigmoid."""
     return s * (1 + gate * (1 - s))
 
 
 def _gate(gate, up, gradient, slope=_silu_slope):
+    """The gradients of silu(gate) · up with respect to gate and up, with
+    `slope` in place of the derivative of SiLU."""
     slopes = slope(gate, torch.sigmoid(gate))
     return gradient * up * slopes, gradient * F.silu(gate)
 
@@ -117,6 +122,8 @@ c08.gate_backward.slip(
 
 
 def _gate_backward_by_bent(bent):
+    """A slip of `gate_backward`: up's gradient is multiplied by
+    `bent(gate)`."""
     return lambda gate, up, g: (
         (
             _gate(gate, up, g)[0],
@@ -153,6 +160,13 @@ c08.gate_backward.slip(
 
 
 def _sliced(x, w_up, b_up, w_down, size, total, end=None, act=F.gelu):
+    """A feed-forward layer whose units are computed `size` at a time.
+
+    Args:
+        total: what the sum over slices begins with; the bias is right.
+        end: the unit before which it stops; the last is included by default.
+        act: the activation.
+    """
     end = len(b_up) if end is None else end
     for start in range(0, end, size):
         part = slice(start, start + size)
@@ -177,6 +191,7 @@ c08.feed_forward_in_slices.slip(
 
 
 def _feed_forward_in_slices_by_act(act):
+    """A slip of `feed_forward_in_slices`: the activation is another one."""
     return lambda x, w_up, b_up, w_down, b_down, size: _sliced(
         x, w_up, b_up, w_down, size, b_down, act=act
     )

@@ -22,6 +22,8 @@ c09.rotate_some.slip(
 
 
 def _angles(positions, width, shrink, base=1.0):
+    """The angles (T, width/2) of rotary positions, times `shrink`, and with
+    `base` times the usual base."""
     return shrink * c09.rotary_angles(positions, width, base=10_000.0 * base)
 
 
@@ -67,11 +69,13 @@ c09.to_half_layout.slip(
 
 
 def _attend(q, k, v, positions, turn=c09.rotate, **options):
+    """Attention with rotary positions; `turn` turns queries and keys."""
     q, k = (turn(x, positions[..., None, :]) for x in (q, k))
     return F.scaled_dot_product_attention(q, k, v, **options)
 
 
 def _rotate_some_by_turn(turn):
+    """A slip of `rotate_some`: `turn` turns the first `width` components."""
     return lambda x, positions, width: torch.cat(
         [turn(x[..., :width], positions), x[..., width:]], -1
     )

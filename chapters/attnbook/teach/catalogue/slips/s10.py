@@ -81,6 +81,13 @@ c10.post_norm_block.slip(
 
 
 def _decode(x, memory, attention, cross, feed_forward, norms, order=(0, 1, 2)):
+    """A decoder's block in which the three layers come in another order.
+
+    Args:
+        norms: the norm before each layer: of attention, cross-attention and
+            the feed-forward layer.
+        order: the numbers of the layers as they are computed.
+    """
     parts = attention, lambda y: cross(y, memory), feed_forward
     for n in order:
         x = x + parts[n](norms[n](x))
@@ -117,6 +124,15 @@ c10.decoder_block.slip(
 
 
 def _down(gradient, jacobians, *, own=1, top=0):
+    """The gradient that reaches the first block.
+
+    Args:
+        gradient: of the last block's result, (d,).
+        jacobians: of the layers beside the stream, (d, d) each, the last
+            first.
+        own: how much of the gradient the stream hands on; 1 is right.
+        top: how much of the first gradient each block adds; 0 is right.
+    """
     found = gradient
     for jacobian in jacobians:
         found = own * found + top * gradient + found @ jacobian

@@ -20,6 +20,8 @@ c11.bigram.slip(
 
 
 def _rows(texts, size, extra, *, share):
+    """Log probabilities (size, size) of the next token, by counting pairs;
+    `share(counts, extra)` makes probabilities of the counts."""
     counts = torch.zeros(size, size, dtype=torch.float64)
     for text in texts:
         for pair in zip(text, text[1:]):
@@ -69,6 +71,12 @@ c11.bigram.slip(
 
 
 def _logits(tokens, table, positions, blocks, norm, *, at=None, size=1):
+    """The logits (B, T, V) of a small language model.
+
+    Args:
+        at: the rows of the table of positions that are added.
+        size: by what the tokens' vectors are multiplied; 1 is right.
+    """
     at = torch.arange(tokens.shape[1]) if at is None else at
     x = table[tokens] * size + positions[at]
     for block in blocks:
@@ -77,10 +85,13 @@ def _logits(tokens, table, positions, blocks, norm, *, at=None, size=1):
 
 
 def _same(x):
+    """A norm or a block that changes nothing."""
     return x
 
 
 def _language_model_by_at(at):
+    """A slip of `language_model`: `at(tokens, n_positions)` says which rows
+    of the table of positions are added."""
     return lambda tokens, table, positions, *parts: _logits(
         tokens, table, positions, *parts, at=at(tokens, len(positions))
     )
@@ -166,6 +177,18 @@ def _accumulate(
     by=lambda y, all_: all_,
     head=lambda z: z,
 ):
+    """A model's parameters after training on batches, n to a step.
+
+    Args:
+        rate: the learning rate.
+        kind: the optimizer's class.
+        clear: of a batch's number and n, whether gradients are set to 0.
+        every: whether there is a step after each batch.
+        longest: the length to which the gradients are clipped.
+        by: of a batch's targets and the number of all targets of the step,
+            the number by which the batch's loss is divided.
+        head: of the model's output, the logits.
+    """
     optimizer = kind(model.parameters(), lr=rate)
     for i, (tokens, targets) in enumerate(batches):
         some = [y for _, y in batches[i // n * n :][:n]]

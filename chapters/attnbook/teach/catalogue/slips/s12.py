@@ -35,6 +35,15 @@ c12.bits_per_byte.slip(
 
 
 def _merge(data, merges, *, right, first=256):
+    """Byte pairs joined one pair at a time, each time the one that was
+    learned first.
+
+    Args:
+        data: the text's bytes.
+        merges: the pairs, in the order in which they were learned.
+        right: 1 to join the last place where a pair is, 0 for the first.
+        first: the number of the first merged token.
+    """
     number = {pair: n for n, pair in enumerate(merges, first)}
     ids = list(data)
     while here := [p for p in zip(ids, ids[1:]) if p in number]:
@@ -52,6 +61,7 @@ c12.encode_bytes.slip(
 
 
 def _first_found(data, merges):
+    """The text after one merge alone: the first of which it has a pair."""
     one = [pair for pair in merges if pair in zip(data, data[1:])][:1]
     return _merge(data, [p if p in one else None for p in merges], right=0)
 
@@ -83,9 +93,11 @@ c12.encode_bytes.slip(
 
 
 def _until_one_is_missing(data, merges):
+    """The text after the merges up to one that changes nothing."""
     ids = list(data)
     for n in range(len(merges)):
-        before, ids = ids, c12.encode_bytes(data, merges[: n + 1])
+        before = ids
+        ids = c12.encode_bytes(data, merges[: n + 1])
         if ids == before:
             break
     return ids
@@ -112,7 +124,16 @@ c12.text_as_it_comes.slip(
 
 
 def _or_nothing(parts, *, keep=1, clear=1):
-    held, out = b"", []
+    """A text for each part: all bytes that are held if they are a text, else
+    nothing.
+
+    Args:
+        parts: bytes, as they come.
+        keep: 0 to forget what was held when a part comes.
+        clear: 0 to go on holding what was shown.
+    """
+    held = b""
+    out = []
     for part in parts:
         held = keep * held + part
         try:
@@ -146,6 +167,8 @@ c12.text_as_it_comes.slip(
 
 
 def _without_sign(parts):
+    """A text for each part: what is new in the text so far, without the
+    signs at its end that stand for bytes that are no text yet."""
     texts = [
         b"".join(parts[:n]).decode(errors="replace").rstrip("\ufffd")
         for n in range(len(parts) + 1)

@@ -62,6 +62,8 @@ def _asks(target):
 
 
 def _spoils_the_tokens(tokens, chosen, kind, words, mask_token):
+    """What is covered is written into the given tokens, so targets are what
+    the model is given."""
     inputs, _ = _covers()(tokens, chosen, kind, words, mask_token)
     tokens.copy_(inputs)
     return tokens, torch.where(chosen, tokens, -100)
@@ -191,7 +193,8 @@ def _greedy(change=0, *, from_start=False, late=0, seen=0, alone=False):
     """A slip of `greedy_until`: `change(n)` of `longest` more, ..."""
 
     def wrong(next_logits, start, stop, longest):
-        tokens, n = start, start.shape[1]
+        tokens = start
+        n = start.shape[1]
         done = (start == stop).any(-1, keepdim=True) & from_start
         steps_after = 0
         for _ in range(longest + (change(n) if callable(change) else change)):
@@ -208,6 +211,7 @@ def _greedy(change=0, *, from_start=False, late=0, seen=0, alone=False):
 
 
 def _without_stop(next_logits, start, stop, longest):
+    """The tokens without their last column where all texts have stopped."""
     tokens = c13.greedy_until(next_logits, start, stop, longest)
     over = (tokens[:, start.shape[1] :] == stop).any(-1).all()
     return tokens[:, :-1] if over else tokens

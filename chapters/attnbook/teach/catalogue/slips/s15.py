@@ -8,6 +8,12 @@ INF = torch.inf
 
 
 def _nucleus(probabilities, p, *, order=True, meets=False):
+    """How many tokens top-p keeps.
+
+    Args:
+        order: whether the probabilities are sorted first.
+        meets: whether one more is kept where the sum is just p.
+    """
     if order:
         probabilities = probabilities.sort(descending=True).values
     before = probabilities.cumsum(-1) - probabilities
@@ -52,6 +58,7 @@ c15.nucleus_size.slip(
 
 
 def _each(logits, columns):
+    """From each row of logits (N, V) the one in the row's column, (N,)."""
     return logits[torch.arange(len(logits)), columns]
 
 
@@ -73,6 +80,9 @@ c15.last_logits.slip(
 
 
 def _chance(logits, tokens, temperature, k, *, late=False):
+    """The log probability of tokens drawn with a temperature and top-k. If
+    `late`, it is taken from the softmax before both, and a token that top-k
+    leaves out has none."""
     logits = logits if late else logits / temperature
     kept = logits.masked_fill(logits < logits.topk(k)[0][:, -1:], -INF)
     logs = logits.log_softmax(-1).where(kept > -INF, -INF) if late else kept
@@ -81,6 +91,8 @@ def _chance(logits, tokens, temperature, k, *, late=False):
 
 
 def _kept(z, x, t, keep, other=-INF):
+    """The log probability of tokens where only the logits with `keep` are
+    left as they are, and the rest are set to `other`."""
     return _chance(z.where(keep, other), x, t, z.shape[-1])
 
 

@@ -6,6 +6,7 @@ from attnbook.teach.catalogue import c17_merging as c17
 
 
 def _unfinished(a, b):
+    """Two finished parts merged without the division by the new total."""
     context, lse = c17.merge_finished.right(a, b)
     top = torch.maximum(a[1], b[1]).clamp(min=torch.finfo(lse.dtype).min)
     return context * (lse - top).exp(), lse
@@ -60,6 +61,8 @@ c17.tiles_to_visit.slip(
 
 
 def _reads_what_comes_later(*given):
+    """Contexts of the new tokens after a shared prefix, where each token reads
+    the new tokens after it, too."""
     t, u, c, d = c17.totals_and_contexts(*given, causal=False)
     return (c + d) / (t + u)
 

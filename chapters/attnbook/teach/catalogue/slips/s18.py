@@ -25,6 +25,14 @@ c18.kept_bytes.slip(
 
 
 def _scaled_by(*, of_kept=False, apart=False):
+    """Attention to latents whose scores are divided by the root of another
+    width.
+
+    Args:
+        of_kept: whether it is that of what is kept, not of the queries.
+        apart: whether the rotated part is divided by the root of its own.
+    """
+
     def wrong(q, turned, kept, w_key, w_value):
         c, r = kept[:, : w_key.shape[1]], kept[:, w_key.shape[1] :]
         width = kept.shape[-1] if of_kept else q.shape[-1]

@@ -20,6 +20,8 @@ c19.shares.slip(
 
 
 def _shortest_first(lengths, kept, budget):
+    """The tokens that each request reads in a step, when the budget is given
+    to those first that have least left to read."""
     order = sorted(range(len(kept)), key=lambda i: lengths[i] - kept[i])
     a, n = ([numbers[i] for i in order] for numbers in (lengths, kept))
     read = dict(zip(order, c19.shares(a, n, budget)))
@@ -34,6 +36,9 @@ c19.shares.slip(
 
 
 def _freed(merge):
+    """A slip of `give_back`: `merge(free, given)` puts the pages that became
+    free among those that were."""
+
     def wrong(holders, free, table):
         holders, given = c19.give_back(holders, [], table)
         return holders, merge(free, given)

@@ -48,7 +48,7 @@ class OwnCase:
         try:
             found = examined(target, alone, form, strict)
         except WrongUse as why:
-            # It may still be called with others of the cases.
+            # Perhaps it can be called with other cases, so all are tried.
             examined(target, task, form, ways)
             raise unittest.SkipTest(str(why)) from why
         if found.right:

@@ -53,7 +53,8 @@ def built(make: Callable, sizes: Mapping[str, Any]) -> nn.Module:
     needed = {n: p for n, p in wanted.items() if p.default is p.empty}
     given: dict[str, Any] = {}
     for name, size in sizes.items():
-        # What it has to be given comes first: `dim` may be an axis.
+        # Its required arguments are looked at first, because an optional `dim`
+        # may be an axis.
         theirs = takes(name, needed) or takes(name, wanted)
         if theirs and theirs not in given:
             given[theirs] = size

@@ -13,10 +13,10 @@ from attnbook.teach.check.telling.results import (
 from attnbook.teach.check.telling.stops import line_words
 from attnbook.teach.check.words import fill
 
-#: What stands in place of an argument that counts for nothing.
+#: The value that an ignored argument might as well have had, in words.
 _CONSTANTS = {"true": "True everywhere", "zero": "0", "one": "1"}
 
-#: What may have become of an argument, its name for {}.
+#: What may have been used instead of an argument, whose name replaces {}.
 _INSTEAD = {
     "not": "not {}",
     "truths exchanged": "{} with True and False exchanged",
