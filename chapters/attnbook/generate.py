@@ -143,7 +143,7 @@ def keep_top_p(logits: Tensor, p: float) -> Tensor:
 
     Source: Holtzman et al. (2020), arXiv:1904.09751, section 3.1.
     """
-    if p == 1:  # all are kept; a rounded sum may reach 1 early
+    if p == 1:  # which a rounded sum may reach too early
         return logits
     ordered, order = logits.sort(descending=True, stable=True)  # (..., V)
     probabilities = ordered.softmax(-1, dtype=torch.float64)

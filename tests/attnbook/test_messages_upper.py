@@ -429,6 +429,50 @@ def test_every_message_of_a_room_is_expected_by_its_tests(room):
     assert [*unseen(source, tests)] == []
 
 
+def listed(path):
+    """The rooms that a file of tests lists as its `ROOMS`."""
+    for node in ast.parse(path.read_text("utf-8")).body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id="ROOMS")], value=rooms):
+                return [
+                    part.value
+                    for part in ast.walk(rooms)
+                    if isinstance(part, ast.Constant)
+                ]
+    raise LookupError(path)
+
+
+def refuses(source):
+    """Whether a room raises an error with a message of its own, or lets a
+    mould for numbers and ranges do it."""
+    moulds = ("whole", "number", "one_of", "check_sizes")
+    return any(
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and (node.func.id.endswith("Error") or node.func.id in moulds)
+        for node in ast.walk(ast.parse(source))
+    )
+
+
+def test_the_messages_of_every_room_are_held():
+    """Here, in test_messages.py, or by the tests of the room itself."""
+    house = Path(attnbook.__file__).parent
+    lower = listed(Path(__file__).with_name("test_messages.py"))
+    held = {*lower, *listed(Path(__file__)), *OWN}
+    rooms = {
+        path.relative_to(house).with_suffix("").as_posix(): path
+        for folder in (house, house / "run")
+        for path in folder.glob("[a-z]*.py")
+    }
+    with_messages = {
+        name
+        for name, path in rooms.items()
+        if refuses(path.read_text("utf-8"))
+    }
+    assert with_messages - held == set()
+    assert held - {*rooms} == set()
+
+
 def test_a_message_that_no_test_expects_is_found():
     source = "raise ValueError(f'the box has {n} lids; expected one')"
     seen = "with pytest.raises(ValueError, match='has 3 lids; expected'): f()"
