@@ -45,7 +45,7 @@ def test_texts_are_packed_one_after_the_other():
     "rows, context, names",
     [
         ([], 4, "number of rows"),
-        ([[[1, 2]]], 0, "context"),
+        ([[[1, 2]]], 0, "^context is not allowed"),
         ([[[1, 2], [3]]], 4, "text 1 of row 0 is too short.*got 1"),
         ([[[1, 2]], [[1, 2, 3], [4, 5, 6, 7]]], 4, "row 1 do not fit.*got 5"),
     ],

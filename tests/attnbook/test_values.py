@@ -41,6 +41,22 @@ def test_a_number_out_of_range_is_refused(value):
         number("p", value, at_least=0, below=1)
 
 
+def test_a_number_may_be_negative_where_nothing_else_is_said():
+    assert number("x", -2.5) == -2.5
+    assert number("x", -(10**300)) == -(10**300)
+    for value in (-math.inf, -(10**400)):
+        with pytest.raises(ValueError, match="^x is not allowed"):
+            number("x", value)
+
+
+def test_the_message_says_the_bounds():
+    expected = "expected a whole number, at least 1, at most 9; got 0$"
+    with pytest.raises(ValueError, match=expected):
+        whole("n", 0, at_least=1, at_most=9)
+    with pytest.raises(ValueError, match="a finite number, below 1; got 1$"):
+        number("p", 1, below=1)
+
+
 @pytest.mark.parametrize("value", [True, "0.5", None, 1j])
 def test_what_is_no_number_is_of_the_wrong_type(value):
     with pytest.raises(TypeError, match="^p is of the wrong type"):
@@ -52,6 +68,13 @@ def test_a_name_is_one_of_those_that_there_are():
     for value in ("RMS", "", None, 1):
         with pytest.raises(ValueError, match="expected one of layer, rms"):
             one_of("norm", value, ("layer", "rms"))
+
+
+def test_the_names_may_come_one_after_another():
+    """As from a generator, which can be read only once."""
+    assert one_of("norm", "rms", iter(("layer", "rms"))) == "rms"
+    with pytest.raises(ValueError, match="expected one of layer, rms; got"):
+        one_of("norm", "batch", iter(("layer", "rms")))
 
 
 def test_the_first_size_that_is_none_is_named():
