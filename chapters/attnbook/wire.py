@@ -265,7 +265,7 @@ def on_threads(
     first_error: list[BaseException] = []
     lock = threading.Lock()
 
-    def run(rank: int) -> Result:
+    def on_rank(rank: int) -> Result:
         wire = ThreadWire(rank, ranks, boxes, patience)
         try:
             return work(wire)
@@ -276,7 +276,7 @@ def on_threads(
             raise
 
     with ThreadPoolExecutor(ranks) as threads:
-        running = [threads.submit(run, rank) for rank in range(ranks)]
+        running = [threads.submit(on_rank, rank) for rank in range(ranks)]
     if first_error:
         raise first_error[0]
     return [each.result() for each in running]

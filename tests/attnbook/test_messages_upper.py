@@ -381,6 +381,7 @@ OWN = {
     "placed": ("test_placed", "test_typed"),
     "published": ("test_published",),
     "ring": ("test_ring",),
+    "run/hands": ("run/test_hands",),
     "tensor_parallel": ("test_tensor_parallel",),
     "typed": ("test_typed",),
     "wire": ("test_wire", "run/test_hands"),
