@@ -324,10 +324,24 @@ ELSEWHERE = {
     "the run does not fit into memory": "test_a_wrong_command_is_one_line",
 }
 ROOMS = (
-    *("batches", "cache", "generate", "pages", "prompts", "server"),
-    *("speculative", "text", "town", "training", "vocabulary"),
-    *("run/checkpoints", "run/command", "run/loop", "run/options"),
-    *("run/places", "run/processes", "run/sample"),
+    "batches",
+    "cache",
+    "generate",
+    "pages",
+    "prompts",
+    "server",
+    "speculative",
+    "text",
+    "town",
+    "training",
+    "vocabulary",
+    "run/checkpoints",
+    "run/command",
+    "run/loop",
+    "run/options",
+    "run/places",
+    "run/processes",
+    "run/sample",
 )
 
 

@@ -12,7 +12,7 @@ from attnbook.teach.check.rules import NoProduct
 task = tasks_of(3)
 
 #: The six tokens of "Your journey begins with one step".
-TOKENS = f64(  # "Your journey begins with one step"
+TOKENS = f64(
     [0.43, 0.15, 0.89],
     [0.55, 0.87, 0.66],
     [0.57, 0.85, 0.64],

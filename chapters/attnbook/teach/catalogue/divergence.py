@@ -149,7 +149,7 @@ class Divergence:
         cells = [(" ", "tensor", "shape", "largest |Δ|")]
         first = next((r for r in self.rows if not r.agrees), None)
         for row in self.rows:
-            # Below the bound no digits: they are another machine's others.
+            # Below the bound no digits are shown: another machine has others.
             size = f"≤ {_short(self.bound, 5)}"
             if not row.agrees:
                 size = row.problem or _short(row.difference)

@@ -69,7 +69,7 @@ def _spoils_the_tokens(tokens, chosen, kind, words, mask_token):
     return tokens, torch.where(chosen, tokens, -100)
 
 
-_AFTER = 1e-12  # the edge itself and no more
+_AFTER = 1e-12  # so that the edge itself counts, and nothing more
 _CHANGED = "Which words are targets: the chosen, or the changed?"
 c13.cover_words.slip(
     "only words that were changed are asked for",
