@@ -308,6 +308,11 @@ class StateCache(KVCache):
 
 
 def _states_of(cache: LayerCache) -> StateCache:
+    """The cache that a layer's view belongs to, which has states.
+
+    Raises:
+        TypeError: it keeps keys and values only.
+    """
     if not isinstance(cache.cache, StateCache):
         raise TypeError(
             "a layer with a state was given a cache without states; expected "
