@@ -35,8 +35,19 @@ NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 900 \
 OTHER_CPU := env ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE \
 	ONEDNN_MAX_CPU_ISA=SSE41
 
-# Tested after the outputs, so that both halves of `make test` take as long.
-PAGES := tests/chapters/test_whole_pages.py
+# The parts of `make test`, the longest first. JOBS of them run at a time, and
+# whoever has done with one takes the next, so that no core waits for long.
+# What no other part names is in `rest`.
+JOBS ?= 2
+PARTS := rest pages late-outputs teach early-outputs folds
+EARLY := $(wildcard chapters/0*.ipynb chapters/10*.ipynb chapters/11*.ipynb)
+PAGES := tests/chapters/test_mistakes_on_pages.py \
+	tests/chapters/test_whole_pages.py
+FOLDS := tests/chapters/test_without_folds.py
+TEACH := tests/attnbook/teach
+OTHERS := $(PAGES) $(FOLDS) $(TEACH) tests/browser
+# Each part's lines together, where make can do that.
+TOGETHER := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
 # What `make check CHAPTER=04` looks at.
 NOTEBOOK = $(wildcard chapters/$(CHAPTER)*.ipynb)
@@ -50,7 +61,8 @@ first=$$?; cat _build/beside.txt; exit $$((first || second))
 endef
 
 .PHONY: help install book lab pdf epub slides cards check quick test \
-	test-site scores outputs mutants model real-model bench gpu repository clean
+	test-site scores outputs mutants model real-model bench gpu repository clean \
+	$(PARTS:%=test-%)
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' \
@@ -111,10 +123,27 @@ quick: $(INSTALLED)
 	$(RUFF) check .
 	$(BIN)/python -m mypy
 
-test: book ## check everything, but for the browser
-	$(call beside,$(OTHER_CPU) $(PYTEST) $(NBVAL) chapters; outputs=$$?; \
-		$(PYTEST) $(PAGES) && (exit $$outputs),\
-		$(PYTEST) --ignore=tests/browser $(PAGES:%=--ignore=%) tests)
+test: book ## check everything, but for the browser (JOBS=2)
+	+@$(MAKE) --no-print-directory --keep-going --jobs=$(JOBS) $(TOGETHER) \
+		$(PARTS:%=test-%)
+
+test-early-outputs:
+	$(OTHER_CPU) $(PYTEST) $(NBVAL) $(or $(EARLY),chapters)
+
+test-late-outputs:
+	$(OTHER_CPU) $(PYTEST) $(NBVAL) $(EARLY:%=--ignore=%) chapters
+
+test-pages:
+	$(PYTEST) $(PAGES)
+
+test-folds:
+	$(PYTEST) $(FOLDS)
+
+test-teach:
+	$(PYTEST) $(TEACH)
+
+test-rest:
+	$(PYTEST) $(OTHERS:%=--ignore=%) tests
 
 test-site: book ## read the built book in a real browser
 	$(call beside,$(BIN)/python -m pytest tests/browser/test_pages.py,\

@@ -6,10 +6,12 @@ folders below it, and the notebooks lie in `chapters/`.
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 import pytest
 from comparison import Output
+from kernels import forked_kernels
 
 _counts = {"run": 0, "compared": 0, "not compared": 0}
 
@@ -21,6 +23,9 @@ def pytest_configure(config):
     options = "nbval", "nbval_lax"
     if any(config.getoption(option, False) for option in options):
         os.environ["ATTNBOOK_QUIET"] = "1"
+        kernels = contextlib.ExitStack()
+        kernels.enter_context(forked_kernels())
+        config.add_cleanup(kernels.close)
 
 
 def pytest_collection_modifyitems(items):

@@ -1,10 +1,16 @@
 """Every known mistake, put in the place of the right function on its page."""
 
 import functools
+from functools import partial
 
 import pytest
-from book import Wrong, branches, chapter_file, defined, lesson
+import torch
+from book import Wrong, branches, chapter_file, defined, forked, lesson
+from real_models import MINILM, needs_minilm
+from warm import concerns, loaded_before, running
 
+from attnbook import gguf, layers, pretrained
+from attnbook.families import config_of
 from attnbook.teach.catalogue import all_mistakes, all_tasks
 from attnbook.teach.check.registry import the_book
 
@@ -57,3 +63,51 @@ def test_a_right_function_in_its_own_place_is_not_noticed():
     )
     page = chapter_file(task.chapter)
     assert branches(page, [right]) == {"": None, "right": None}
+
+
+def load_twice(wrong=None):
+    """Whether each of two loads ran any of the book's code, and whether what
+    came is one model."""
+    models, loaded = [], []
+    with loaded_before(wrong):
+        for _ in range(2):
+            with running() as ran:
+                models.append(pretrained.load(MINILM))
+            loaded.append(pretrained.rename.__code__ in ran)
+    first, second = models
+    same = all(
+        torch.equal(a, b)
+        for a, b in zip(first.parameters(), second.parameters(), strict=True)
+    )
+    return loaded, first is second, same
+
+
+@needs_minilm
+def test_a_model_that_is_there_is_given_once_and_then_loaded():
+    """Whoever has the first may change it."""
+    assert forked(load_twice) == ([False, True], False, True)
+
+
+@needs_minilm
+@pytest.mark.parametrize(
+    "wrong, again",
+    [
+        (pretrained.rename, True),  # runs for it
+        (config_of, True),
+        (layers.MultiHeadAttention, True),  # a class, which the model has
+        (layers.attention_weights, False),
+    ],
+)
+def test_a_model_is_loaded_where_a_mistake_may_be_in_it(wrong, again):
+    loaded, *_ = forked(partial(load_twice, wrong))
+    assert loaded == [again, True]
+
+
+def test_a_function_that_is_only_named_may_be_used_later():
+    def keeps():
+        return lambda: config_of
+
+    with running() as ran:
+        keeps()
+    assert concerns(config_of, frozenset(ran))
+    assert not concerns(gguf.read, frozenset(ran))

@@ -19,8 +19,9 @@ from book import (
     visible_cells,
 )
 from comparison import agree
+from kernels import forked_kernels
 from nbclient import NotebookClient
-from nbclient.exceptions import CellExecutionError
+from nbclient.exceptions import CellExecutionError, DeadKernelError
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 from notebooks import CHAPTERS
@@ -53,7 +54,8 @@ def faults(cells: list[NotebookNode], folder) -> list[str]:
         ]
     )
     path = os.pathsep.join([str(CHAPTERS), os.environ.get("PYTHONPATH", "")])
-    with mock.patch.dict(os.environ, {**SETTINGS, "PYTHONPATH": path}):
+    settings = mock.patch.dict(os.environ, {**SETTINGS, "PYTHONPATH": path})
+    with settings, forked_kernels():
         client = NotebookClient(
             alone,
             timeout=900,
@@ -102,3 +104,23 @@ def cell(source: str, printed: str) -> NotebookNode:
 def test_what_is_found(source, printed, said, tmp_path):
     found = faults([cell(source, printed)], tmp_path)
     assert (said in json.dumps(found)) if said else found == []
+
+
+HAS = "import sys\nprint([n for n in {} if n in sys.modules])"
+
+
+def test_a_kernel_has_torch_and_no_other_library_before_a_page_asks(tmp_path):
+    """Else it would not be noticed that a page imports too little."""
+    libraries = ["torch", "attnbook", "matplotlib.pyplot", "scipy"]
+    libraries += ["tokenizers", "torch._dynamo", "transformers"]
+    cells = [
+        cell(HAS.format(libraries), "['torch']\n"),
+        cell("import kernels", ""),
+    ]
+    (found,) = faults(cells, tmp_path)
+    assert "No module named 'kernels'" in found
+
+
+def test_a_kernel_that_dies_is_noticed(tmp_path):
+    with pytest.raises(DeadKernelError):
+        faults([cell("import os\nos._exit(3)", "")], tmp_path)

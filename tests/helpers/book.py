@@ -14,7 +14,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from types import CodeType
+from typing import Any, NamedTuple
 from unittest import mock
 
 import matplotlib.pyplot as plt
@@ -22,6 +23,7 @@ import nbformat
 import pytest
 import torch
 from notebooks import CHAPTERS, notebooks, read
+from warm import loaded_before, running, warm
 
 #: Off the network, and without progress bars.
 SETTINGS = {"ATTNBOOK_OFFLINE": "1", "ATTNBOOK_QUIET": "1"}
@@ -192,14 +194,24 @@ def branches(path: Path, wrongs: list[Wrong]) -> dict[str, Noticed | None]:
     goes on from the cell in which the function is first defined, named or
     called. What the page itself raises is under the empty name.
     """
-    return _kept(partial(_run_and_branch, path, wrongs))()
+    return forked(partial(_run_and_branch, path, wrongs))
+
+
+def forked(work: Callable[[], Any]) -> Any:
+    """What `work` returns, done by a copy of this process that is warm."""
+    warm()
+    return _kept(partial(_alone, work))()
+
+
+def _alone(work: Callable[[], Any]) -> Any:
+    torch.set_num_threads(1)  # a forked process has one
+    return work()
 
 
 def _run_and_branch(path: Path, wrongs: list[Wrong]):
-    torch.set_num_threads(1)  # a forked process has one
     page, waiting = Page(path), {wrong.name: wrong for wrong in wrongs}
     found: dict[str, Noticed | None] = {"": None}
-    with as_a_page():
+    with as_a_page(), loaded_before():
         for number, cell in enumerate(page.cells):
             if not waiting or found[""]:
                 break
@@ -263,28 +275,25 @@ def _go_on(page: Page, number: int, wrong: Wrong) -> Noticed | None:
             if value is wrong.ours and value is not None:
                 names[name] = wrong.fn
     page.wrong = wrong.task, wrong.fn
-    return noticed(page.run(number))
+    with loaded_before(wrong.ours):
+        return noticed(page.run(number))
 
 
-def _codes(fn: Callable | None) -> set[int]:
-    """The identities of a function's code, or of a class's methods'."""
+def _codes(fn: Callable | None) -> set[CodeType]:
+    """A function's code, or that of a class's methods."""
     parts = vars(fn).values() if inspect.isclass(fn) else [fn]
     parts = [inspect.unwrap(p) for p in parts if callable(p)]
-    return {id(p.__code__) for p in parts if hasattr(p, "__code__")}
+    return {p.__code__ for p in parts if hasattr(p, "__code__")}
 
 
 @contextlib.contextmanager
-def _calls(wrongs: Iterable[Wrong]) -> Iterator[set[int]]:
+def _calls(wrongs: Iterable[Wrong]) -> Iterator[set[CodeType]]:
     """Which of the right functions are called in here, as `_codes`."""
     looked_for = set().union(*(_codes(wrong.ours) for wrong in wrongs))
-    called: set[int] = set()
-
-    def look(frame, event, _):
-        if id(frame.f_code) in looked_for:
-            called.add(id(frame.f_code))
-
-    sys.setprofile(look if looked_for else None)
-    try:
+    called: set[CodeType] = set()
+    if not looked_for:
         yield called
-    finally:
-        sys.setprofile(None)
+        return
+    with running() as ran:
+        yield called
+    called |= ran & looked_for

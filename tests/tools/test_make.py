@@ -130,9 +130,12 @@ RUNS = [
     ("check CHAPTER=04", "--nbval*chapters/04_scaled.ipynb"),
     ("check CHAPTER=04", "-k 04_scaled or 04- tests/chapters"),
     ("check CHAPTER=04", "tools/mutants.py --sample 4 --seed 1 04"),
-    ("test", "--nbval*chapters"),
-    ("test", "pytest tests/chapters/test_whole_pages.py"),
-    ("test", "--ignore=tests/browser * tests"),
+    ("test", "--nbval*chapters/04_scaled.ipynb"),
+    ("test", "--nbval*--ignore=chapters/04_scaled.ipynb chapters"),
+    ("test", "tests/chapters/test_mistakes_on_pages.py tests/chapters/test_w"),
+    ("test", "pytest tests/chapters/test_without_folds.py"),
+    ("test", "pytest tests/attnbook/teach"),
+    ("test", "--ignore=tests/browser tests"),
 ]
 
 
@@ -144,10 +147,34 @@ def test_every_run_counts(folder, command, run):
     assert not make(folder, "clean", *command.split(), failing=run)[0]
 
 
+def test_every_test_is_in_one_part(folder):
+    """What a part names is left out of `rest`, and nothing else is."""
+    _, calls = make(folder, "test")
+    given = [call.split(" [")[0].split() for call in calls]
+    (rest,) = [words for words in given if words[-1] == "tests"]
+    left_out = {w.removeprefix("--ignore=") for w in rest if "=" in w}
+    elsewhere = {
+        word for words in given for word in words if word.startswith("tests/")
+    }
+    assert left_out == elsewhere | {"tests/browser"}
+    assert all((ROOT / path).exists() for path in left_out)
+
+
+def test_one_part_that_fails_holds_up_no_other(folder):
+    make(folder, "book")
+    passed, calls = make(folder, "test", "JOBS=1", failing="--nbval")
+    assert not passed
+    assert sum("pytest" in call for call in calls) == 6
+
+
 def test_the_outputs_are_compared_offline_as_on_another_cpu(folder):
     _, calls = make(folder, "test")
     fonts = folder.resolve() / ".venv/matplotlib"
-    for start in (" chapters [default", " tests ["):
+    for start in (
+        " chapters [default",
+        " chapters/04_scaled.ipynb [default",
+        " tests [",
+    ):
         assert any(call.endswith(f"{start} 1 {fonts}]") for call in calls)
     passed, calls = make(folder, "check", "CHAPTER=99")  # there is none
     assert not passed and not any("pytest" in call for call in calls)

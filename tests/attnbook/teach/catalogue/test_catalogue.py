@@ -10,6 +10,7 @@ import torch
 from book import CHAPTER_FILES, exercises
 from notebooks import CHAPTERS, ROOT, read
 from torch.utils._pytree import tree_map
+from trials import trials_kept
 
 from attnbook.teach.catalogue import (
     all_mistakes,
@@ -30,6 +31,13 @@ MISTAKES = all_mistakes()
 #: Mistakes seen in the five notebooks that the book grew out of.
 COVERAGE = ROOT / "tests" / "chapters" / "coverage.md"
 LABELLED = re.findall(r"`(\w+)`", COVERAGE.read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def kept():
+    """The trial of the latest task is kept for the next of its answers."""
+    with trials_kept():
+        yield
 
 
 def in_chapter(entry):
@@ -60,7 +68,7 @@ def test_cases_are_the_same_each_time(task):
 
 
 @each_mistake
-def test_every_mistake_is_caught_and_recognised_by_its_name(mistake):
+def test_every_mistake_is_caught_and_recognised_by_its_name(mistake, kept):
     found = verdict(mistake)
     assert found.kind in ("wrong", "error"), found.message
     assert judge(mistake.wrong, mistake.task).mistake == mistake.name
@@ -88,7 +96,9 @@ def in_another_spelling(wrong):
 @pytest.mark.parametrize(
     "mistake", [m for m in MISTAKES.values() if m.hint], ids=in_chapter
 )
-def test_what_an_exercise_recognises_it_knows_in_another_spelling(mistake):
+def test_what_an_exercise_recognises_it_knows_in_another_spelling(
+    mistake, kept
+):
     other = in_another_spelling(mistake.wrong)
     assert judge(other, mistake.task).mistake == mistake.name
 
@@ -101,7 +111,7 @@ SLIPS = [(task, words) for task in TASKS.values() for words in task.slips]
     SLIPS,
     ids=[f"{in_chapter(t)}-{'-'.join(w.split()[:6])}" for t, w in SLIPS],
 )
-def test_every_slip_is_refused_and_recognised(task, words):
+def test_every_slip_is_refused_and_recognised(task, words, kept):
     wrong, hint = task.slips[words]
     for fn in (wrong, in_another_spelling(wrong)):
         verdict = judge(fn, task)

@@ -1,0 +1,117 @@
+"""What many pages want first, once for all of them: libraries and models.
+
+A page runs in a process that is forked from the tests', and finds there what
+that one has in memory; what it changes is its own. Each time SmolLM2 and its
+tokenizer would take four seconds, transformers two.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import cProfile
+import functools
+import importlib
+import inspect
+from collections.abc import Callable, Iterator
+from types import CodeType
+from unittest import mock
+
+from attnbook import pretrained, published
+
+#: What pages import that takes long. An optimiser wants torch._dynamo.
+LIBRARIES = [
+    "matplotlib.pyplot",
+    "scipy.stats",
+    "torch._dynamo",
+    "transformers.generation",
+    "transformers.models.auto.modeling_auto",
+    "transformers.models.gpt2.modeling_gpt2",
+    "transformers.models.llama.modeling_llama",
+]
+
+LOADS = {
+    kind: getattr(pretrained, kind) for kind in ("load", "load_tokenizer")
+}
+
+#: What this process, or one that it is forked from, has handed out.
+_given: set[tuple[str, str]] = set()
+
+
+@contextlib.contextmanager
+def running() -> Iterator[set[CodeType]]:
+    """Which code runs in here; it is known at the end."""
+    ran: set[CodeType] = set()
+    profile = cProfile.Profile(builtins=False, subcalls=False)
+    profile.enable()
+    try:
+        yield ran
+    finally:
+        profile.disable()
+        codes = [entry.code for entry in profile.getstats()]
+        ran.update(code for code in codes if isinstance(code, CodeType))
+
+
+@functools.cache
+def _loaded(kind: str, name: str):
+    """A published model or its tokenizer, and all code that ran for it."""
+    with running() as ran:
+        found = LOADS[kind](name)
+    return found, frozenset(ran)
+
+
+@functools.cache
+def warm() -> None:
+    """Have the libraries and the published models in memory."""
+    for library in LIBRARIES:
+        importlib.import_module(library)
+    for name in published.PUBLISHED:
+        if published.missing(name) is None:
+            for kind in LOADS:
+                _loaded(kind, name)
+
+
+@contextlib.contextmanager
+def loaded_before(wrong: Callable | None = None) -> Iterator[None]:
+    """Here a published model is there at once, for a forked process.
+
+    Each is handed out once, since whoever has it may change it; then it is
+    loaded. It is also loaded where another takes the place of the book's
+    function `wrong`, if loading has to do with that: if it is a class, or
+    code that ran for the model is its code, or names it.
+    """
+
+    def instead(kind, name):
+        key = kind, str(name)
+        if key in _given or key[1] not in published.PUBLISHED:
+            return LOADS[kind](name)
+        found, ran = _loaded(*key)
+        if wrong is not None and concerns(wrong, ran):
+            return LOADS[kind](name)
+        _given.add(key)
+        return found
+
+    with contextlib.ExitStack() as stack:
+        for kind in LOADS:
+            stub = functools.partial(instead, kind)
+            stack.enter_context(mock.patch.object(pretrained, kind, stub))
+        yield
+
+
+def concerns(fn: Callable, ran: frozenset[CodeType]) -> bool:
+    """Whether what has run may have used a function or class."""
+    if inspect.isclass(fn):
+        return True
+    code = getattr(inspect.unwrap(fn), "__code__", None)
+    return code is None or code in ran or fn.__name__ in _names(ran)
+
+
+@functools.cache
+def _names(codes: frozenset[CodeType]) -> set[str]:
+    """The names that codes use, with the functions inside them."""
+    found: set[str] = set()
+    waiting = [*codes]
+    while waiting:
+        code = waiting.pop()
+        found |= {*code.co_names}
+        waiting += [c for c in code.co_consts if isinstance(c, CodeType)]
+    return found
