@@ -216,12 +216,12 @@ def waiting(
         requests get in a second.
     """
     return {
-        str(size): _waited(model, drawn(n_each * size, model.config), size)
+        str(size): waited(model, drawn(n_each * size, model.config), size)
         for size in sizes
     }
 
 
-def _waited(model: GPT, asked: Ask, size: int) -> dict[str, float]:
+def waited(model: GPT, asked: Ask, size: int) -> dict[str, float]:
     """What `waiting` returns for one number of requests at a time."""
     came: dict[Any, list[float]] = {}  # when submitted, then each token
     start = last = now()
