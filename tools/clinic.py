@@ -11,7 +11,8 @@ Without an option public reports are searched for, in the words of who
 reported them, and it is printed in how many cases the cause is among the
 first three. `benchmarks/clinic_reports.toml` has the reports. Half of the
 new ones were chosen by a seed and kept: nobody looked at them while the
-search was made. Which of those fail is printed with --kept.
+search was made. Which of those fail is printed with --kept. The sets that
+came later are named by their number; the file says which were looked at.
 """
 
 from __future__ import annotations
@@ -46,6 +47,9 @@ from attnbook.teach.page.mistakes import address, plain
 PAGE = CHAPTERS / "something_is_wrong.md"
 GLOSSARY = CHAPTERS / "glossary.md"
 REPORTS = ROOT / "benchmarks" / "clinic_reports.toml"
+
+#: The sets of reports that came later.
+LATER = ("second", "third")
 
 #: A report's cause counts as found if it is among so many first results.
 FIRST = 3
@@ -209,6 +213,12 @@ def reports() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     return data["review"], data["new"]
 
 
+def later_reports() -> dict[str, list[dict[str, Any]]]:
+    """The sets of reports that came after these, by their names."""
+    data = tomllib.loads(REPORTS.read_text("utf-8"))
+    return {name: data[name] for name in LATER if name in data}
+
+
 def kept_half(new: Sequence[Mapping[str, Any]]) -> list[bool]:
     """For each new report whether it is in the half that nobody looks at.
 
@@ -255,11 +265,13 @@ def measure(show_kept: bool) -> None:
             [r for r, k in zip(new, kept, strict=True) if not k],
             "symptom",
         ),
-        "new, kept": (
-            [r for r, k in zip(new, kept, strict=True) if k],
-            "symptom",
-        ),
     }
+    for name, later in later_reports().items():
+        groups[name] = (later, "symptom")
+    groups["new, kept"] = (
+        [r for r, k in zip(new, kept, strict=True) if k],
+        "symptom",
+    )
     for name, (group, field) in groups.items():
         there = [r for r in group if r["causes"]]
         asked = [

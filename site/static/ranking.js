@@ -13,12 +13,14 @@ const ranking = (() => {
   );
   const PREFIX_TENTHS = 7;
   const SHORTEST_PREFIX = 4;
+  const ALIKE_TENTHS = 5;
+  const SHARED_TENTHS = 6;
 
   function stem(word) {
     if (word.length <= 3 || /\d/.test(word)) return word;
     word = word
       .replace(/is(e|es|ed|ing|ation|ations|er|ers)$/, "iz$1")
-      .replace(/ies$/, "y")
+      .replace(/ie[sd]$/, "y")
       .replace(/(s|x|z|ch|sh)es$/, "$1")
       .replace(/([^sui])s$/, "$1");
     if (word.length > 5) word = word.replace(/(ation|ing|ion|ed|ly)$/, "");
@@ -64,22 +66,49 @@ const ranking = (() => {
     };
   }
 
+  function threes(word) {
+    const marked = `^${word}$`;
+    const found = new Set();
+    for (let at = 0; at + 3 <= marked.length; at++) {
+      found.add(marked.slice(at, at + 3));
+    }
+    return found;
+  }
+
+  function isAlike(word, other) {
+    const [ours, theirs] = [threes(word), threes(other)];
+    const shared = [...ours].filter((three) => theirs.has(three)).length;
+    return 20 * shared >= SHARED_TENTHS * (ours.size + theirs.size);
+  }
+
+  function near(listed, typed) {
+    const words = [...listed.keys()].filter((word) => !word.includes(" "));
+    const longer = words.filter((word) => word.startsWith(typed));
+    const tenths = longer.length ? PREFIX_TENTHS : ALIKE_TENTHS;
+    const alike = longer.length
+      ? longer
+      : words.filter((word) => isAlike(word, typed));
+    const best = new Map();
+    for (const word of alike) {
+      const pairs = listed.get(word);
+      for (let n = 0; n < pairs.length; n += 2) {
+        const part = Math.floor((pairs[n + 1] * tenths) / 10);
+        best.set(pairs[n], Math.max(best.get(pairs[n]) || 0, part));
+      }
+    }
+    return best;
+  }
+
   function rank(index, query) {
     const scores = new Map();
     for (const term of new Set(terms(query, index.phrases))) {
-      const best = new Map();
+      let best = new Map();
       const listed = index.terms.get(term) || [];
       for (let n = 0; n < listed.length; n += 2) {
         best.set(listed[n], listed[n + 1]);
       }
       if (!best.size && term.length >= SHORTEST_PREFIX && !term.includes(" ")) {
-        for (const [longer, pairs] of index.terms) {
-          if (!longer.startsWith(term) || longer.includes(" ")) continue;
-          for (let n = 0; n < pairs.length; n += 2) {
-            const part = Math.floor((pairs[n + 1] * PREFIX_TENTHS) / 10);
-            best.set(pairs[n], Math.max(best.get(pairs[n]) || 0, part));
-          }
-        }
+        best = near(index.terms, term);
       }
       for (const [entry, weight] of best) {
         scores.set(entry, (scores.get(entry) || 0) + weight);

@@ -24,7 +24,14 @@ from attnbook.teach.page.ranking import make_index, rank
 MOST_CAUSES = 6
 
 #: How much a word counts, by where it stands.
-FIELDS = {"says": 3.0, "words": 4.0, "mend": 1.0, "symptom": 1.0, "known": 1.5}
+FIELDS = {
+    "says": 3.0,
+    "words": 4.0,
+    "said": 2.0,
+    "mend": 1.0,
+    "symptom": 1.0,
+    "known": 1.5,
+}
 
 
 @dataclass(frozen=True)
@@ -41,6 +48,7 @@ class Cause:
         at: the section that explains it, as "page#anchor".
         mistakes: the names of the known mistakes with this cause.
         words: what people type who have it.
+        said: how people have put it who had it, a phrase each.
         wrong: a wrong answer to the task, where no known mistake is one.
         gives: what `mine` returns, where the task's own words do not do.
     """
@@ -53,6 +61,7 @@ class Cause:
     at: str
     mistakes: tuple[str, ...]
     words: str
+    said: tuple[str, ...] = ()
     wrong: str = ""
     gives: str = ""
 
@@ -122,8 +131,11 @@ def read_clinic(path: Path) -> Clinic:
                     f"two causes in {path.name} are called {given['id']!r}; "
                     "expected a name for each"
                 )
-            known = tuple(given["mistakes"])
-            causes[given["id"]] = Cause(**{**given, "mistakes": known})
+            lists = {
+                field: tuple(given.get(field, ()))
+                for field in ("mistakes", "said")
+            }
+            causes[given["id"]] = Cause(**{**given, **lists})
     symptoms = [_symptom(given, causes, path) for given in data["symptom"]]
     return Clinic(tuple(symptoms), causes, data["tests"], data["elsewhere"])
 
@@ -182,6 +194,7 @@ def weigh(
             {
                 "says": cause.says,
                 "words": cause.words,
+                "said": ". ".join(cause.said),
                 "mend": cause.mend,
                 "symptom": ". ".join(f"{s.title}. {s.words}" for s in under),
                 "known": " ".join(

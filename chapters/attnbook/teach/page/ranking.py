@@ -25,13 +25,23 @@ STOPS = frozenset(
 )
 
 #: How much a word of the trade counts, beside an ordinary one.
-NAMED = 1.6
+NAMED = 0.8
+
+#: How much two words side by side count, beside an ordinary one.
+PAIR = 0.3
 
 #: How much a word counts that was not typed to its end, in tenths.
 PREFIX_TENTHS = 7
 
 #: Letters that such a beginning has at least.
 SHORTEST_PREFIX = 4
+
+#: How much a word counts that is only spelled alike, in tenths.
+ALIKE_TENTHS = 5
+
+#: The part of their groups of three letters, in tenths, that two words have
+#: in common if they are spelled alike.
+SHARED_TENTHS = 6
 
 
 def stem(word: str) -> str:
@@ -43,7 +53,7 @@ def stem(word: str) -> str:
     if len(word) <= 3 or re.search(r"\d", word):
         return word
     word = re.sub(r"is(e|es|ed|ing|ation|ations|er|ers)$", r"iz\1", word)
-    word = re.sub(r"ies$", "y", word)
+    word = re.sub(r"ie[sd]$", "y", word)
     word = re.sub(r"(s|x|z|ch|sh)es$", r"\1", word)
     word = re.sub(r"([^sui])s$", r"\1", word)
     if len(word) > 5:
@@ -151,7 +161,7 @@ def make_index(
                 sums[term] = sums.get(term, 0.0) + weight * times / length
         for term in sorted(sums):
             rare = math.log(1 + len(entries) / having[term])
-            part = 0.5 if " " in term else 1.0
+            part = PAIR if " " in term else 1.0
             if term.startswith("="):
                 part = NAMED
             filled = sums[term] / (1.5 + sums[term])
@@ -175,14 +185,47 @@ def rank(index: Mapping[str, Any], query: str) -> list[tuple[int, int]]:
     for term in dict.fromkeys(terms(query, index["phrases"])):
         best = dict(pairs(index["terms"].get(term, ())))
         if not best and len(term) >= SHORTEST_PREFIX and " " not in term:
-            for longer, listed in index["terms"].items():
-                if longer.startswith(term) and " " not in longer:
-                    for entry, weight in pairs(listed):
-                        part = weight * PREFIX_TENTHS // 10
-                        best[entry] = max(best.get(entry, 0), part)
+            best = near(index["terms"], term)
         for entry, weight in best.items():
             scores[entry] = scores.get(entry, 0) + weight
     return sorted(scores.items(), key=lambda one: (-one[1], one[0]))
+
+
+def near(listed: Mapping[str, Sequence[int]], typed: str) -> dict[int, int]:
+    """What a word is worth to each entry that stands nowhere as it is typed.
+
+    It may be the beginning of another word; where it is none, words count
+    that are spelled alike, such as "embeding" and "embedding".
+
+    Args:
+        listed: the terms of an index, each with its entries and weights.
+    """
+    words = [word for word in listed if " " not in word]
+    longer = [word for word in words if word.startswith(typed)]
+    tenths = PREFIX_TENTHS if longer else ALIKE_TENTHS
+    best: dict[int, int] = {}
+    for word in longer or [w for w in words if is_alike(w, typed)]:
+        for entry, weight in pairs(listed[word]):
+            part = weight * tenths // 10
+            best[entry] = max(best.get(entry, 0), part)
+    return best
+
+
+def is_alike(word: str, other: str) -> bool:
+    """Whether two words have most of their groups of three letters in common.
+
+    >>> is_alike("embed", "embbed"), is_alike("embed", "imbue")
+    (True, False)
+    """
+    ours, theirs = threes(word), threes(other)
+    shared = 2 * len(ours & theirs)
+    return 10 * shared >= SHARED_TENTHS * (len(ours) + len(theirs))
+
+
+def threes(word: str) -> set[str]:
+    """The groups of three letters of a word, its two ends marked."""
+    marked = f"^{word}$"
+    return {marked[at : at + 3] for at in range(len(marked) - 2)}
 
 
 def pairs(listed: Sequence[int]) -> list[tuple[int, int]]:

@@ -3,7 +3,14 @@
 import pytest
 from ranked import in_node
 
-from attnbook.teach.page.ranking import make_index, rank, stem, stems, terms
+from attnbook.teach.page.ranking import (
+    is_alike,
+    make_index,
+    rank,
+    stem,
+    stems,
+    terms,
+)
 
 ENTRIES = [
     {"title": "A mask that hides nothing", "text": "the padding is read"},
@@ -19,6 +26,7 @@ WORDS = (
     "is causal loss losses generation generating generate quantization "
     "attention divided falls fully noise bias this 1e-9 k_v √d_k naïve Ünder "
     "GradScaler cutting rolled tokenize tokenise constructor __proto__ 🛶"
+    " applied dropot grouuped"
 )
 
 
@@ -35,6 +43,7 @@ def index():
         ("grouped query attention", 2),  # by its other name
         ("pad token", 0),
         ("evalu", 1),  # not typed to its end
+        ("dropot", 1),  # a letter lost
     ],
 )
 def test_the_entry_that_fits_comes_first(index, query, best):
@@ -71,3 +80,12 @@ def test_the_script_ranks_alike(index):
     wanted = [[list(one) for one in rank(index, q)] for q in queries]
     assert found == wanted
     assert any(wanted)
+
+
+def test_a_word_that_is_only_spelled_alike_counts_less(index):
+    [(first, exact)] = rank(index, "dropout")
+    [(second, alike)] = rank(index, "dropot")
+    assert first == second == 1
+    assert 0 < alike < exact
+    assert is_alike("embedding", "embeding")
+    assert not is_alike("embedding", "encoding")
