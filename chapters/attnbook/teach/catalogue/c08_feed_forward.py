@@ -60,10 +60,15 @@ def _as_layer(kind, x, *weights):
     return functional_call(layer, dict(named), (x,))
 
 
+def layer_with(activation, x, w_up, b_up, w_down, b_down):
+    """The feed-forward layer by torch's `linear`, with any activation."""
+    inner = activation(F.linear(x, w_up.mT, b_up))  # (..., d_ff)
+    return F.linear(inner, w_down.mT, b_down)  # (..., d_model)
+
+
 def _by_torch(x, w_up, b_up, w_down, b_down):
     """The feed-forward layer by torch's `linear` and `gelu`."""
-    inner = F.gelu(F.linear(x, w_up.mT, b_up))  # (..., d_ff)
-    return F.linear(inner, w_down.mT, b_down)  # (..., d_model)
+    return layer_with(F.gelu, x, w_up, b_up, w_down, b_down)
 
 
 @task(

@@ -140,10 +140,15 @@ _PADDED = marks("111", "100")[:, None, None].repeat(1, 1, 3, 1)
 def Block(x, n_heads, state, mask=None):
     """x (B, T, d_model) after attention, where the mask is True, and then the
     feed-forward layer, each reading x through its norm and adding to it"""
-    d = x.shape[-1]
     gelu = nn.GELU(approximate="tanh")
+    return block_with(gelu, x, n_heads, state, mask)
+
+
+def block_with(activation, x, n_heads, state, mask=None):
+    """The same by torch's layer, with any activation."""
+    d = x.shape[-1]
     layer = nn.TransformerEncoderLayer(
-        d, n_heads, 4 * d, activation=gelu, norm_first=True, **_LAYER
+        d, n_heads, 4 * d, activation=activation, norm_first=True, **_LAYER
     ).to(x)
     forbidden = None if mask is None else ~mask
     if forbidden is not None and forbidden.ndim == 4:

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
+from attnbook.teach.catalogue.c08_feed_forward import layer_with
+from attnbook.teach.catalogue.c10_block import block_with
 from attnbook.teach.check.inputs import randns
 from attnbook.teach.check.own.form import (
     BATCH_MASK,
@@ -36,6 +39,21 @@ _OVERFLOW = (
     "for bfloat16 need not mind"
 )
 _TIES = "of equals programs choose one, another or all"
+_EXACT = (
+    "Its GELU is the exact one, x Φ(x), and not the formula with tanh that "
+    "the reference has. That is right for weights that were trained with it "
+    "(a configuration calls it gelu), and not for GPT-2's (gelu_new)."
+)
+_TANH = (
+    "Its GELU is the formula with tanh, and not the exact one, x Φ(x), that "
+    "the reference has. That is right for weights that were trained with it, "
+    "such as GPT-2's (a configuration calls it gelu_new or gelu_pytorch_tanh)."
+)
+_RELU = (
+    "Its activation is ReLU, and not the GELU that the reference has. That "
+    "is right for weights that were trained with it, as in the first "
+    "transformers."
+)
 _CONSTANT = "a constant token is all rounding, and eps decides"
 
 
@@ -292,7 +310,12 @@ def _forms() -> dict[str, Form]:  # long: one task after another
         "rms_norm_backward": Form(_NORMS),
         "gelu": Form(_INNER),
         "feed_forward": Form(
-            _INNER, module=AsModule(_inner_sizes, _inner_values, ("x",))
+            _INNER,
+            module=AsModule(_inner_sizes, _inner_values, ("x",)),
+            also={
+                _TANH: partial(layer_with, nn.GELU(approximate="tanh")),
+                _RELU: partial(layer_with, F.relu),
+            },
         ),
         "swiglu": Form(
             _INNER, module=AsModule(_inner_sizes, _gated_values, ("x",))
@@ -319,6 +342,10 @@ def _forms() -> dict[str, Form]:  # long: one task after another
             {"x": TOKENS, "mask": MASK},
             (TOKENS,),
             module=AsModule(_block_sizes, _block_values, ("x", "mask")),
+            also={
+                _EXACT: partial(block_with, F.gelu),
+                _RELU: partial(block_with, F.relu),
+            },
         ),
         "online_softmax": Form(_ONLINE),
         "softmax_backward": Form(_ONLINE),

@@ -280,18 +280,21 @@ def _by_places(a: Tensor, b: Tensor) -> Finding | None:
     not."""
     if a.ndim > 1 and _equal(a.mT, b):
         return Finding(Kind.TRANSPOSE, answer=a, expected=b)
+    # Weights of 0 and 1, or two numbers, trade places whatever was done.
+    tells = not ((b == 0) | (b == 1)).all()
     for axis in range(-1, -a.ndim - 1, -1):
         n = a.shape[axis]
         named = axis if a.ndim > 1 else None
-        if n > 1 and _equal(a.flip(axis), b):
-            return Finding(Kind.BACKWARDS, axis=named)
         if n > 2:
+            if tells and _equal(a.flip(axis), b):
+                return Finding(Kind.BACKWARDS, axis=named)
             first, last = a.narrow(axis, 0, n - 1), a.narrow(axis, 1, n - 1)
             if _equal(last, b.narrow(axis, 0, n - 1)):
                 return Finding(Kind.SHIFTED, axis=named, gap=1.0)
             if _equal(first, b.narrow(axis, 1, n - 1)):
                 return Finding(Kind.SHIFTED, axis=named, gap=-1.0)
-    if not _equal(a.flatten().sort().values, b.flatten().sort().values):
+    sorted_alike = _equal(a.flatten().sort().values, b.flatten().sort().values)
+    if not tells or not sorted_alike:
         return None
     only = _only(~_near(a, b))
     for axis in range(-1, -a.ndim - 1, -1):

@@ -201,13 +201,24 @@ class Attempt:
         """The number of the first case that is wrong by more than a rounding.
 
         Where a formula differs, the smallest case may hide it: of a first
-        step that is off by 10⁻⁹ one would look for a rounding. If all cases
-        are nearly right, it is the first of them.
+        step that is off by 10⁻⁹ one would look for a rounding. And of a case
+        whose gradient alone is wrong, while another has wrong values, one
+        would look for what stops a gradient: eps beside the root moves the
+        values of one token less than the bound. So wrong values come before
+        wrong gradients; if all cases are nearly right, it is the first.
         """
-        for n in self.failing:
-            if self.finding_of(n).kind != Kind.NEARLY:
-                return n
-        return self.failing[0]
+        plain = [n for n in self.failing if not self._is_nearly(n)]
+        values = [n for n in plain if not self._is_in_a_gradient(n)]
+        return [*values, *plain, *self.failing][0]
+
+    def _is_nearly(self, n: int) -> bool:
+        """Whether case n, one of those that fail, is off by a rounding."""
+        return self.finding_of(n).kind == Kind.NEARLY
+
+    def _is_in_a_gradient(self, n: int) -> bool:
+        """Whether on case n the values are right, and a gradient is not."""
+        found = self.differences[n]
+        return found is not None and found.gradient_of is not None
 
     @cached_property
     def finding(self) -> Finding:

@@ -175,3 +175,20 @@ def test_a_mistake_is_known_by_most_of_its_numbers():
     most = told(lambda x: x.square().index_fill(-1, SECOND, 3), double)
     few = told(lambda x: x.square().where(x > 1, x.exp() + x), double)
     assert "perhaps: What is a square?" in most and "perhaps" not in few
+
+
+def test_what_is_read_is_not_called_ignored_without_a_question():
+    """A running sum of logarithms never reaches p."""
+    task = TASKS["keep_top_p"]
+
+    def sums_logs(logits, share):
+        logs, order = logits.log_softmax(-1).sort(-1, descending=True)
+        keep = torch.zeros_like(logs, dtype=torch.bool)
+        keep = keep.scatter(-1, order, logs.cumsum(-1) < share)
+        return logits.masked_fill(~keep, -torch.inf)
+
+    found = told(sums_logs, task)
+    assert "for p = 1, whatever p is, although your code reads it" in found
+    assert "hint: Are probabilities summed, and not logits or logs" in found
+    plain = told(lambda logits, p: logits, task)
+    assert "for p = 1, whatever p is. wanted" in plain

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from attnbook.teach.catalogue import all_tasks
+from attnbook.teach.check.inputs import f64
 from attnbook.teach.check.judge import judge
 from attnbook.teach.check.task import task
 from attnbook.teach.check.trial import ReferenceFailed
@@ -282,3 +283,31 @@ def test_a_reference_can_be_interrupted():
 
     with pytest.raises(KeyboardInterrupt):
         judge(lambda x: x, endless)
+
+
+@task(
+    {
+        "one": (f64(1.0),),
+        "a small one": (f64(1e-4),),
+        "several": (f64(1.0, 2.0, -1.0),),
+    },
+    gradients=True,
+    against="x",
+)
+def unit(x):
+    """the sign of x, smoothly"""
+    return x / (x.square() + 1e-10).sqrt()
+
+
+def test_wrong_values_are_told_before_a_wrong_gradient():
+    """What stands beside the root moves the value of 1 less than the bound,
+    and its gradient more."""
+
+    def eps_outside(x):
+        return x / (x.abs() + 4e-10)
+
+    message = judge(eps_outside, unit).message
+    assert 'not right yet on "a small one"' in message
+    assert "gradient" not in message
+    cut = judge(lambda x: unit.right(x) + x - x.detach(), unit).message
+    assert 'on "one": the values are right, the gradient of tensor' in cut

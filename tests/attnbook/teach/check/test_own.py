@@ -247,6 +247,69 @@ def test_a_module_in_which_queries_and_keys_are_exchanged():
     assert examine(make, "MultiHeadAttention", weights=weights, **ways).right
 
 
+class BlockLikeGPT2(nn.Module):
+    """A block as in nanoGPT, with a mask, and any activation."""
+
+    def __init__(self, n_embd, n_head, activation):
+        super().__init__()
+        self.ln_1, self.ln_2 = nn.LayerNorm(n_embd), nn.LayerNorm(n_embd)
+        self.c_attn = nn.Linear(n_embd, 3 * n_embd)
+        self.attn_proj = nn.Linear(n_embd, n_embd)
+        self.c_fc = nn.Linear(n_embd, 4 * n_embd)
+        self.mlp_proj = nn.Linear(4 * n_embd, n_embd)
+        self.n_head, self.activation = n_head, activation
+
+    def forward(self, x, mask=None):
+        B, T, C = x.shape
+        q, k, v = (
+            p.view(B, T, self.n_head, -1).transpose(1, 2)
+            for p in self.c_attn(self.ln_1(x)).split(C, 2)
+        )
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        x = x + self.attn_proj(y.transpose(1, 2).reshape(B, T, C))
+        return x + self.mlp_proj(self.activation(self.c_fc(self.ln_2(x))))
+
+
+def block_report(activation):
+    def make(n_embd, n_head):
+        return BlockLikeGPT2(n_embd, n_head, activation)
+
+    weights = {"out": "attn_proj", "down": "mlp_proj"}
+    return examine(make, "Block", module=True, weights=weights)
+
+
+@pytest.mark.parametrize(
+    "activation, words",
+    [
+        (nn.GELU(approximate="tanh"), ""),
+        (nn.GELU(), "Its GELU is the exact one, x Φ(x), and not the formula"),
+        (nn.ReLU(), "Its activation is ReLU, and not the GELU that"),
+    ],
+)
+def test_a_block_with_another_activation_is_told_which(activation, words):
+    """The exact GELU is no fault of a block that is like GPT-2's."""
+    found = block_report(activation)
+    assert found.right, found.message
+    assert words in " ".join(found.message.split())
+    assert ("Its" in found.message) == bool(words)
+
+
+def test_a_block_with_a_third_activation_is_wrong():
+    found = block_report(nn.SiLU())
+    assert not found.right
+    assert 'on "one token of width four"' in found.message
+
+
+def test_a_feed_forward_layer_may_have_the_formula_with_tanh():
+    def mine(x, w_up, b_up, w_down, b_down):
+        inner = F.gelu(x @ w_up + b_up, approximate="tanh")
+        return inner @ w_down + b_down
+
+    found = examine(mine, "feed_forward")
+    assert found.right
+    assert "Its GELU is the formula with tanh" in found.message
+
+
 def test_a_module_at_hand_keeps_what_it_is():
     layer = Attention(16, 4).train()
     before = {n: p.clone() for n, p in layer.named_parameters()}

@@ -71,6 +71,8 @@ class Form:
             computes in float32 or better.
         exact: whether the cases hang on single digits, so that they say
             something in float64 alone.
+        also: other references by which right programs go, by what is to be
+            said of a program that agrees with one of them.
     """
 
     topic: str
@@ -84,6 +86,7 @@ class Form:
     )
     in_float32: tuple[str, ...] = ()
     exact: bool = False
+    also: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
 
 
 #: The other names that arguments and sizes have in other people's code.

@@ -84,6 +84,32 @@ def examine(target: Any, name: str, **options: Any) -> Report:
 
 def examined(target: Any, task: Task, form: Form, ways: Ways) -> Report:
     """The same of a task, a form of it and ways that are at hand."""
+    found = _in_types(target, task, form, ways)
+    if found.right or found.verdict.kind != "wrong":
+        return found
+    for words, right in form.also.items():
+        # A mistake that is known by the task's own reference is none here.
+        by = _called_as(task.right, right)
+        other = replace(task, right=by, known={}, slips={})
+        by_other = _in_types(target, other, form, ways)
+        if by_other.right:
+            message = f"{by_other.message}\n{fill(words, '  ')}"
+            return replace(by_other, message=message)
+    return found
+
+
+def _called_as(right: Callable, other: Callable) -> Callable:
+    """Another reference, under the name and with the signature of a task's."""
+
+    @wraps(right)
+    def by(*args: Any, **kwargs: Any) -> Any:
+        return other(*args, **kwargs)
+
+    return by
+
+
+def _in_types(target: Any, task: Task, form: Form, ways: Ways) -> Report:
+    """The same by the task's own reference alone."""
     if ways.dtype != "auto":
         return _in_one(target, task, form, ways)
     exact = _in_one(target, task, form, replace(ways, dtype="float64"))

@@ -60,6 +60,24 @@ def _instead(f: Finding) -> str:
     return f"it gives the right result for {what}."
 
 
+def _ignored(f: Finding) -> str:
+    """The sentence that an argument counts for nothing.
+
+    Where the answer's code reads it, that is said too: else its author would
+    look for a name that was forgotten.
+    """
+    words = (
+        f"it gives the right result for {f.argument} = "
+        f"{_CONSTANTS[f.name]}, whatever {f.argument} is"
+    )
+    if f.advice != "read":
+        return f"{words}."
+    return (
+        f"{words}, although your code reads it: what it is compared or "
+        "computed with makes it count for nothing."
+    )
+
+
 def _subtracted(f: Finding) -> str:
     """The sentence that the right result was subtracted from an argument."""
     return f"it gives {_measure(f)} minus the right result."
@@ -95,10 +113,7 @@ HELP: dict[Kind, Callable[[Finding], str]] = {
     Kind.EXCHANGED: lambda f: (
         f"it gives the right result for {f.argument} and {f.other} exchanged."
     ),
-    Kind.IGNORED: lambda f: (
-        f"it gives the right result for {f.argument} = "
-        f"{_CONSTANTS[f.name]}, whatever {f.argument} is."
-    ),
+    Kind.IGNORED: _ignored,
     Kind.INSTEAD: _instead,
     Kind.PARTS_REORDERED: lambda f: (
         "the parts of the result are right, in another order."
