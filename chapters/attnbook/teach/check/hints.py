@@ -7,7 +7,6 @@ decide by kinds and numbers and make no sentences.
 
 from __future__ import annotations
 
-import dis
 import inspect
 from collections import Counter
 from collections.abc import Callable
@@ -99,35 +98,14 @@ def _near(tried: Attempt) -> Help:
 def _guessed(tried: Attempt) -> Help:
     """What `guesses` finds that the answer may have done.
 
-    An argument that the answer reads is not ignored, even if the result is
-    right for a fixed one: what is done with it decides nothing, and the
-    question that the task asks says more.
+    Of an argument that the answer reads, and that decides nothing all the
+    same, the question that the task asks says more.
     """
     found = guess(tried)
-    if not found or found.kind != Kind.IGNORED or not _reads(tried, found):
-        return Help(found)
-    question = _asked(tried) or tried.trial.task.otherwise
-    return Help(replace(found, advice="read"), question)
-
-
-def _reads(tried: Attempt, found: Finding) -> bool:
-    """Whether the answer's own code reads the argument of a finding.
-
-    The answer may call the argument otherwise; it is found by its place.
-    """
-    code = getattr(inspect.unwrap(tried.fn), "__code__", None)
-    names = list(inspect.signature(tried.trial.task.right).parameters)
-    at = names.index(found.argument)
-    if code is None or at >= code.co_argcount + code.co_kwonlyargcount:
-        return False
-    own = code.co_varnames
-    name = found.argument if found.argument in own else own[at]
-    for step in dis.get_instructions(code):
-        read = step.argval
-        loaded = read if isinstance(read, tuple) else (read,)
-        if step.opname.startswith("LOAD_") and name in loaded:
-            return True
-    return False
+    if found and found.kind == Kind.IGNORED and tried.reads(found.argument):
+        question = _asked(tried) or tried.trial.task.otherwise
+        return Help(replace(found, advice="read"), question)
+    return Help(found)
 
 
 def _told_and_asked(tried: Attempt) -> Help:

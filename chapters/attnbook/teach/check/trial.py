@@ -8,6 +8,8 @@ compare it once more.
 
 from __future__ import annotations
 
+import dis
+import inspect
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -248,6 +250,25 @@ class Attempt:
     def error(self) -> BaseException | None:
         """The error that the first failing case has ended with, or None."""
         return self.got[self.first].error
+
+    def reads(self, argument: str) -> bool:
+        """Whether the function's own code reads an argument of the task.
+
+        The function may call it otherwise; it is found by its place then.
+        """
+        code = getattr(inspect.unwrap(self.fn), "__code__", None)
+        names = list(inspect.signature(self.trial.task.right).parameters)
+        at = names.index(argument)
+        if code is None or at >= code.co_argcount + code.co_kwonlyargcount:
+            return False
+        own = code.co_varnames
+        name = argument if argument in own else own[at]
+        for step in dis.get_instructions(code):
+            read = step.argval
+            loaded = read if isinstance(read, tuple) else (read,)
+            if step.opname.startswith("LOAD_") and name in loaded:
+                return True
+        return False
 
     def is_like(self, wrong: Callable) -> bool:
         """Whether a known mistake does the same on every case.

@@ -7,12 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 from attnbook.teach.check.own.report import (
-    drawn,
     examined,
     form_of,
     task_of,
 )
-from attnbook.teach.check.own.ways import Ways, WrongUse, ways_of
+from attnbook.teach.check.own.ways import (
+    Ways,
+    WrongUse,
+    drawn,
+    ways_of,
+)
 from attnbook.teach.check.proof import Disagreement
 
 

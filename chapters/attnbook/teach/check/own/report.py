@@ -6,7 +6,7 @@ import difflib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 import torch
@@ -24,7 +24,13 @@ from attnbook.teach.check.own.bounds import (
 )
 from attnbook.teach.check.own.calling import Own, causal
 from attnbook.teach.check.own.form import Form
-from attnbook.teach.check.own.ways import DTYPES, Ways, WrongUse, ways_of
+from attnbook.teach.check.own.ways import (
+    DTYPES,
+    Ways,
+    WrongUse,
+    drawn,
+    ways_of,
+)
 from attnbook.teach.check.proof import Disagreement
 from attnbook.teach.check.registry import the_book
 from attnbook.teach.check.running import Case, outcome_of
@@ -89,23 +95,13 @@ def examined(target: Any, task: Task, form: Form, ways: Ways) -> Report:
         return found
     for words, right in form.also.items():
         # A mistake that is known by the task's own reference is none here.
-        by = _called_as(task.right, right)
+        by = wraps(task.right)(partial(right))
         other = replace(task, right=by, known={}, slips={})
         by_other = _in_types(target, other, form, ways)
         if by_other.right:
             message = f"{by_other.message}\n{fill(words, '  ')}"
             return replace(by_other, message=message)
     return found
-
-
-def _called_as(right: Callable, other: Callable) -> Callable:
-    """Another reference, under the name and with the signature of a task's."""
-
-    @wraps(right)
-    def by(*args: Any, **kwargs: Any) -> Any:
-        return other(*args, **kwargs)
-
-    return by
 
 
 def _in_types(target: Any, task: Task, form: Form, ways: Ways) -> Report:
@@ -300,30 +296,6 @@ def _plain(case: Case) -> Case:
 
     args, kwargs = tree_map(one, (case.args, case.kwargs))
     return replace(case, args=tuple(args), kwargs=kwargs)
-
-
-def drawn(form: Form, ways: Ways) -> list[Case]:
-    """One case more, drawn: of a usual size, or of that which is wanted."""
-    if form.draw is None:
-        if ways.sizes:
-            raise WrongUse("this task has no case whose sizes can be chosen")
-        return []
-    if not ways.sizes:
-        return [Case("a usual size", form.draw())]
-    known = inspect.signature(form.draw).parameters
-    for name, size in ways.sizes.items():
-        if name not in known:
-            raise WrongUse(
-                f"there is no size called {name!r}; expected one of "
-                f"{listed(known, len(known))}"
-            )
-        if type(size) is not int or size < 1:
-            raise WrongUse(
-                f"a size is a whole number above 0; got {name} = {size!r}"
-            )
-    words = [f"{name} = {size}" for name, size in ways.sizes.items()]
-    label = f"your sizes, {', '.join(words)}"
-    return [Case(label, form.draw(**ways.sizes))]
 
 
 def _chosen(case: Case, ways: Ways) -> bool:

@@ -6,6 +6,7 @@ masks, names of arguments, types of numbers, and which cases to leave out.
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 from collections.abc import Mapping
@@ -14,6 +15,8 @@ from typing import Any
 
 import torch
 
+from attnbook.teach.check.own.form import Form
+from attnbook.teach.check.running import Case
 from attnbook.teach.check.words import listed
 
 #: What a mask may be, and how it says that a key may be read.
@@ -197,3 +200,27 @@ def _check_device(name: str) -> None:
         raise WrongUse(
             f"the device {name!r} cannot be used here: {why}"
         ) from error
+
+
+def drawn(form: Form, ways: Ways) -> list[Case]:
+    """One case more, drawn: of a usual size, or of that which is wanted."""
+    if form.draw is None:
+        if ways.sizes:
+            raise WrongUse("this task has no case whose sizes can be chosen")
+        return []
+    if not ways.sizes:
+        return [Case("a usual size", form.draw())]
+    known = inspect.signature(form.draw).parameters
+    for name, size in ways.sizes.items():
+        if name not in known:
+            raise WrongUse(
+                f"there is no size called {name!r}; expected one of "
+                f"{listed(known, len(known))}"
+            )
+        if type(size) is not int or size < 1:
+            raise WrongUse(
+                f"a size is a whole number above 0; got {name} = {size!r}"
+            )
+    words = [f"{name} = {size}" for name, size in ways.sizes.items()]
+    label = f"your sizes, {', '.join(words)}"
+    return [Case(label, form.draw(**ways.sizes))]
