@@ -223,6 +223,18 @@ def state_step():
     return {"d_k": 5, "d_v": 3}, locals()
 
 
+def lora():
+    r, alpha = 2, 6
+    x, weight = torch.randn(4, 5), torch.randn(3, 5)
+    down, up = torch.randn(r, 5), torch.randn(3, r)
+    frozen, thin = x @ weight.T, x @ down.T
+    change = alpha / r * thin @ up.T
+    y = frozen + change
+    merged = weight + alpha / r * up @ down
+    assert torch.allclose(y, x @ merged.T, atol=1e-5)
+    return {"T": 4, "d_in": 5, "d_out": 3, "r": r}, locals()
+
+
 def tokens():
     merges = learn_merges("\n".join(book_text()).encode(), 200)
     ids = torch.tensor(encode_bytes(b"The boat", merges))

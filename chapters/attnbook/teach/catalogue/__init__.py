@@ -41,6 +41,7 @@ CHAPTERS = (
     "c19_server",
     "c20_guessing",
     "c21_states",
+    "c23_taught",
 )
 
 
