@@ -6,7 +6,7 @@ errors when tensors of two devices meet, or when NumPy reaches for one of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import Any
 from unittest import mock
 
@@ -20,7 +20,11 @@ CARD = torch.device("cpu", 0)
 #: Work across devices.
 ACROSS = {"copy_", "__set__", "to", "_has_compatible_shallow_copy_type"}
 NUMPY = {"numpy", "__array__"}
+UNMARKED = NUMPY | {"__set__"}
 INDEXING = {"__getitem__", "__setitem__", "index_put_"}
+
+DEVICE_OF = Tensor.device.__get__
+SET_DATA = Tensor.data.__set__
 
 
 def on_card(tensor: Tensor) -> bool:
@@ -28,19 +32,25 @@ def on_card(tensor: Tensor) -> bool:
 
 
 def mark(result: Any, card: bool) -> None:
-    for leaf in _leaves(result):
-        if isinstance(leaf, Tensor):
-            leaf._on_card = card
+    if isinstance(result, Tensor):
+        result._on_card = card
+    elif isinstance(result, (tuple, list, dict)):
+        for leaf in _leaves([result]):
+            if isinstance(leaf, Tensor):
+                leaf._on_card = card
 
 
-def _leaves(value: Any) -> Iterator[Any]:
+def _leaves(values: Iterable[Any]) -> list[Any]:
     """Tensors and devices in tuples, lists and dictionaries."""
-    if isinstance(value, (Tensor, torch.device)):
-        yield value
-    elif isinstance(value, (tuple, list, dict)):
-        parts = value.values() if isinstance(value, dict) else value
-        for part in parts:
-            yield from _leaves(part)
+    found = []
+    for value in values:
+        if isinstance(value, (Tensor, torch.device)):
+            found.append(value)
+        elif isinstance(value, dict):
+            found += _leaves(value.values())
+        elif isinstance(value, (tuple, list)):
+            found += _leaves(value)
+    return found
 
 
 class Pretended(TorchFunctionMode):
@@ -66,20 +76,22 @@ class Pretended(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
-        leaves = list(_leaves((args, kwargs)))
-        tensors = [a for a in leaves if isinstance(a, Tensor)]
-        if func == Tensor.device.__get__:
+        if func == DEVICE_OF:
             return CARD if on_card(args[0]) else func(*args)
+        leaves = _leaves(args)
+        if kwargs:
+            leaves += _leaves(kwargs.values())
+        tensors = [a for a in leaves if isinstance(a, Tensor)]
         self._object(name, tensors)
-        drawn = kwargs.get("generator"), kwargs.get("device")
-        if drawn[0] and drawn[0].device != CARD == drawn[1]:
+        generator = kwargs.get("generator")
+        if generator and generator.device != CARD == kwargs.get("device"):
             raise RuntimeError(f"{name}: a generator of the CPU for a card")
         result = func(*args, **kwargs)
         if name in ("cpu", "to") and result is args[0]:
             result = result.view_as(result)  # a copy, as between devices
-        if func == Tensor.data.__set__:
+        if func == SET_DATA:
             mark(args[0], on_card(args[1]))
-        elif name not in NUMPY | {"__set__"}:
+        elif name not in UNMARKED:
             devices = [a for a in leaves if isinstance(a, torch.device)]
             mark(result, self._goes_to_card(name, tensors, devices))
         return result
