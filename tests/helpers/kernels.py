@@ -30,10 +30,10 @@ LAUNCHER = "ipykernel_launcher"
 
 @contextlib.contextmanager
 def forked_kernels() -> Iterator[None]:
-    """Here jupyter_client forks its kernels, where a system can fork."""
+    """Here jupyter_client forks its kernels, on Linux."""
     from jupyter_client.provisioning import local_provisioner
 
-    if not hasattr(os, "fork"):
+    if not sys.platform.startswith("linux"):
         yield
         return
     launch = functools.partial(_launch, local_provisioner.launch_kernel)
