@@ -283,6 +283,7 @@ def reorders_across_heads(weight, n_heads):
             ints([[0, 1]], [[256, 257]]),
             2,
         ),
+        "twelve of sixteen": (randn(2, 16, seed=46), ints(3, 4), 12),
     },
 )
 def rotate_some(x, positions, width):
@@ -426,6 +427,7 @@ def goes_on_from_the_padding(real, n_new):
         "shorter than trained": (ints(3, 5), 4, 8, 6),
         "two and a half times": (ints([5, 7], [2, 6]), 10, 6, 15),
         "one pair, far out": (ints(301), 2, 300, 600),
+        "six pairs": (ints(9), 12, 8, 16),
     },
 )
 def interpolated_angles(positions, width, trained, wanted):

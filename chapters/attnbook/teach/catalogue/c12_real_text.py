@@ -85,6 +85,7 @@ def merges_from_left_to_right(data, merges):
         "one bit": (math.log(2), 1, "a"),
         "letters of two bytes": (1.2, 7, "naïve café"),
         "a boat and the end of a line": (0.9, 2, " 🛶\n"),
+        "thirteen tokens": (2.5, 13, "a boat near the bank of the river"),
     },
 )
 def bits_per_byte(loss, n_tokens, text):

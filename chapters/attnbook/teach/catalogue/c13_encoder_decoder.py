@@ -335,6 +335,7 @@ def asks_for_every_word(tokens, chosen, kind, random_words, mask_token):
         "a prefix and nothing else, as in an encoder": (2, 2),
         "a prefix of one, two tokens": (1, 2),
         "a prefix of three, five tokens": (3, 5),
+        "a prefix of twelve, fourteen tokens": (12, 14),
     },
 )
 def prefix_mask(n_prefix, n):

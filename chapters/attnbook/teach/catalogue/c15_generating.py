@@ -453,6 +453,12 @@ def takes_the_last_column(logits, lengths):
         "four tokens": (randn(4, 6, seed=16), ints(2, 0, 5, 3), 0.7, 6),
         "a token that was cut": (f64([2.0, 0.0, 1.0]), ints(1), 0.5, 2),
         "two rows": (f64([2, 0, 1], [9, 5, 7]), ints(2, 0), 1.5, 2),
+        "a vocabulary of 300": (
+            randn(2, 300, seed=17),
+            ints(257, 4),
+            1.0,
+            290,
+        ),
         "very unlikely": (f64([0.0, 800.0], [800.0, 0.0]), ints(0, 1), 1.0, 2),
     },
     within=1e-6,

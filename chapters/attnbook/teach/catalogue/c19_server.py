@@ -222,6 +222,7 @@ def takes_a_page_that_is_not_full(kept, prompt, size):
         "the first one takes all": ([20, 4], [8, 3], 8),
         "nothing to read": ([3, 6], [3, 0], 5),
         "a prompt half found": ([20], [16], 8),
+        "a long prompt, most of it found": ([700, 4], [512, 3], 256),
         "the last one gets nothing": ([6, 3], [0, 0], 6),
         "more that write than may": ([3, 4, 5], [2, 3, 4], 2),
     },
