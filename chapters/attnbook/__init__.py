@@ -6,10 +6,12 @@ Each room imports from rooms further down only::
     server   pretrained   town                what answers; weights, texts
     gguf   questions                          other people's files; tests
     gguf_layout   byte_pairs   published      what is in them; where they are
-    pages   latent   hybrid   pooling   window   families   generate   fast
+    pages   latent   hybrid   pooling   window   families   generate
                                               what uses a model
     data_parallel   tensor_parallel   ring   pipeline   experts
                                               one step, on several ranks
+    compiled                                  what makes it write faster,
+    fast                                      by fewer calls, by a layout
     prompts                                   what a model goes on from
     gpt   encoder                             the models
     layers   kernel                           its blocks; tiles on a card

@@ -198,6 +198,24 @@ class KVCache:
         self.bytes_copied += k.nbytes + v.nbytes
         return keys[:, :, :S], values[:, :, :S]
 
+    def slots(self, places: Places, n: int) -> tuple[Tensor, Tensor]:
+        """The first n slots of all layers, for a step that writes by itself.
+
+        The step is to write the new keys and values of every layer where
+        `places` says. What is returned are views of the memory, so nothing is
+        copied.
+
+        Shapes: keys (L, B, H_kv, n, d_k), values (L, B, H_kv, n, d_v).
+        """
+        n = whole("n", n, at_least=places.n_keys, at_most=self.capacity)
+        self._written = places.n_keys
+        keys = self.keys[..., :n, :]
+        values = self.values[..., :n, :]
+        new = places.positions.shape[-1] * len(self.lengths)
+        a_token = keys[:, :1, :, :1].nbytes + values[:, :1, :, :1].nbytes
+        self.bytes_copied += new * a_token
+        return keys, values
+
     def commit(self, places: Places) -> None:
         """Count the new tokens in, once all layers have written."""
         self.lengths = places.lengths

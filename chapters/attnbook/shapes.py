@@ -79,6 +79,8 @@ def expect(
             tensors.append(_Given(name, axes, x.shape, x.dtype))
         else:
             tensors.append(_Given(name, axes, None, type(x)))
+    if torch.compiler.is_compiling():  # a compiler sees through no cache
+        return _leading_axes.__wrapped__(kind, tuple(tensors), tuple(sizes))
     return _leading_axes(kind, tuple(tensors), tuple(sizes))
 
 

@@ -29,6 +29,7 @@ from attnbook.attention import (
     softmax,
     split_heads,
 )
+from attnbook.compiled import compile_steps
 from attnbook.config import check_fields, option
 from attnbook.families import config_of
 from attnbook.fast import pack
@@ -951,6 +952,21 @@ ROWS = [
         "smallest number does not fit into 16 bits; expected finite numbers "
         "up to 65,504",
     ),
+    # compiled
+    (
+        lambda: compile_steps(gpt().train()),
+        ValueError,
+        "the steps of a model in training cannot be compiled, because dropout "
+        "is not for writing; expected model.eval(); got a model in training "
+        "mode",
+    ),
+    (
+        lambda: compile_steps(pack(gpt())),
+        ValueError,
+        "the steps of a packed model cannot be compiled, because the compiler "
+        "does not know oneDNN's layout; expected the model before pack; got "
+        "one with packed matrices",
+    ),
     # state, hybrid
     (
         lambda: in_chunks(X, X, X, X[:, 0], X[:, 0], size=0),
@@ -1437,6 +1453,7 @@ ROOMS = (
     "attention",
     "config",
     "families",
+    "compiled",
     "fast",
     "feed_forward",
     "files",
