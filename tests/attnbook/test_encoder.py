@@ -173,8 +173,10 @@ def test_a_wrong_file_is_refused(tmp_path):
     "call, message",
     [
         (lambda m, x: m(x + 37), "a token"),
+        (lambda m, x: m(x - 12), "a token"),
         (lambda m, x: m(x.repeat(1, 9)), "sequence's length"),
         (lambda m, x: m(x, types=x), "a type"),
+        (lambda m, x: m(x, types=0 * x - 1), "a type"),
         (lambda m, x: m(x, types=x[:, :1]), "types"),
         (lambda m, x: m(x, real=x[:1] > 0), "real"),
     ],
@@ -185,6 +187,17 @@ def test_what_does_not_fit_is_refused(call, message):
         call(model, 2 + random_tokens(9, 2, 5))
     with pytest.raises(TypeError, match="tokens"):
         model(torch.randn(2, 5))
+
+
+def test_the_smallest_encoder_is_one_of_everything():
+    smallest = dict.fromkeys(
+        "vocab_size context d_model n_heads n_layers d_ff n_types".split(), 1
+    )
+    x = torch.zeros(1, 1, dtype=torch.long)
+    assert Encoder(EncoderConfig(**smallest))(x).shape == (1, 1, 1)
+    for name in smallest:
+        with pytest.raises(ValueError, match=f"^{name} is not allowed"):
+            EncoderConfig(**smallest | {name: 0})
 
 
 @pytest.mark.parametrize("pooler", [True, False])
