@@ -247,6 +247,20 @@ def test_gradients_reach_every_weight():
     assert lost == []
 
 
+def test_the_weights_of_a_layer_have_these_shapes():
+    """No biases but that of α, as the layer's docstring says."""
+    shapes = {n: (*p.shape,) for n, p in StateLayer(8, 2).named_parameters()}
+    assert shapes == {
+        "qkv.weight": (24, 8),
+        "convolution": (24, 4),
+        "write.weight": (2, 8),
+        "keep.weight": (2, 8),
+        "keep.bias": (2,),
+        "norm.weight": (4,),
+        "out.weight": (8, 8),
+    }
+
+
 def test_a_new_layer_keeps_most_of_its_state():
     layer = StateLayer(8, 2)
     kept = torch.sigmoid(layer.keep.bias)
