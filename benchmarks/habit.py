@@ -175,7 +175,7 @@ def by_reward(
     return means
 
 
-def judged(talker: Talker) -> dict:
+def quality_of(talker: Talker) -> dict:
     """What the model does with the other questions and the other texts."""
     prompts = [talker.prompt(question) for question, _ in ASKED]
     likeliest = talker.draw(prompts, LONG, seed=None)
@@ -218,9 +218,9 @@ def text_loss(talker: Talker, text: str) -> float:
 def stored() -> dict:
     """The study's settings, and the runs that have been stored so far."""
     file = CHAPTERS / "attnbook" / "data" / "habit.json"
-    runs: dict = {}
+    finished: dict = {}
     if file.exists():
-        runs = json.loads(file.read_text("utf-8"))["runs"]
+        finished = json.loads(file.read_text("utf-8"))["runs"]
     return {
         "model": MODEL,
         "settings": {
@@ -242,11 +242,11 @@ def stored() -> dict:
             "threads": 1,
             "date": datetime.now(UTC).date().isoformat(),
         },
-        "runs": runs,
+        "runs": finished,
     }
 
 
-def run(way: str, seed: int) -> dict:
+def trained_and_measured(way: str, seed: int) -> dict:
     """Teach a new model one way, and judge it; "before" teaches nothing."""
     begun = now()
     talker = Talker(seed)
@@ -257,7 +257,7 @@ def run(way: str, seed: int) -> dict:
         found["learning"] = teach(talker, seed, STEPS[way])
         found["minutes"] = round((now() - begun) / 60, 1)
     size = sum(a.down.numel() + a.up.numel() for a in talker.adapters)
-    return found | {"trained": size} | judged(talker)
+    return found | {"trained": size} | quality_of(talker)
 
 
 def main(
@@ -271,7 +271,7 @@ def main(
     for way, seed in wanted:
         if str(seed) in stored()["runs"].get(way, {}):
             continue
-        result = run(way, seed)
+        result = trained_and_measured(way, seed)
         # Read again: another process may have stored its own meanwhile.
         found = stored()
         found["runs"].setdefault(way, {})[str(seed)] = result
