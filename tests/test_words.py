@@ -19,7 +19,7 @@ PLACES = {
 #: something else.
 MEANT = {
     "run": (
-        r"(_|^)runs$|^_?run$",
+        r"(_|^)runs$|^run$",
         {
             "attnbook.run",
             "attnbook.server.Server.run",
