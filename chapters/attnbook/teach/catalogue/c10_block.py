@@ -141,20 +141,30 @@ def Block(x, n_heads, state, mask=None):
     """x (B, T, d_model) after attention, where the mask is True, and then the
     feed-forward layer, each reading x through its norm and adding to it"""
     gelu = nn.GELU(approximate="tanh")
-    return block_with(gelu, x, n_heads, state, mask)
+    d = x.shape[-1]
+    layer = nn.TransformerEncoderLayer(
+        d, n_heads, 4 * d, activation=gelu, norm_first=True, **_LAYER
+    ).to(x)
+    return functional_call(layer, state, (x, _forbidden(n_heads, mask)))
+
+
+def _forbidden(n_heads, mask):
+    """A mask as torch's layer wants it: True where nothing is to be seen, and
+    (B·H, T, S) if there is one for each text."""
+    if mask is None:
+        return None
+    if mask.ndim == 4:
+        return ~mask.repeat(1, n_heads, 1, 1).flatten(0, 1)
+    return ~mask
 
 
 def block_with(activation, x, n_heads, state, mask=None):
-    """The same by torch's layer, with any activation."""
+    """What `Block` asks for, with another activation, by torch's layer."""
     d = x.shape[-1]
     layer = nn.TransformerEncoderLayer(
         d, n_heads, 4 * d, activation=activation, norm_first=True, **_LAYER
     ).to(x)
-    forbidden = None if mask is None else ~mask
-    if forbidden is not None and forbidden.ndim == 4:
-        # torch wants one mask a head and text, (B·H, T, S).
-        forbidden = forbidden.repeat(1, n_heads, 1, 1).flatten(0, 1)
-    return functional_call(layer, state, (x, forbidden))
+    return functional_call(layer, state, (x, _forbidden(n_heads, mask)))
 
 
 def renamed(state, names, joint):
