@@ -23,6 +23,7 @@ Each room imports from rooms further down only::
     placed                                    what each rank has of a tensor
     collectives                               what ranks send each other
     masks   batches   vocabulary   text       who sees whom; texts as numbers
+    allowed                                   which tokens may come
     formats   quantised                       rounding to few bits
     config   shapes   packed   grammar        what fits; weights of few bits
     wire                                      what goes between ranks, counted

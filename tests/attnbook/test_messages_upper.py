@@ -384,6 +384,7 @@ def test_every_message_of_a_room_is_held(room):
 #: Rooms whose own tests look at their messages, since most of them need a
 #: file that is damaged in some way, or a tokenizer.
 OWN = {
+    "allowed": ("test_allowed",),
     "byte_pairs": ("test_byte_pairs", "test_gguf"),
     "chat": ("test_chat",),
     "collectives": ("test_collectives",),

@@ -547,3 +547,154 @@ def adds_the_wrong_sign(logits, noise):
     fix: Subtract log(−log u) from the logits.
     hint: On which side of 0 are the largest values of your noise?"""
     return (logits + (-noise.log()).log()).argmax(-1)
+
+
+@task(
+    against="a search from each token on",
+    cases={
+        "one way on": ([{5: 1}, {}], {1}, 0, 9),
+        "may end, or go on": ([{5: 0}], {0}, 0, 9),
+        "a dead end": ([{5: 1, 6: 2}, {}, {}], {2}, 0, 9),
+        "a circle without a way out": (
+            [{5: 1, 6: 2}, {7: 1}, {8: 3}, {}],
+            {3},
+            0,
+            9,
+        ),
+        "three steps from the end": (
+            [{6: 4, 5: 1}, {5: 2}, {5: 3}, {}, {6: 4}],
+            {3},
+            0,
+            9,
+        ),
+        "at the end": ([{0: 1}, {}], {1}, 1, 300),
+        "may end, or go into a dead end": ([{0: 1, 4: 0}, {}], {0}, 0, 2),
+    },
+)
+def may_come(moves, accepting, state, end):
+    """a list of the tokens that may come in a state, in order: those after
+    which an allowed text can still be finished, and the end token where the
+    text may end. moves[state] has for each token the state after it, and a
+    text may end in the states in accepting"""
+    found = [end] if state in accepting else []
+    for token, after in moves[state].items():
+        seen = {after}
+        open_states = [after]
+        while open_states:
+            here = open_states.pop()
+            if here in accepting:
+                found.append(token)
+                break
+            for following in moves[here].values():
+                if following not in seen:
+                    seen.add(following)
+                    open_states.append(following)
+    return sorted(found)
+
+
+def _moves_on(moves, accepting, state):
+    """The tokens of a state after which a text can still be finished."""
+    return [t for t in may_come(moves, accepting, state, -1) if t >= 0]
+
+
+@may_come.mistake(
+    "dottxt-ai/outlines #192",
+    symptom=symptoms.NOT_ALLOWED,
+)
+def walks_into_dead_ends(moves, accepting, state, end):
+    """Now and then a text is stuck: no token may come, and it is not allowed
+    to end either.
+    cause: Each token that has a move may come, also one after which nothing
+    that is allowed can be finished.
+    fix: Go back from the accepting states once, and drop the moves to states
+    from which none of them can be reached.
+    hint: Can a text end, some time later, after each of your tokens?"""
+    ends = [end] if state in accepting else []
+    return sorted([*moves[state], *ends])
+
+
+@may_come.mistake(
+    "vllm-project/vllm #42403, EricLBuehler/mistral.rs #2204",
+    symptom=symptoms.NOT_ALLOWED,
+)
+def may_end_anywhere(moves, accepting, state, end):
+    """Half an answer: the text ends in the middle of what was begun, and what
+    reads it stops with an error.
+    cause: The end token is a token of the model but not of the grammar, so the
+    mask lets it through everywhere.
+    fix: It may come where the text may end, and nowhere else.
+    hint: Is the text complete in each state in which yours may end?"""
+    return sorted([*_moves_on(moves, accepting, state), end])
+
+
+@may_come.mistake("sgl-project/sglang #31533", symptom=symptoms.NOT_ALLOWED)
+def never_ends(moves, accepting, state, end):
+    """The answer is complete and goes on, until the limit is reached; without
+    the grammar the same model ends.
+    cause: The mask has the tokens of the grammar only. The end token (or one
+    of several) is not among them.
+    fix: Where the text may end, allow every token that ends it.
+    hint: Which token may come where nothing else may?"""
+    return _moves_on(moves, accepting, state)
+
+
+@may_come.mistake(
+    "dottxt-ai/outlines #544, jundot/omlx #3078", symptom=symptoms.NOT_ALLOWED
+)
+def ends_at_the_first_chance(moves, accepting, state, end):
+    """Numbers have one digit and lists one element: a text ends as soon as it
+    may.
+    cause: In an accepting state the text is taken to be finished. It may end
+    there, and it may also go on.
+    fix: Ask the model: allow the end token beside the others.
+    hint: May 1 be the beginning of 12?"""
+    if state in accepting:
+        return [end]
+    return _moves_on(moves, accepting, state)
+
+
+@task(
+    against="Bayes' rule, number by number",
+    home="allowed.given_allowed",
+    cases={
+        "the mill or another": (f64(0.125, 0.875), f64(1.0, 1 / 7)),
+        "one may not come": (f64(0.5, 0.25, 0.25), f64(0.5, 0.0, 1.0)),
+        "only one is left": (f64(0.75, 0.25), f64(0.0, 1e-6)),
+        "eleven tokens": (
+            randn(11, seed=21).softmax(-1),
+            randn(11, seed=22).sigmoid(),
+        ),
+    },
+)
+def given_allowed(p, finished):
+    """the probabilities (V,) of the next token given that the text will be an
+    allowed one, from the model's own, p (V,), and the probability that the
+    text is allowed in the end if a token comes, finished (V,)"""
+    both = [a * b for a, b in zip(p.tolist(), finished.tolist())]
+    total = math.fsum(both)
+    return torch.tensor([x / total for x in both], dtype=p.dtype)
+
+
+@given_allowed.mistake(
+    "mlc-ai/xgrammar #581",
+    symptom=(symptoms.WRONG_NUMBERS, symptoms.NOT_ALLOWED),
+)
+def masks_what_cannot_be(p, finished):
+    """Each text is allowed, but long or rare ones come far too often.
+    cause: What cannot be finished is set to 0 and the rest is divided by its
+    sum. How likely it is that the rest can be finished is forgotten.
+    fix: Multiply each token's probability by that of finishing after it."""
+    kept = p * (finished > 0)
+    return kept / kept.sum()
+
+
+@given_allowed.mistake(
+    "huggingface/AnyLanguageModel #197", symptom=symptoms.NOT_ALLOWED
+)
+def draws_from_what_was_not_masked(p, finished):
+    """With the grammar switched on, texts come that it does not allow.
+    cause: What was changed is one array, and what is drawn from is another,
+    made afresh.
+    fix: Draw from what was changed, and test it with a grammar that the model
+    would never follow by itself."""
+    return p.clone()

@@ -392,7 +392,7 @@ def _others() -> dict[str, Form]:
         "rows_that_fit kept_bytes answers",
         _SAMPLE: "at_temperature tempered_softmax keep_top_p "
         "keep_min_p penalise nucleus_size last_logits goes_on "
-        "pad_left greedy_until chance_of_text",
+        "pad_left greedy_until chance_of_text may_come given_allowed",
         _ONLINE: "merge merge_finished log_sum_exp tiles_to_visit "
         "softmax_jacobian",
         _GUESS: "residual acceptance law_of_a_call look_up expected_calls",

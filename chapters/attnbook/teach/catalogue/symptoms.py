@@ -24,6 +24,7 @@ WRONG_IN_A_SERVER = "A server's text depends on who else is there, or it stops"
 LOADED_WEIGHTS = "Loaded weights give other answers"
 DIFFERS_EACH_TIME = "The same input gives something else each time"
 BAD_TEXT = "The text repeats itself, turns to nonsense or does not end"
+NOT_ALLOWED = "With a grammar, answers break off, never end or are not allowed"
 WRONG_GRADIENTS = "Values are right, gradients are not"
 TEST_ALWAYS_PASSES = "The test passes whatever the code does"
 WRONG_COUNT = "A count of parameters, memory or work is off"
@@ -50,6 +51,7 @@ HEADINGS = (
     LOADED_WEIGHTS,
     DIFFERS_EACH_TIME,
     BAD_TEXT,
+    NOT_ALLOWED,
     WRONG_GRADIENTS,
     TEST_ALWAYS_PASSES,
     WRONG_COUNT,

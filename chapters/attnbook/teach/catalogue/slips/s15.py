@@ -182,3 +182,61 @@ c15.race.slip(
     "Who wins a race?",
     lambda logits, noise: (logits - (-noise.log()).log()).argmin(-1),
 )
+
+
+def _may_come(moves, accepting, state, end, *, deep=1):
+    """Tokens with a move, if an accepting state is at most so near."""
+    near = set(accepting)
+    for _ in range(deep):
+        near |= {s for s, m in enumerate(moves) if near & {*m.values()}}
+    found = [token for token, after in moves[state].items() if after in near]
+    return sorted([*found, end] if state in accepting else found)
+
+
+c15.may_come.slip(
+    "only the next state is looked at",
+    "Is the text to be finished at once, or some time later?",
+    lambda *rest: _may_come(*rest, deep=0),
+)
+c15.may_come.slip(
+    "one step more is looked at, and no further",
+    "How many steps may the end be away?",
+    lambda *rest: _may_come(*rest, deep=1),
+)
+c15.may_come.slip(
+    "the tokens of state 0 are taken",
+    "In which state is the text?",
+    lambda moves, accepting, state, end: c15.may_come(
+        moves, accepting, 0, end
+    ),
+)
+c15.may_come.slip(
+    "states are returned, not tokens",
+    "What is the key in a state's moves, and what the value?",
+    lambda moves, accepting, state, end: sorted(moves[state].values()),
+)
+c15.given_allowed.slip(
+    "the chance to finish is divided by",
+    "Is a token likelier or less likely if it is easy to finish after it?",
+    lambda p, finished: (p / finished.clamp(min=1e-12)).softmax(-1),
+)
+c15.given_allowed.slip(
+    "the chance to finish alone is shared out",
+    "What does the model itself say about the tokens?",
+    lambda p, finished: finished / finished.sum(),
+)
+c15.given_allowed.slip(
+    "a softmax makes them sum to one",
+    "Are the products logits or probabilities?",
+    lambda p, finished: (p * finished).softmax(-1),
+)
+c15.given_allowed.slip(
+    "they are added, not multiplied",
+    "How likely is it that both happen?",
+    lambda p, finished: (p + finished) / (p + finished).sum(),
+)
+c15.given_allowed.slip(
+    "they are not divided by their sum",
+    "What do probabilities sum to?",
+    lambda p, finished: p * finished,
+)
