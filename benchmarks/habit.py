@@ -215,6 +215,15 @@ def text_loss(talker: Talker, text: str) -> float:
         return loss_share(talker.model, tokens[:, :-1], tokens[:, 1:]).item()
 
 
+def nothing_said(talker: Talker) -> list[float]:
+    """The largest and the mean log p of an answer that ends at once."""
+    prompts = [talker.prompt(question) for question, _ in ASKED]
+    batch = answer_batch(prompts, [[talker.end]] * len(prompts))
+    with evaluating(talker.model):
+        logs = answer_logs(talker.model, *batch)
+    return [round(logs.max().item(), 2), round(logs.mean().item(), 2)]
+
+
 def stored() -> dict:
     """The study's settings, and the runs that have been stored so far."""
     file = CHAPTERS / "attnbook" / "data" / "habit.json"
@@ -256,6 +265,8 @@ def trained_and_measured(way: str, seed: int) -> dict:
         teach = ways[way]
         found["learning"] = teach(talker, seed, STEPS[way])
         found["minutes"] = round((now() - begun) / 60, 1)
+    else:
+        found["nothing said"] = nothing_said(talker)
     size = sum(a.down.numel() + a.up.numel() for a in talker.adapters)
     return found | {"trained": size} | quality_of(talker)
 
