@@ -85,7 +85,7 @@ def load_twice(wrong=None):
 @needs_minilm
 def test_a_model_that_is_there_is_given_once_and_then_loaded():
     """Whoever has the first may change it."""
-    assert forked(load_twice) == ([False, True], False, True)
+    assert forked(load_twice, MINILM) == ([False, True], False, True)
 
 
 @needs_minilm
@@ -99,7 +99,7 @@ def test_a_model_that_is_there_is_given_once_and_then_loaded():
     ],
 )
 def test_a_model_is_loaded_where_a_mistake_may_be_in_it(wrong, again):
-    loaded, *_ = forked(partial(load_twice, wrong))
+    loaded, *_ = forked(partial(load_twice, wrong), MINILM)
     assert loaded == [again, True]
 
 

@@ -40,7 +40,7 @@ def test_a_page_runs_on_a_card_and_its_exercises_take_nothing(
     """Run again, the cells would find what they found the first time."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(notebook, "DEVICE", CARD)
-    assert forked(partial(on_a_card, path)) == (None, [])
+    assert forked(partial(on_a_card, path), lesson(path)) == (None, [])
 
 
 @by_notebook()

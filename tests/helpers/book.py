@@ -194,12 +194,13 @@ def branches(path: Path, wrongs: list[Wrong]) -> dict[str, Noticed | None]:
     goes on from the cell in which the function is first defined, named or
     called. What the page itself raises is under the empty name.
     """
-    return forked(partial(_run_and_branch, path, wrongs))
+    return forked(partial(_run_and_branch, path, wrongs), lesson(path))
 
 
-def forked(work: Callable[[], Any]) -> Any:
-    """What `work` returns, done by a copy of this process that is warm."""
-    warm()
+def forked(work: Callable[[], Any], source: str) -> Any:
+    """What `work` returns, done by a copy of this process that is warm for
+    a source."""
+    warm(source)
     return _kept(partial(_alone, work))()
 
 

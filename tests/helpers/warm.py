@@ -59,13 +59,13 @@ def _loaded(kind: str, name: str):
     return found, frozenset(ran)
 
 
-@functools.cache
-def warm() -> None:
-    """Have the libraries and the published models in memory."""
+def warm(source: str) -> None:
+    """Have the libraries in memory, and the published models that a source
+    names. (With SmolLM2 each fork takes longer: its memory is listed anew.)"""
     for library in LIBRARIES:
         importlib.import_module(library)
     for name in published.PUBLISHED:
-        if published.missing(name) is None:
+        if name in source and published.missing(name) is None:
             for kind in LOADS:
                 _loaded(kind, name)
 
