@@ -18,9 +18,11 @@ from attnbook.merging import attend_to_part
 from attnbook.norms import layer_norm as normed
 from attnbook.pages import Pages
 from attnbook.positions import alibi_bias, sinusoidal
+from attnbook.quantised import by_scale
 from attnbook.teach.catalogue.c12_real_text import encode_bytes, learn_merges
 from attnbook.teach.catalogue.c18_fewer_keys import rolling_step, sink_mask
 from attnbook.teach.catalogue.c21_states import step_by_step
+from attnbook.teach.catalogue.c22_bits import round_groups
 from attnbook.teach.page import drawings
 from attnbook.teach.page.drawings import DRAWINGS
 from attnbook.text import book_text
@@ -221,6 +223,15 @@ def state_step():
     theirs = step_by_step.right(*read)
     assert torch.allclose(torch.cat([out, written]), torch.cat(theirs))
     return {"d_k": 5, "d_v": 3}, locals()
+
+
+def rounded_row():
+    x = torch.randn(2, 8)
+    groups = x.unflatten(-1, (2, 4))
+    codes, scale, _ = rounded = by_scale(x, 4, 4)
+    values = rounded.values()
+    assert torch.allclose(round_groups.right(x, 4, 4), values)
+    return {"rows": 2, "n": 8, "m": 2, "g": 4}, locals()
 
 
 def lora():

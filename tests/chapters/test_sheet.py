@@ -14,6 +14,7 @@ from attnbook.cache import KVCache, RollingCache
 from attnbook.gpt import GPT, GPTConfig
 from attnbook.hybrid import StateCache
 from attnbook.layers import TransformerBlock
+from attnbook.rounded_cache import RoundedCache
 from attnbook.teach.catalogue import all_mistakes
 
 SHEET = CHAPTERS / "sheet.ipynb"
@@ -251,3 +252,9 @@ def test_the_sheet_has_the_bytes_of_caches():
     (formula,) = re.findall(r"4 taps keeps (`.*?`)", part)
     assert 2 * L * value(formula, **sizes) == state.nbytes
     assert f"{state.nbytes / 1e6:.1f} MB here" in part
+    small = RoundedCache(
+        1, S, n_layers=L, n_heads=H, d_k=d_k, bits=4, device="meta"
+    )
+    (formula,) = re.findall(r"a layer keeps (`.*?`) bytes a token", part)
+    assert L * S * value(formula, **sizes) == small.nbytes
+    assert f"{small.nbytes / 1e9:.1f} GB here" in part

@@ -41,6 +41,7 @@ CHAPTERS = (
     "c19_server",
     "c20_guessing",
     "c21_states",
+    "c22_bits",
     "c23_taught",
 )
 
