@@ -103,23 +103,23 @@ def weights_of_town(model: GPT) -> dict:
     town = Town()
     stories = town.stories(STORIES, seed=1_000_000)
     truth = town.entropy(stories)
-    judge = partial(judged, stories=encode(stories))
+    loss_of = partial(loss_of_stories, stories=encode(stories))
     calibration, _ = encode(town.stories(64, seed=77))
     moments = input_moments(model, calibration)
-    exact = judge(model)
+    exact = loss_of(model)
     found: dict[str, Any] = {
         "truth": round(truth, 5),
         "left by training": round(exact - truth, 5),
     }
     for bits in BITS:
         found[str(bits)] = {
-            way: round(judge(m) - exact, 5)
+            way: round(loss_of(m) - exact, 5)
             for way, m in rounded(model, bits, moments).items()
         }
     return found
 
 
-def judged(model: nn.Module, stories: tuple[Tensor, Tensor]) -> float:
+def loss_of_stories(model: nn.Module, stories: tuple[Tensor, Tensor]) -> float:
     """The mean loss over stories, summed in float64."""
     return mean_loss(model, *stories)
 
@@ -223,18 +223,18 @@ def more_seeds(seed: int) -> dict:
 # The published model.
 
 
-def smollm2_weights(model: GPT, judge: Callable[[nn.Module], float]) -> dict:
+def smollm2_weights(model: GPT, loss_of: Callable[[nn.Module], float]) -> dict:
     """SmolLM2's loss with its matrices rounded further."""
-    found: dict[str, float] = {"as published": round(judge(model), 4)}
+    found: dict[str, float] = {"as published": round(loss_of(model), 4)}
     for bits in (8, 6, 4, 3):
         for name, group in (("rows", None), ("groups of 32", 32)):
             rule = partial(row_rule, bits, group)
-            loss = judge(round_matrices(model, rule))
+            loss = loss_of(round_matrices(model, rule))
             found[f"{bits} bits, {name}"] = round(loss, 4)
     return found
 
 
-def smollm2_gptq(model: GPT, tokenizer, judge) -> dict:
+def smollm2_gptq(model: GPT, tokenizer, loss_of) -> dict:
     """The blocks in 3 bits by groups of 32: plainly, and by GPTQ.
 
     GPTQ sees the inputs of other texts: questions, and texts to be copied.
@@ -245,8 +245,8 @@ def smollm2_gptq(model: GPT, tokenizer, judge) -> dict:
     rule = partial(blocks_alone, partial(row_rule, 3, 32))
     return {
         "tokens": tokens.shape[1],
-        "plain": round(judge(round_matrices(model, rule)), 4),
-        "gptq": round(judge(gptq_model(model, moments, 3, 32)), 4),
+        "plain": round(loss_of(round_matrices(model, rule)), 4),
+        "gptq": round(loss_of(gptq_model(model, moments, 3, 32)), 4),
     }
 
 
@@ -261,16 +261,16 @@ def smollm2(with_gptq: bool) -> None:
     assert isinstance(model, GPT)
     tokens = torch.tensor(tokenizer.encode(TEXT))
 
-    def judge(m: nn.Module) -> float:
+    def loss_of(m: nn.Module) -> float:
         return loss_share(m, tokens[None, :-1], tokens[None, 1:]).item()
 
     if with_gptq:
-        found = smollm2_gptq(model, tokenizer, judge)
+        found = smollm2_gptq(model, tokenizer, loss_of)
         keep("smollm2", "three bits, blocks", result=found)
         return
     keep("smollm2", "tokens", result=len(tokens))
-    keep("smollm2", "weights", result=smollm2_weights(model, judge))
-    keep("smollm2", "cache", result=caches(model, [tokens], judge(model)))
+    keep("smollm2", "weights", result=smollm2_weights(model, loss_of))
+    keep("smollm2", "cache", result=caches(model, [tokens], loss_of(model)))
 
 
 # Training.
