@@ -23,6 +23,7 @@ from attnbook.teach.catalogue.c12_real_text import encode_bytes, learn_merges
 from attnbook.teach.catalogue.c18_fewer_keys import rolling_step, sink_mask
 from attnbook.teach.catalogue.c21_states import step_by_step
 from attnbook.teach.catalogue.c22_bits import round_groups
+from attnbook.teach.catalogue.c24_hands import feed_forward_on_ranks
 from attnbook.teach.page import drawings
 from attnbook.teach.page.drawings import DRAWINGS
 from attnbook.text import book_text
@@ -244,6 +245,18 @@ def lora():
     merged = weight + alpha / r * up @ down
     assert torch.allclose(y, x @ merged.T, atol=1e-5)
     return {"T": 4, "d_in": 5, "d_out": 3, "r": r}, locals()
+
+
+def many_hands():
+    x, up0, up1 = torch.randn(4, 3), torch.randn(3, 5), torch.randn(3, 2)
+    down0, down1, bias = torch.randn(5, 3), torch.randn(2, 3), torch.randn(3)
+    inner0, inner1 = torch.tanh(x @ up0), torch.tanh(x @ up1)
+    part0, part1 = inner0 @ down0, inner1 @ down1
+    out = part0 + part1
+    read = x, torch.cat([up0, up1], 1), torch.cat([down0, down1]), bias
+    theirs = feed_forward_on_ranks.right(*read, sizes=(5, 2))
+    assert torch.allclose(out + bias, theirs, atol=1e-5)
+    return {"T": 4, "d": 3, "f0": 5, "f1": 2}, locals()
 
 
 def tokens():

@@ -3,6 +3,7 @@
 import re
 import sys
 
+import pytest
 import torch
 import torch.nn.functional as F
 from book import Page, as_a_page
@@ -11,11 +12,13 @@ from torch import nn
 
 from attnbook import masks, positions
 from attnbook.cache import KVCache, RollingCache
+from attnbook.collectives import all_gather, all_reduce, reduce_scatter
 from attnbook.gpt import GPT, GPTConfig
 from attnbook.hybrid import StateCache
 from attnbook.layers import TransformerBlock
 from attnbook.rounded_cache import RoundedCache
 from attnbook.teach.catalogue import all_mistakes
+from attnbook.wire import on_threads
 
 SHEET = CHAPTERS / "sheet.ipynb"
 TEXT = "\n".join(c.source for c in read(SHEET).cells if c.cell_type != "code")
@@ -258,3 +261,29 @@ def test_the_sheet_has_the_bytes_of_caches():
     (formula,) = re.findall(r"a layer keeps (`.*?`) bytes a token", part)
     assert L * S * value(formula, **sizes) == small.nbytes
     assert f"{small.nbytes / 1e9:.1f} GB here" in part
+
+
+@pytest.mark.parametrize("N", [1, 3, 4])
+def test_the_sheet_has_the_bytes_that_ranks_send(N):
+    x = torch.ones(24)
+    found = re.search(
+        r"all-reduce of S bytes sends (`.*?`) in all.*?(`.*?`)", TEXT
+    )
+    whole, half = (value(f, N=N, S=4 * 24) for f in found.groups())
+
+    def sent_by(work):
+        def of_one(wire):
+            work(wire)
+            return wire.sent
+
+        return sum(on_threads(N, of_one))
+
+    assert sent_by(lambda wire: all_reduce(wire, x)) == whole
+    assert (
+        sent_by(lambda wire: reduce_scatter(wire, x.tensor_split(N))) == half
+    )
+    shapes = [part.shape for part in x.tensor_split(N)]
+    gathered = sent_by(
+        lambda wire: all_gather(wire, x.tensor_split(N)[wire.rank], shapes)
+    )
+    assert gathered == half

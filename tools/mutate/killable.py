@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import resource
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -137,6 +138,8 @@ def _answer(
 class Lines:
     r"""The lines of one file that run while this is entered, in `seen`.
 
+    Those count, too, that run in threads which are started meanwhile.
+
     >>> lines = Lines("<a toy>")
     >>> with lines:
     ...     exec(compile("a = 1\nif a > 1:\n    a = 2", "<a toy>", "exec"))
@@ -157,7 +160,9 @@ class Lines:
 
     def __enter__(self) -> None:
         self.before = sys.gettrace()
+        self.before_in_threads = threading.gettrace()
         sys.settrace(self._trace)
+        threading.settrace(self._trace)
 
     def __exit__(
         self,
@@ -166,3 +171,4 @@ class Lines:
         traceback: TracebackType | None,
     ) -> None:
         sys.settrace(self.before)
+        threading.settrace(self.before_in_threads)  # type: ignore[arg-type]

@@ -43,6 +43,7 @@ CHAPTERS = (
     "c21_states",
     "c22_bits",
     "c23_taught",
+    "c24_hands",
 )
 
 
