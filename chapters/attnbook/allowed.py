@@ -117,11 +117,11 @@ def without_dead_ends(automaton: Automaton[Token]) -> Automaton[Token]:
             f"reached; expected a way to one of {sorted(automaton.accepting)}"
             f"; got {len(automaton.moves)} states that never reach one"
         )
-    moves = [
-        {token: after for token, after in each.items() if after in live}
-        for each in automaton.moves
+    kept = [
+        {token: after for token, after in moves.items() if after in live}
+        for moves in automaton.moves
     ]
-    return Automaton(moves, automaton.accepting)
+    return Automaton(kept, automaton.accepting)
 
 
 def over_tokens(
