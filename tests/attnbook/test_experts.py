@@ -289,6 +289,20 @@ def test_what_cannot_be_is_refused(call, said):
         call()
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda real: within_capacity(torch.ones(2, 1).long(), 2, 1, real),
+        lambda real: balance_loss(route(torch.ones(2, 3), 1), real),
+    ],
+)
+def test_what_is_real_is_said_by_booleans_for_each_token(call):
+    with pytest.raises(TypeError, match="real is of the wrong type; expected"):
+        call(torch.ones(2))
+    with pytest.raises(ValueError, match="axis T of real is 3"):
+        call(torch.ones(3) > 0)
+
+
 def test_new_weights_are_small_and_differ():
     torch.manual_seed(0)
     made = Mixture(4, 3, 2, 1)

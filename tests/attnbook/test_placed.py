@@ -193,6 +193,17 @@ def test_an_axis_is_counted_from_the_back(axis):
         sharded(axis)
 
 
+def test_sizes_may_be_given_in_any_sequence():
+    """A list, or none where the shares are even: they are the same sizes."""
+
+    def work(wire):
+        x = randn(4, seed=1)
+        listed = place(x, sharded(-1), wire, sizes=[2, 2])
+        return listed.sizes == place(x, sharded(-1), wire).sizes == (2, 2)
+
+    assert on_threads(2, work) == [True, True]
+
+
 def test_a_placed_tensor_is_the_ranks_own():
     """What one rank does to its copy does not reach the others'."""
     x = torch.zeros(2)

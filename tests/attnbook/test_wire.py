@@ -163,6 +163,8 @@ def test_wrong_numbers_of_ranks_are_refused():
         on_threads(1, lambda wire: None, patience=0)
     with pytest.raises(ValueError, match="rank is not allowed.*got 3"):
         Wire(3, 3)
+    with pytest.raises(ValueError, match="rank is not allowed.*got -1"):
+        Wire(-1, 3)
     with pytest.raises(ValueError, match="size is not allowed.*got 0"):
         Wire(0, 0)
 
