@@ -12,6 +12,7 @@ first case that goes wrong, so it must fit everything that can go wrong there.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterable
 from functools import cache
 
 from attnbook.teach.catalogue.symptoms import HEADINGS
@@ -52,7 +53,7 @@ def _loaded() -> dict[str, Task]:
     """Import the chapters' modules, once, and collect their tasks by name.
 
     Raises:
-        ValueError: two tasks have one name.
+        ValueError: two tasks have one name, or two known mistakes.
     """
     found: dict[str, Task] = {}
     for name in CHAPTERS:
@@ -70,7 +71,22 @@ def _loaded() -> dict[str, Task]:
                     f"each; got it again in {name}"
                 )
             found[task.name] = task
+    _check_names(found.values())
     return found
+
+
+def _check_names(tasks: Iterable[Task]) -> None:
+    """Raise an error if two known mistakes have one name, since pages, links
+    and tests find them by it."""
+    owner: dict[str, str] = {}
+    for task in tasks:
+        for name in task.known:
+            if name in owner:
+                raise ValueError(
+                    f"two known mistakes are named {name}; expected a name "
+                    f"for each; got it at {owner[name]} and at {task.name}"
+                )
+            owner[name] = task.name
 
 
 def all_tasks() -> dict[str, Task]:

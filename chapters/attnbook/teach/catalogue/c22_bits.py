@@ -64,7 +64,7 @@ def takes_the_largest_with_its_sign(x, bits, group):
     group is cut off, or turns round.
     cause: The scale is taken from the largest number, not from the largest
     absolute value.
-    fix: `x.abs().amax(-1)`."""
+    fix: Take the largest absolute value, `x.abs().amax(-1)`."""
     most = 2 ** (bits - 1) - 1
     g = x.unflatten(-1, (-1, group))
     scale = g.amax(-1, keepdim=True).clamp(min=1e-9) / most
@@ -619,7 +619,7 @@ def opened(blocks, *, pairs=False, signed=False, less=8, swapped=False):
 @open_blocks.mistake(
     "1bit-MONSTER/1bit-MONSTER #572", symptom=symptoms.LOADED_WEIGHTS
 )
-def takes_neighbours_for_pairs(blocks):
+def pairs_the_halves_of_a_byte(blocks):
     """The numbers are those of the file, in another order, so means and
     spreads are right. The model writes nonsense.
     cause: Weights 0 and 1 are read from the first byte. In this format the
@@ -637,7 +637,7 @@ def reads_signed_codes(blocks):
     """Codes below 8 come out too large by 8, the others too small by 8.
     cause: The codes are read as signed numbers of four bits. In this format
     they count from 0, and 8 means nought.
-    fix: Take 8 off each.
+    fix: Take 8 off each code, which counts from 0.
     hint: Which code means nought here?"""
     return opened(blocks, signed=True)
 

@@ -167,7 +167,7 @@ def multiplies_by_alpha_alone(weight, bias, down, up, up_bias, *, alpha):
     """r times too much. With the usual rank of 8 and alpha of 16, training
     collapses, or an adapter made elsewhere ruins the model.
     cause: The factor is α, and not α / r.
-    fix: Divide by the rank.
+    fix: Divide alpha by the rank of the adapter.
     hint: Rank 1 is right. What becomes of the factor with rank 4?"""
     return weight + alpha * up @ down, bias + alpha * up_bias
 
@@ -427,8 +427,8 @@ def divides_by_the_deviation(rewards):
     """Prompts that are nearly always answered well, or nearly never, count
     more than others; a group that agrees gives 0/0.
     cause: The difference is divided by the group's standard deviation.
-    fix: Subtract only. (Who wants the weighting should know that it is one,
-    and add a small number to the deviation.)
+    fix: Subtract the mean only. Who wants the weighting should know that it
+    is one, and add a small number to the deviation.
     hint: What is the standard deviation of a group that agrees?"""
     mean = rewards.mean(-1, keepdim=True)
     return (rewards - mean) / rewards.std(-1, keepdim=True)

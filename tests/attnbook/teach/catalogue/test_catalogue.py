@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_map
 from trials import trials_kept
 
 from attnbook.teach.catalogue import (
+    _check_names,
     all_mistakes,
     all_tasks,
     mistakes_by_symptom,
@@ -49,6 +50,12 @@ each_task = pytest.mark.parametrize("task", TASKS.values(), ids=in_chapter)
 each_mistake = pytest.mark.parametrize(
     "mistake", MISTAKES.values(), ids=in_chapter
 )
+
+
+def test_two_known_mistakes_of_one_name_are_refused():
+    task = TASKS["softmax"]
+    with pytest.raises(ValueError, match="two known mistakes are named .*"):
+        _check_names([task, task])
 
 
 @each_task
