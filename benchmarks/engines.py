@@ -57,7 +57,7 @@ WORKER = Path(__file__).with_name("engine_worker.py")
 #: Where the engines' files are made.
 FOLDER = ROOT / "_build" / "engines"
 
-Runs = dict[str, Callable[[], float]]
+Turns = dict[str, Callable[[], float]]
 
 
 def smollm2() -> tuple[GPT, Any]:
@@ -171,16 +171,16 @@ class Engine:
             raise RuntimeError(answer.get("error", "the worker has ended"))
         return answer
 
-    def run(self, request: dict[str, Any]) -> float:
+    def seconds(self, request: dict[str, Any]) -> float:
         """Seconds a step of what is asked for."""
         return float(self.ask(request)["seconds"])
 
 
 def engines_of(
     engine: Engine | None, model: str, threads: int, texts: int, read: int
-) -> Runs:
+) -> Turns:
     """What the worker can run in this setting; a line says what it cannot."""
-    found: Runs = {}
+    found: Turns = {}
     if engine is None:
         return found
     for name, reason in engine.about["contenders"][model].items():
@@ -196,18 +196,18 @@ def engines_of(
         try:
             if reason:
                 raise RuntimeError(reason)
-            engine.run(request)
+            engine.seconds(request)
         except RuntimeError as error:
             print(f"{name} is left out for {model}: {error}", flush=True)
             continue
-        found[name] = partial(engine.run, request)
+        found[name] = partial(engine.seconds, request)
     return found
 
 
-def on(threads: int, run: Callable[[], float]) -> float:
+def on(threads: int, step: Callable[[], float]) -> float:
     """Run something of this process on so many threads."""
     torch.set_num_threads(threads)
-    return run()
+    return step()
 
 
 def measure(asked: argparse.Namespace, about: dict[str, Any]) -> None:
@@ -239,14 +239,14 @@ def measure(asked: argparse.Namespace, about: dict[str, Any]) -> None:
             top = min(50_257, model.config.vocab_size)
             drawn = draw_prompts(*[read] * texts)
             prompts = [[t % top for t in row] for row in drawn]
-            runs: Runs = {
+            turns: Turns = {
                 who: partial(on, threads, ours(one, prompts))
                 for who, one in writers.items()
             }
-            runs["transformers"] = partial(on, threads, theirs(peer, prompts))
-            runs |= engines_of(engine, name, threads, texts, read)
+            turns["transformers"] = partial(on, threads, theirs(peer, prompts))
+            turns |= engines_of(engine, name, threads, texts, read)
             key = f"{threads} × {texts} × {read}"
-            rows[key] = row(rounds_of(runs, asked.rounds))
+            rows[key] = row(rounds_of(turns, asked.rounds))
             rows[key] |= {"cores": threads, "texts": texts, "read": read}
             middle = {w: q[1] for w, q in rows[key]["milliseconds"].items()}
             print(f"{name}, {key}: {middle}", flush=True)
