@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import functools
 import json
 import os
@@ -26,6 +27,7 @@ from typing import Any
 from unittest import mock
 
 LAUNCHER = "ipykernel_launcher"
+PR_SET_PDEATHSIG = 1  # of Linux's prctl: the signal when the parent ends
 
 
 @contextlib.contextmanager
@@ -146,6 +148,9 @@ def _wait_for_requests(address: str) -> tuple[socket.socket, dict[str, Any]]:
 def _become(connection: socket.socket, request: dict[str, Any]) -> None:
     """What `python -m ipykernel_launcher` finds, in this fork."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    # It ends with the process that it was forked from, even in the middle of
+    # a cell: a test run that is killed leaves no kernel behind.
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     os.setsid()
     os.environ.clear()
     os.environ.update(request["env"], JPY_PARENT_PID=str(os.getppid()))
