@@ -21,8 +21,9 @@ from press.settings import is_placeholder, settings
 # Bytes that a page may cost a new reader who reads to its end: a second and a
 # half on a slow line (1.6 Mbit/s). Of KaTeX's fonts it takes a third.
 PAGE_LIMIT, FONTS_LIMIT = 260_000, 115_000
-#: What a search costs besides the page: the index of all sections.
-INDEX_LIMIT = 260_000
+#: What a search costs besides the page: the index of the sections of all 24
+#: chapters, and the words of the trade that lead to them.
+INDEX_LIMIT = 300_000
 
 ALT_LENGTH = 25  # letters; fewer cannot say what a figure shows
 

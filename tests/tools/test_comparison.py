@@ -85,7 +85,9 @@ def test_nbval_compares_so(tmp_path):
         # As a reader starts it, who has not set what the Makefile sets.
         env={
             **{k: v for k, v in os.environ.items() if k != "ATTNBOOK_QUIET"},
-            "PYTHONPATH": str(ROOT / "tools"),
+            "PYTHONPATH": os.pathsep.join(
+                str(ROOT / folder) for folder in ("tools", "tests/helpers")
+            ),
         },
         capture_output=True,
         text=True,
