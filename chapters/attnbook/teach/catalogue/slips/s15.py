@@ -215,28 +215,3 @@ c15.may_come.slip(
     "What is the key in a state's moves, and what the value?",
     lambda moves, accepting, state, end: sorted(moves[state].values()),
 )
-c15.given_allowed.slip(
-    "the chance to finish is divided by",
-    "Is a token likelier or less likely if it is easy to finish after it?",
-    lambda p, finished: (p / finished.clamp(min=1e-12)).softmax(-1),
-)
-c15.given_allowed.slip(
-    "the chance to finish alone is shared out",
-    "What does the model itself say about the tokens?",
-    lambda p, finished: finished / finished.sum(),
-)
-c15.given_allowed.slip(
-    "a softmax makes them sum to one",
-    "Are the products logits or probabilities?",
-    lambda p, finished: (p * finished).softmax(-1),
-)
-c15.given_allowed.slip(
-    "they are added, not multiplied",
-    "How likely is it that both happen?",
-    lambda p, finished: (p + finished) / (p + finished).sum(),
-)
-c15.given_allowed.slip(
-    "they are not divided by their sum",
-    "What do probabilities sum to?",
-    lambda p, finished: p * finished,
-)
