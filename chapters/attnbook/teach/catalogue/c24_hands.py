@@ -554,7 +554,7 @@ def leaves_the_weights_as_they_are(x, router, up, down, k):
 
 
 @mixture.mistake(
-    "huggingface/transformers #48687, pytorch/torchtitan #2416",
+    "huggingface/transformers #48205, pytorch/torchtitan #2416",
     symptom=symptoms.WRONG_GRADIENTS,
 )
 def learns_from_one_ranks_experts(x, router, up, down, k):
