@@ -11,7 +11,8 @@ It is the format of llama.cpp. A file has, one after the other,
 
 `read` gives metadata and tensors as they are, `as_checkpoint` puts them under
 the names and in the order of a Llama checkpoint, so that `pretrained` can go
-on as with any other, and `tokenizer` makes the tokenizer that lies in it.
+on as with any other, and `tokenizer` makes the tokenizer that lies in it. For
+that, `read_metadata` is enough, which leaves the tensors packed.
 
 `gguf_layout` finds where everything lies and refuses damaged files; `packed`
 knows how numbers of few bits are stored.
@@ -53,6 +54,32 @@ def read(path: str | Path) -> Gguf:
         ValueError: a file that is cut off, damaged or of something else, or
             that stores numbers in a way that this book does not read.
     """
+    data, metadata, infos = _opened(path)
+    tensors = {name: _numbers(data, info) for name, info in infos.items()}
+    return Gguf(metadata, tensors)
+
+
+def read_metadata(path: str | Path) -> dict[str, Any]:
+    """The metadata of a GGUF file alone: all that its tokenizer is made of.
+
+    Unpacking the tensors is most of the work of reading a file, and whoever
+    wants the tokenizer does not need them. The file is looked at as closely
+    as `read` does it, and what `read` raises is raised here too.
+    """
+    _, metadata, _ = _opened(path)
+    return metadata
+
+
+def _opened(
+    path: str | Path,
+) -> tuple[np.ndarray, dict[str, Any], dict[str, TensorInfo]]:
+    """A file's bytes, its metadata, and where in it each tensor lies.
+
+    The bytes are mapped into memory, so that only what is read takes any.
+
+    Raises:
+        FileNotFoundError, ValueError: see `read`.
+    """
     path = locate(path)
     if not path.is_file():
         raise FileNotFoundError(
@@ -60,7 +87,6 @@ def read(path: str | Path) -> Gguf:
         )
     if path.stat().st_size == 0:
         raise ValueError(f"{path} is empty; expected a GGUF file")
-    # Mapped, so that only what is read takes memory.
     data = np.asarray(np.memmap(path, np.uint8, "r"))
     try:
         metadata, infos = layout(data)
@@ -68,8 +94,7 @@ def read(path: str | Path) -> Gguf:
         raise ValueError(
             f"{path} cannot be read as a GGUF file: {error}"
         ) from error
-    tensors = {name: _numbers(data, info) for name, info in infos.items()}
-    return Gguf(metadata, tensors)
+    return data, metadata, infos
 
 
 def _numbers(data: np.ndarray, info: TensorInfo) -> Tensor:

@@ -116,7 +116,8 @@ def load_tokenizer(name_or_path: str | Path) -> BytePairs | Tokenizer:
     path = _find(name_or_path)
     if path.is_file():
         try:
-            return gguf.tokenizer(gguf.read(path))
+            metadata = gguf.read_metadata(path)
+            return gguf.tokenizer(gguf.Gguf(metadata, {}))
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
     described = path / "tokenizer.json"

@@ -148,6 +148,20 @@ def test_the_tokenizer_in_the_file(tmp_path):
     assert 0 not in found.encode("the the<|im_end|>")
 
 
+def test_a_tokenizer_is_made_without_unpacking_a_tensor(tmp_path, monkeypatch):
+    path = tmp_path / "a.gguf"
+    write(path)
+    whole = gguf.read(path)
+    assert gguf.read_metadata(path) == whole.metadata
+
+    def unpacked(*_):
+        raise AssertionError("a tensor was unpacked")
+
+    monkeypatch.setattr(gguf, "_numbers", unpacked)
+    text = load_tokenizer(path).decode([5, 6])
+    assert text == gguf.tokenizer(whole).decode([5, 6])
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @torch.no_grad()
 def test_a_loaded_file_is_transformers_llama(tmp_path, kind):
@@ -398,6 +412,9 @@ def test_a_bad_file_is_refused_in_words(tmp_path, name):
     with pytest.raises(ValueError, match=message) as caught:
         gguf.read(path)
     assert len(str(caught.value)) < 600
+    with pytest.raises(ValueError) as without_tensors:
+        gguf.read_metadata(path)
+    assert str(without_tensors.value) == str(caught.value)
     if content:
         beginning = f"{path} cannot be read as a GGUF file: "
         assert str(caught.value).startswith(beginning)
@@ -410,6 +427,8 @@ def test_no_file_is_said(tmp_path):
         gguf.read(tmp_path / "none.gguf")
     with pytest.raises(FileNotFoundError):
         gguf.read("")
+    with pytest.raises(FileNotFoundError, match="expected a GGUF file"):
+        gguf.read_metadata(tmp_path / "none.gguf")
 
 
 LENGTHS = (0, 1, 2**31, 2**32 - 1, 2**63, 2**64 - 1)

@@ -2,6 +2,7 @@
 what is imported."""
 
 import ast
+import functools
 import re
 import sys
 import tomllib
@@ -99,10 +100,15 @@ def own_modules():
     return found
 
 
+#: The distributions of each module that is installed. To list them takes half
+#: a second, so they are listed once.
+distributions = functools.cache(packages_distributions)
+
+
 def distributions_of(module):
     if module in SHARED:
         return {canonicalize_name(SHARED[module])}
-    return set(map(canonicalize_name, packages_distributions()[module]))
+    return set(map(canonicalize_name, distributions()[module]))
 
 
 @pytest.mark.parametrize(
