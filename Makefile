@@ -39,13 +39,13 @@ OTHER_CPU := env ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE \
 # whoever has done with one takes the next, so that no core waits for long.
 # What no other part names is in `rest`.
 JOBS ?= 2
-PARTS := rest pages late-outputs teach early-outputs folds
+PARTS := mistakes library late-outputs rest whole-pages teach early-outputs folds
 EARLY := $(wildcard chapters/0*.ipynb chapters/10*.ipynb chapters/11*.ipynb)
-PAGES := tests/chapters/test_mistakes_on_pages.py \
-	tests/chapters/test_whole_pages.py
+MISTAKES := tests/chapters/test_mistakes_on_pages.py
+WHOLE := tests/chapters/test_whole_pages.py
 FOLDS := tests/chapters/test_without_folds.py
 TEACH := tests/attnbook/teach
-OTHERS := $(PAGES) $(FOLDS) $(TEACH) tests/browser
+OTHERS := tests/attnbook $(MISTAKES) $(WHOLE) $(FOLDS) tests/browser
 # Each part's lines together, where make can do that.
 TOGETHER := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
@@ -133,14 +133,20 @@ test-early-outputs:
 test-late-outputs:
 	$(OTHER_CPU) $(PYTEST) $(NBVAL) $(EARLY:%=--ignore=%) chapters
 
-test-pages:
-	$(PYTEST) $(PAGES)
+test-mistakes:
+	$(PYTEST) $(MISTAKES)
+
+test-whole-pages:
+	$(PYTEST) $(WHOLE)
 
 test-folds:
 	$(PYTEST) $(FOLDS)
 
 test-teach:
 	$(PYTEST) $(TEACH)
+
+test-library:
+	$(PYTEST) --ignore=$(TEACH) tests/attnbook
 
 test-rest:
 	$(PYTEST) $(OTHERS:%=--ignore=%) tests

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 from fnmatch import fnmatch
+from pathlib import Path
 
 import pytest
 from book import without_make
@@ -132,9 +133,11 @@ RUNS = [
     ("check CHAPTER=04", "tools/mutants.py --sample 4 --seed 1 04"),
     ("test", "--nbval*chapters/04_scaled.ipynb"),
     ("test", "--nbval*--ignore=chapters/04_scaled.ipynb chapters"),
-    ("test", "tests/chapters/test_mistakes_on_pages.py tests/chapters/test_w"),
+    ("test", "pytest tests/chapters/test_mistakes_on_pages.py"),
+    ("test", "pytest tests/chapters/test_whole_pages.py"),
     ("test", "pytest tests/chapters/test_without_folds.py"),
     ("test", "pytest tests/attnbook/teach"),
+    ("test", "pytest --ignore=tests/attnbook/teach tests/attnbook"),
     ("test", "--ignore=tests/browser tests"),
 ]
 
@@ -148,23 +151,33 @@ def test_every_run_counts(folder, command, run):
 
 
 def test_every_test_is_in_one_part(folder):
-    """What a part names is left out of `rest`, and nothing else is."""
+    """What a part names is left out of the part that has all around it, and
+    nothing else is."""
     _, calls = make(folder, "test")
     given = [call.split(" [")[0].split() for call in calls]
-    (rest,) = [words for words in given if words[-1] == "tests"]
-    left_out = {w.removeprefix("--ignore=") for w in rest if "=" in w}
-    elsewhere = {
-        word for words in given for word in words if word.startswith("tests/")
+    runs = {
+        word: {w.removeprefix("--ignore=") for w in words if "=" in w}
+        for words in given
+        for word in words
+        if word.startswith("tests/") or word == "tests"
     }
-    assert left_out == elsewhere | {"tests/browser"}
-    assert all((ROOT / path).exists() for path in left_out)
+    around = {name: set() for name in runs}
+    for name in runs.keys() - {"tests"}:
+        outer = [str(p) for p in Path(name).parents if str(p) in runs]
+        around[outer[0]].add(name)
+    around["tests"].add("tests/browser")
+    for name, left_out in runs.items():
+        tests = {w for w in left_out if w.startswith("tests/")}
+        assert tests == around[name], name
+    assert len(runs) == 6
+    assert all((ROOT / path).exists() for path in runs)
 
 
 def test_one_part_that_fails_holds_up_no_other(folder):
     make(folder, "book")
     passed, calls = make(folder, "test", "JOBS=1", failing="--nbval")
     assert not passed
-    assert sum("pytest" in call for call in calls) == 6
+    assert sum("pytest" in call for call in calls) == 8
 
 
 def test_the_outputs_are_compared_offline_as_on_another_cpu(folder):
