@@ -91,7 +91,9 @@ def test_what_is_drawn_is_the_model_given_that_the_text_is_allowed(seed):
     for text in texts(MOST):
         if not by_hand(automaton, text) or alone(rows, text, 0) == 0:
             continue
-        product, state, last = 1.0, 0, 0
+        product = 1.0
+        state = 0
+        last = 0
         for n, token in enumerate((*text, END), start=1):
             after = finished_after(automaton, chances[MOST - n], state, END)
             p = given_allowed(table[last], after)

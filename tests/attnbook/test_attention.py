@@ -18,7 +18,8 @@ from attnbook.teach.check.proof import agrees
 from attnbook.teach.check.running import Case
 from attnbook.teach.check.seeded import randn
 
-NAN, INF = torch.nan, torch.inf
+NAN = torch.nan
+INF = torch.inf
 
 
 def plain(*args, **kwargs):

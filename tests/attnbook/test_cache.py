@@ -111,7 +111,8 @@ def held(cache):
 
 @contextlib.contextmanager
 def unchanged(cache):
-    lengths, before = list(cache.lengths), held(cache)
+    lengths = list(cache.lengths)
+    before = held(cache)
     yield
     assert cache.lengths == lengths
     assert difference(held(cache), before, within=0) is None
@@ -244,7 +245,8 @@ TestRequests = Requests.TestCase
 @pytest.mark.parametrize("positions", POSITIONS)
 def test_nothing_but_padding_into_an_empty_cache(positions, path):
     model = model_of(positions=positions)
-    cache, rows = model.new_cache(2), [[], []]
+    cache = model.new_cache(2)
+    rows = [[], []]
     with path():
         model(tokens_of(2, 3), real=torch.zeros(2, 3) > 0, cache=cache)
     assert cache.lengths == [0, 0]
@@ -253,7 +255,8 @@ def test_nothing_but_padding_into_an_empty_cache(positions, path):
 
 @pytest.mark.parametrize("how", ["made", "selected", "grown"])
 def test_under_inference_mode_and_then_outside(how):
-    model, rows = model_of(), [[], []]
+    model = model_of()
+    rows = [[], []]
     cache = model.new_cache(2, 5)
     with torch.inference_mode():
         if how == "made":
@@ -275,8 +278,10 @@ def test_under_inference_mode_and_then_outside(how):
 
 
 def test_the_weights_are_seen_without_writing_twice():
-    model, tokens = model_of(), tokens_of(2, 5)
-    cache, whole = model.new_cache(2), attention_weights(model, tokens)
+    model = model_of()
+    tokens = tokens_of(2, 5)
+    cache = model.new_cache(2)
+    whole = attention_weights(model, tokens)
     attention_weights(model, tokens[:, :3], cache=cache)
     found = attention_weights(model, tokens[:, 3:], cache=cache)
     rows = [w[:, :, 3:] for w in whole]
@@ -288,7 +293,8 @@ def test_the_weights_are_seen_without_writing_twice():
 
 
 def test_last_spares_the_head_its_other_rows():
-    model, seen = model_of(tied=False), []
+    model = model_of(tied=False)
+    seen = []
     hook = model.head.register_forward_pre_hook(
         lambda head, args: seen.append(args[0].shape)
     )
@@ -301,7 +307,8 @@ def test_last_spares_the_head_its_other_rows():
 
 
 def test_the_bytes_of_keys_and_values_are_counted():
-    model, n = model_of(), 7
+    model = model_of()
+    n = 7
     cache = model.new_cache(2)
     for one in tokens_of(2, n).split(1, dim=1):
         model(one, cache=cache)
@@ -338,8 +345,10 @@ def poisoned():
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("left", [[0, 0], [2, 1], "a failed call"])
 def test_a_nan_that_is_forgotten_does_not_come_back(left, path):
-    model, rows = poisoned(), [[], []]
-    cache, bad = model.new_cache(2, 16), torch.full((2, 6), 7)
+    model = poisoned()
+    rows = [[], []]
+    cache = model.new_cache(2, 16)
+    bad = torch.full((2, 6), 7)
     step(model, cache, rows, torch.tensor([[1, 2], [3, 4]]), path=path)
     if left == "a failed call":
         with breaking(model), pytest.raises(InterruptedError):
@@ -367,7 +376,8 @@ def test_a_nan_stays_in_its_row(path):
 
 def test_padding_is_not_kept():
     model = poisoned()
-    cache, rows = model.new_cache(2), [[], []]
+    cache = model.new_cache(2)
+    rows = [[], []]
     tokens = torch.tensor([[7, 1, 7, 2], [3, 4, 5, 6]])
     step(model, cache, rows, tokens, tokens != 7)
     agrees(cache.keys.isnan().any(), False, name="no NaN")

@@ -242,7 +242,8 @@ def test_the_published_encoder_is_transformers():
         batch["input_ids"], batch["attention_mask"], SENTENCES
     ):
         assert tokenizer.encode(text).ids == row[real.bool()].tolist()
-    tokens, real = batch["input_ids"], batch["attention_mask"].bool()
+    tokens = batch["input_ids"]
+    real = batch["attention_mask"].bool()
     expected = theirs(**batch, output_attentions=True)
     found = ours(tokens, real=real)
     hidden = expected.last_hidden_state[real]

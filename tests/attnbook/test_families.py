@@ -151,7 +151,8 @@ def test_a_row_of_the_table_is_transformers_model(tmp_path, name, rope):
     changes = dict(rope_parameters=rope | {"rope_theta": 90.0})
     model = theirs.their_model(name, rms_norm_eps=0.1, **changes)
     model.save_pretrained(tmp_path)
-    ours, tokens = load(tmp_path), theirs.tokens_of(2, 24)
+    ours = load(tmp_path)
+    tokens = theirs.tokens_of(2, 24)
     assert ours.config.parameter_count() == model.num_parameters()
     agrees(ours(tokens), model(tokens).logits, name="theirs", within=1e-4)
 

@@ -105,7 +105,8 @@ def test_the_original_stays_as_it_is(model, kernels):
 
 
 def test_packed_matrices_are_their_own(model, kernels):
-    tokens, packed = draw_tokens(2, 7), pack(model)
+    tokens = draw_tokens(2, 7)
+    packed = pack(model)
     with torch.inference_mode():
         before = packed(tokens)
         for linear in linears(model):
@@ -129,7 +130,8 @@ def test_what_cannot_be_packed_is_refused(change, got):
 
 def test_layers_of_any_module_can_be_laid_out_anew():
     layer = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 2))
-    new, x = replace_linear(layer, PackedLinear), torch.randn(4, 3)
+    new = replace_linear(layer, PackedLinear)
+    x = torch.randn(4, 3)
     assert [type(m) for m in new] == [PackedLinear, nn.ReLU, PackedLinear]
     assert type(layer[0]) is nn.Linear
     with torch.inference_mode():

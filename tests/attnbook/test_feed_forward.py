@@ -48,7 +48,8 @@ def test_swiglu_is_its_formula_and_as_large_as_a_feed_forward():
 
 @pytest.mark.parametrize("layer", [FeedForward, SwiGLU])
 def test_feed_forward_drops_out_in_training_only(layer):
-    layer, x = layer(8, dropout=0.5), torch.ones(100, 8)
+    layer = layer(8, dropout=0.5)
+    x = torch.ones(100, 8)
     torch.manual_seed(0)
     zeros = (layer(x) == 0).double().mean()
     assert abs(zeros - 0.5) < 0.1
@@ -57,7 +58,8 @@ def test_feed_forward_drops_out_in_training_only(layer):
 
 @pytest.mark.parametrize("kind", [FeedForward, SwiGLU])
 def test_the_options_of_a_feed_forward_layer(kind):
-    one, plain = kind(1, 1), kind(3, 5, bias=False)
+    one = kind(1, 1)
+    plain = kind(3, 5, bias=False)
     assert one.dropout == 0 and all(m.bias is not None for m in one.children())
     assert plain.down.in_features == 5
     assert all(m.bias is None for m in plain.children())

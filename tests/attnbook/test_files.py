@@ -18,7 +18,8 @@ DEEP = "[" * 100_000
 def test_what_is_written_is_read(tmp_path, monkeypatch):
     for home in "HOME", "USERPROFILE":  # of POSIX, of Windows
         monkeypatch.setenv(home, str(tmp_path))
-    path, about = tmp_path / "f", {"z": [1, None, "ä"], "a": 0.1}
+    path = tmp_path / "f"
+    about = {"z": [1, None, "ä"], "a": 0.1}
     shared = {**TENSORS, "turned": A.T, "same": A}
     files.write(path, shared, about)
     before = path.read_bytes()
@@ -58,7 +59,8 @@ def test_two_writers_do_not_meet(tmp_path):
 
 
 def test_all_is_on_the_disk_before_it_has_the_name(tmp_path, monkeypatch):
-    path, sizes = tmp_path / "f", []
+    path = tmp_path / "f"
+    sizes = []
 
     def synced(handle):
         sizes.append((os.fstat(handle).st_size, path.exists()))

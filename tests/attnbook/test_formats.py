@@ -50,7 +50,8 @@ def test_to_nearest_is_torchs_rounding_at_every_kind_of_place(name):
     numbers = patterns(name)[:-1]
     if name != "bfloat16":  # whose last step float32 holds, but not more
         numbers = patterns(name)
-    low, high = numbers[:-1], numbers[1:]
+    low = numbers[:-1]
+    high = numbers[1:]
     middle = (low + high) / 2
     x = torch.cat([numbers, middle, (low + middle) / 2, (high + middle) / 2])
     x = torch.cat([x, -x]).float()

@@ -59,7 +59,8 @@ def passes_of(model):
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.5])
 def test_the_order_is_theirs(temperature):
-    z, texts = 3 * randn(20, 30, seed=1), torch.arange(20)[:, None]
+    z = 3 * randn(20, 30, seed=1)
+    texts = torch.arange(20)[:, None]
     options = dict(top_k=12, top_p=0.8, min_p=0.15, repetition_penalty=1.5)
     theirs = LogitsProcessorList(
         [
@@ -130,7 +131,8 @@ def test_a_sum_that_is_not_1_is_no_harm():
 
 def by_loop(model, prompt, n, sampling, stop, rng):
     """One prompt, everything computed again for each token."""
-    text, context = list(prompt), model.config.context
+    text = list(prompt)
+    context = model.config.context
     for _ in range(n):
         window = text  # without its older half, each time it is too long
         for _ in range(len(text)):
@@ -213,7 +215,8 @@ def test_a_text_goes_on_the_same_in_one_call_or_in_two():
 
 
 def test_prompts_may_be_a_tensor():
-    model, texts = small(), [[1, 2, 3], [4, 5, 6]]
+    model = small()
+    texts = [[1, 2, 3], [4, 5, 6]]
     assert complete(model, torch.tensor(texts), 5) == complete(model, texts, 5)
 
 
@@ -246,7 +249,8 @@ def test_a_row_that_has_ended_gives_none_and_costs_nothing(cached):
     shapes = passes_of(model)
     options = dict(sampling=ALL, stop=STOP, seed=7, cached=cached)
     steps = list(generate(model, PROMPTS, 19, **options))
-    seen, most = shapes[:], len(steps)
+    seen = shapes[:]
+    most = len(steps)
     texts = complete(model, PROMPTS, 19, **options)
     lengths = [len(text) for text in texts]
     assert len(set(lengths)) > 2 and max(lengths) == most < 19  # all end
@@ -362,7 +366,8 @@ def test_a_model_with_its_dropout_on_is_refused():
 
 def test_a_cache_grows_with_the_text():
     """Ten to the eight tokens are asked for, and three are written."""
-    model, made = small(positions="rotary", context=2**40), []
+    model = small(positions="rotary", context=2**40)
+    made = []
     new_cache = model.new_cache
     model.new_cache = lambda *sizes: made.append(new_cache(*sizes)) or made[0]
     stream = generate(model, PROMPTS, 10**8, seed=1)

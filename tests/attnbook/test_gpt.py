@@ -45,9 +45,11 @@ def test_batched_equals_alone(positions, side):
 @pytest.mark.parametrize("positions", POSITIONS)
 @torch.inference_mode()
 def test_with_a_cache_and_rows_of_other_lengths_as_alone(positions, side):
-    model, tokens = small(positions=positions, n_kv_heads=2), tokens_of(3, 9)
+    model = small(positions=positions, n_kv_heads=2)
+    tokens = tokens_of(3, 9)
     first = padding_mask([4, 6, 1], side=side)  # (3, 6)
-    cache, room = model.new_cache(3, 10), model.new_cache(1).capacity
+    cache = model.new_cache(3, 10)
+    room = model.new_cache(1).capacity
     assert (cache.capacity, room) == (10, SMALL.context)
     parts = [model(tokens[:, :6], real=first, cache=cache)]
     parts += [model(t, cache=cache) for t in tokens[:, 6:].split((1, 2), 1)]
@@ -67,7 +69,8 @@ def test_positions_matter_unless_there_are_none(positions):
 
 
 def test_the_stream_starts_as_a_sum():
-    at, tokens = torch.arange(9), tokens_of(2, 9)
+    at = torch.arange(9)
+    tokens = tokens_of(2, 9)
     waves = SMALL.initial_std * sinusoidal(at, SMALL.d_model)
     for positions in ("learned", "sinusoidal"):
         model = small(positions=positions)
@@ -163,14 +166,16 @@ def test_bad_input_is_named(call, error, named):
 
 
 def test_tokens_may_be_of_any_integers():
-    model, tokens = small(), tokens_of(2, 5)
+    model = small()
+    tokens = tokens_of(2, 5)
     found = model(tokens.to(torch.uint8))
     agrees(found, model(tokens), name="int64", within=0)
 
 
 def test_dropout_falls_on_embeddings_and_layers_in_training_only():
     model = small(dropout=0.5, initial_std=1.0).train()
-    many, at = torch.ones(1, 500).long(), torch.zeros(500).long()
+    many = torch.ones(1, 500).long()
+    at = torch.zeros(500).long()
     torch.manual_seed(0)
     assert abs((model.embed(many, at) == 0).double().mean() - 0.5) < 0.05
     assert not (model.eval().embed(many, at) == 0).any()
@@ -190,7 +195,8 @@ def test_dropout_falls_on_embeddings_and_layers_in_training_only():
 def test_packed_texts_get_what_each_gets_alone(positions):
     """The second text in a row neither reads the first nor goes on from its
     positions. A row may be longer than the context: no text is."""
-    model, tokens = small(positions=positions, context=7), tokens_of(2, 12)
+    model = small(positions=positions, context=7)
+    tokens = tokens_of(2, 12)
     segments = torch.tensor(
         [[0] * 5 + [1] * 7, [4] + [9] * 6 + [4] * 2 + [7] * 3]
     )
@@ -213,7 +219,8 @@ def test_packed_texts_get_what_each_gets_alone(positions):
 
 @pytest.mark.parametrize("beside", ["real", "cache"])
 def test_segments_stand_alone(beside):
-    model, tokens = small(), tokens_of(1, 4)
+    model = small()
+    tokens = tokens_of(1, 4)
     others = {"real": torch.ones(1, 4).bool(), "cache": model.new_cache(1)}
     others = {beside: others[beside]}
     with pytest.raises(ValueError, match=f"got {beside} beside segments"):

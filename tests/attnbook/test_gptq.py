@@ -61,7 +61,8 @@ def test_the_price_is_what_is_left_of_an_input_after_its_prediction():
     x = randn(300, 5, seed=1) @ randn(5, 5, seed=2)
     found = prices(x.mT @ x / len(x))
     for i in range(5):
-        own, later = x[:, i : i + 1], x[:, i + 1 :]
+        own = x[:, i : i + 1]
+        later = x[:, i + 1 :]
         told = torch.linalg.lstsq(later, own).solution if i < 4 else None
         left = own if told is None else own - later @ told
         same(found[i], left.square().mean(), within=1e-10)

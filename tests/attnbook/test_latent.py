@@ -105,7 +105,8 @@ def test_absorbed_is_expanded_and_gradients_too(T, S, kind):
 
 
 def test_positions_come_from_the_cache_if_not_given():
-    layer, x = layer_of(), randn(1, 5, 8, seed=3)
+    layer = layer_of()
+    x = randn(1, 5, 8, seed=3)
     cache = KVCache(1, 5, n_layers=1, n_heads=1, d_k=4, d_v=3, dtype=x.dtype)
     with torch.no_grad():
         for new in x.split((2, 3), 1):
@@ -135,7 +136,8 @@ def test_absorbing_pays_where_torch_counts_fewer_flops(sizes, T, S):
     "pays, form", [(True, "absorbed"), (False, "expanded")]
 )
 def test_the_cheaper_form_runs(monkeypatch, pays, form):
-    layer, x = layer_of(), randn(1, 8, seed=1)
+    layer = layer_of()
+    x = randn(1, 8, seed=1)
     monkeypatch.setattr(layer, "absorbing_pays", lambda T, S: pays)
     for name in ("absorbed", "expanded"):
         monkeypatch.setattr(layer, name, lambda *a, name=name: name)
@@ -163,7 +165,8 @@ def test_a_latent_model_with_a_cache_is_one_without():
     sizes = dict(n_layers=2, n_heads=1, d_k=4, d_v=6, dtype=torch.float64)
     cache = KVCache(2, 16, **sizes)
     assert cache.nbytes == 2 * 2 * 16 * (4 + 6) * 8
-    texts, found = tokens_of(2, 9), [[], []]
+    texts = tokens_of(2, 9)
+    found = [[], []]
     real = torch.ones(2, 9).bool()
     real[0, :4] = False  # the first row begins later
     for columns in torch.arange(9).split((5, 1, 3)):

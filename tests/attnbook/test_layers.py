@@ -47,7 +47,8 @@ def test_the_layer_agrees_with_torch(layer, mask):
 
 
 def test_every_stage_is_there_and_fits(layer):
-    x, mask = randn(B, T, D_IN, seed=4), causal_mask(T)
+    x = randn(B, T, D_IN, seed=4)
+    mask = causal_mask(T)
     stages = layer.stages(x, mask)
     agrees(stages.q, layer.query(x), name="the query matrix")
     agrees(stages.k, layer.key(x), name="the key matrix")
@@ -105,7 +106,8 @@ def test_many_heads_agree_with_torch(path):
 
 def test_texts_that_are_asked_alike_have_masks_of_their_own():
     ours = MultiHeadAttention(12, 3).double()
-    x, memory = randn(4, 12, seed=1), randn(2, 5, 12, seed=2)
+    x = randn(4, 12, seed=1)
+    memory = randn(2, 5, 12, seed=2)
     mask = padding_mask([5, 3])[:, None, None, :]  # (B, 1, 1, S)
     expected = ours(x.expand(2, -1, -1), memory, mask=mask)
     agrees(ours(x, memory, mask=mask), expected, name="each alone")
@@ -226,7 +228,8 @@ def heads(*args, **options):
 
 
 grouped = partial(heads, n_kv_heads=2)
-X, MASK = torch.ones(3, 4), torch.ones(2, 2, 4, 4) > 0
+X = torch.ones(3, 4)
+MASK = torch.ones(2, 2, 4, 4) > 0
 
 
 @pytest.mark.parametrize(
@@ -264,7 +267,8 @@ def test_bad_input_is_named(call, error, named):
 @pytest.mark.parametrize("rotary", [False, True])
 def test_a_layer_with_a_cache_in_pieces_as_all_at_once(rotary, told):
     layer = MultiHeadAttention(12, 3, rotary=rotary).double()
-    x, found = randn(2, 7, 12, seed=1), []
+    x = randn(2, 7, 12, seed=1)
+    found = []
     sizes = dict(n_layers=1, n_heads=3, d_k=4, dtype=torch.float64)
     cache = KVCache(2, 8, **sizes)
     for part in x.split((4, 1, 2), 1):

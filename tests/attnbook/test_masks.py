@@ -36,8 +36,10 @@ def test_padding_mask_and_positions_by_their_definition(side):
     lengths = [3, 1, 4, 0]
     rows, places = [], []
     for n in lengths:
-        real, pad = [True] * n, [False] * (4 - n)
-        count, none = list(range(n)), [0] * (4 - n)
+        real = [True] * n
+        pad = [False] * (4 - n)
+        count = list(range(n))
+        none = [0] * (4 - n)
         rows.append(real + pad if side == "right" else pad + real)
         places.append(count + none if side == "right" else none + count)
     real = padding_mask(lengths, side=side)
@@ -47,7 +49,8 @@ def test_padding_mask_and_positions_by_their_definition(side):
 
 
 def test_combine_is_a_logical_and_that_broadcasts():
-    causal, real = causal_mask(3), padding_mask([3, 2], side="left")
+    causal = causal_mask(3)
+    real = padding_mask([3, 2], side="left")
     both = torch.ones(2, 3, 3).tril().bool()
     both[1, :, 0] = False  # the padding
     agrees(combine(causal, real[:, None, :]), both, name="by hand")
@@ -76,7 +79,8 @@ def test_conversions_have_the_types_that_libraries_want():
 
 
 def test_what_comes_back_is_a_new_tensor():
-    mask, real = causal_mask(3), torch.ones(1, 3).long()
+    mask = causal_mask(3)
+    real = torch.ones(1, 3).long()
     convert(mask, "sdpa", "sdpa")[0, 0] = False
     combine(mask)[0, 0] = False
     combine(mask, torch.ones(2, 1, 1) > 0)[0, 0, 0] = False
@@ -87,7 +91,8 @@ def test_what_comes_back_is_a_new_tensor():
 
 @pytest.mark.parametrize("t, s", SIZES)
 def test_later_keys_are_forbidden_in_masks_of_both_kinds(t, s):
-    causal, bias = causal_mask(t, s), randn(2, t, s, seed=1)
+    causal = causal_mask(t, s)
+    bias = randn(2, t, s, seed=1)
     agrees(merge_causal(None, t, s), causal, name="causal_mask")
     agrees(merge_causal(bias > 0, t, s), (bias > 0) & causal, name="and")
     expected = torch.where(causal, bias, -torch.inf)
@@ -103,7 +108,8 @@ def test_each_convention_means_what_its_library_does(seed):
     mask[:, 0] = True  # nn.MultiheadAttention gives NaN for a lost row
     attend = F.scaled_dot_product_attention
     additive = convert(mask, "sdpa", "additive", dtype=torch.float64)
-    expected, row = attend(q, k, v, mask), attend(q, k, v, mask[:1])
+    expected = attend(q, k, v, mask)
+    row = attend(q, k, v, mask[:1])
     agrees(attend(q, k, v, additive), expected, name="SDPA, additive")
     layer = nn.MultiheadAttention(d, 1, bias=False, batch_first=True).double()
     with torch.no_grad():
@@ -118,7 +124,8 @@ def test_each_convention_means_what_its_library_does(seed):
 
 
 SQUARE = causal_mask(2)
-LOW, TWO = torch.tensor([0.0, -1e9]), torch.tensor([0, 2])
+LOW = torch.tensor([0.0, -1e9])
+TWO = torch.tensor([0, 2])
 to_additive = partial(convert, SQUARE, "sdpa", "additive")
 NOT_BELOW = torch.tensor([[0.0, torch.nan, torch.inf]])
 

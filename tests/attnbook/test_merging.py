@@ -52,9 +52,11 @@ def same(a, b, within=TIGHT):
 @st.composite
 def parts(draw, n=3):
     """Parts of one attention, some of whose queries see no key of a part."""
-    seed, by = draw(st.integers(0, 10**6)), draw(st.sampled_from([1, 30, 1e4]))
+    seed = draw(st.integers(0, 10**6))
+    by = draw(st.sampled_from([1, 30, 1e4]))
     T, d_v = draw(st.integers(1, 3)), draw(st.integers(1, 3))
-    q, found = randn(T, 2, seed=seed) * by, []
+    q = randn(T, 2, seed=seed) * by
+    found = []
     for m in range(n):
         S = draw(st.integers(1, 4))
         k, v = (randn(S, d, seed=seed + 7 * m + d) for d in (2, d_v))

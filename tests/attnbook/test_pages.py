@@ -57,7 +57,10 @@ def test_a_page_behind_an_unknown_one_is_not_found():
     """Two read one prompt side by side, so the first one's pages have the
     names. These are taken, while the second one's third page stays known:
     but a text cannot be read from its third page on."""
-    pages, one, two, three = Pages(5, 2, small()), [], [], []
+    pages = Pages(5, 2, small())
+    one = []
+    two = []
+    three = []
     assert pages.reserve(one, 0, 4) and pages.reserve(two, 0, 6)
     pages.remember(one, [1, 2, 3, 4])
     pages.remember(two, [1, 2, 3, 4, 5, 6])

@@ -45,7 +45,9 @@ def test_a_pooled_head_is_the_mean_of_its_group(bias):
             continue
         # Four rows a head: keys of heads 0 to 3, then values.
         for row in range(16):
-            side, head, place = row // 8, row // 4 % 2, row % 4
+            side = row // 8
+            head = row // 4 % 2
+            place = row % 4
             first = 16 * side + 8 * head + place
             mean = (tensor[first] + tensor[first + 4]) / 2
             same(after[name][row], mean)
@@ -54,7 +56,8 @@ def test_a_pooled_head_is_the_mean_of_its_group(bias):
 
 
 def test_pooled_in_two_steps_or_in_one():
-    model, tokens = model_of(), tokens_of(2, 9)
+    model = model_of()
+    tokens = tokens_of(2, 9)
     same(pool_heads(model, 4)(tokens), model(tokens))
     twice = pool_heads(pool_heads(model, 2), 1)
     same(twice(tokens), pool_heads(model, 1)(tokens), within=1e-11)

@@ -22,8 +22,10 @@ from attnbook.teach.check.seeded import randn
 
 
 def test_the_layouts_are_permutations_of_each_other():
-    x, positions = randn(2, 5, 8, seed=2), torch.arange(5)
-    order, angles = half_order(8), rotary_angles(positions, 8)
+    x = randn(2, 5, 8, seed=2)
+    positions = torch.arange(5)
+    order = half_order(8)
+    angles = rotary_angles(positions, 8)
     agrees(
         rotate(x[..., order], angles),
         rotate(x, angles, layout="interleaved")[..., order],
@@ -70,7 +72,8 @@ def test_the_scaling_is_llama_3s(width, factor):
     sizes = {"hidden_size": 2 * width, "num_attention_heads": 2}
     config = LlamaConfig(rope_parameters=rope, **sizes)
     expected = modeling_llama.LlamaRotaryEmbedding(config).inv_freq
-    at, scaling = torch.tensor([1]), (factor, 1.5, 5.0, 300.0)
+    at = torch.tensor([1])
+    scaling = (factor, 1.5, 5.0, 300.0)
     found = rotary_angles(at, width, base=5e3, scaling=scaling)[0]
     agrees(found, expected, name="transformers", within=1e-6)
     assert (found < rotary_angles(at, width, base=5e3)[0]).any()

@@ -167,7 +167,8 @@ def saved(folder, family="gpt2", *, shards="1GB", **changes):
 
 @torch.no_grad()
 def check(folder, theirs):
-    ours, tokens = load(folder), tokens_of(2, 9)
+    ours = load(folder)
+    tokens = tokens_of(2, 9)
     agrees(ours(tokens), theirs(tokens).logits, name="theirs", within=1e-4)
     return ours
 
@@ -176,7 +177,8 @@ def change(folder, changes):
     """Give a tensor (with a dot in its name) or a setting another value; a
     tensor another name, or None, which takes it away."""
     file, settings = folder / "model.safetensors", folder / "config.json"
-    tensors, about = load_file(file), json.loads(settings.read_text())
+    tensors = load_file(file)
+    about = json.loads(settings.read_text())
     for name, new in changes.items():
         if "." not in name:
             about[name] = new
@@ -200,7 +202,8 @@ BUFFERS = {
 @FAMILY
 def test_neither_buffers_nor_prefixes_are_needed(tmp_path, family):
     """Buffers are no weights; a body alone has no prefix."""
-    theirs, prefix = saved(tmp_path, family), FAMILIES[family].prefix
+    theirs = saved(tmp_path, family)
+    prefix = FAMILIES[family].prefix
     mask = torch.ones(3, dtype=torch.uint8)
     change(tmp_path, {prefix + n: mask.clone() for n in BUFFERS[family]})
     check(tmp_path, theirs)
@@ -228,7 +231,8 @@ def test_a_tied_head_that_is_in_the_file(tmp_path, family):
 def test_the_type_is_the_files(tmp_path, family, dtype):
     theirs = their_model(family).to(dtype)
     theirs.save_pretrained(tmp_path)
-    ours, tokens = load(tmp_path), tokens_of(2, 9)
+    ours = load(tmp_path)
+    tokens = tokens_of(2, 9)
     assert {p.dtype for p in ours.parameters()} == {dtype}
     assert ours(tokens).dtype == dtype
     theirs = type(theirs).from_pretrained(tmp_path, dtype=torch.float32)
@@ -247,8 +251,12 @@ def test_rename_copies_only_what_it_stacks():
     assert ours.keys() - kept == stacked
 
 
-T, V, ZEROS = "transformer.", "self_attn.v_proj.weight", torch.zeros
-H, L, RMS = T + "h.", "model.layers.", "model.norm.weight"
+T = "transformer."
+V = "self_attn.v_proj.weight"
+ZEROS = torch.zeros
+H = T + "h."
+L = "model.layers."
+RMS = "model.norm.weight"
 ONE = {H + "1.ln_1.weight": H + "1.ln1.weight"}
 TWO = ONE | {H + "0.ln_2.bias": H + "0.ln2.bias"}
 LONG = "\x1b[31m." + "x" * 10**6
@@ -351,7 +359,8 @@ def test_a_folder_becomes_a_model_in_few_steps(tmp_path, family):
 
 def test_a_pickle_is_never_read_but_can_be_converted(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    theirs, file = saved(tmp_path), tmp_path / "model.safetensors"
+    theirs = saved(tmp_path)
+    file = tmp_path / "model.safetensors"
     file.unlink()
     torch.save(theirs.state_dict(), "pytorch_model.bin")  # one tensor twice
     with monkeypatch.context() as patch:
@@ -404,7 +413,8 @@ def test_a_copy_on_this_machine_needs_no_network(tmp_path, monkeypatch):
     """With the hub's own client."""
     constants = huggingface_hub.constants
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    repository, commit = tmp_path / "models--a--b", 40 * "0"
+    repository = tmp_path / "models--a--b"
+    commit = 40 * "0"
     (repository / "refs").mkdir(parents=True)
     (repository / "refs" / "main").write_text(commit)
     theirs = saved(repository / "snapshots" / commit)
@@ -417,11 +427,13 @@ def test_a_copy_on_this_machine_needs_no_network(tmp_path, monkeypatch):
 
 
 SMALL = GPTConfig(vocab_size=5, context=8, d_model=8, n_heads=2, n_layers=2)
-WORDS, WEIGHT = Vocabulary(["a", "b", "c", "d", "e"]), "model.norm.weight"
+WORDS = Vocabulary(["a", "b", "c", "d", "e"])
+WEIGHT = "model.norm.weight"
 
 
 def test_a_model_that_is_saved_is_loaded(tmp_path):
-    model, path = GPT(SMALL).double(), tmp_path / "m.safetensors"
+    model = GPT(SMALL).double()
+    path = tmp_path / "m.safetensors"
     save_model(path, model, WORDS, about={"note": "a test"})
     found = load_model(path)
     assert found.model.config == SMALL and not found.model.training
@@ -471,5 +483,6 @@ def test_every_kind_of_model_comes_back(tmp_path, positions):
     other |= {"tied": False, "bias": False, "d_ff": 3}
     model = GPT(replace(SMALL, positions=positions, **other)).eval()
     save_model(tmp_path / "m", model)
-    found, tokens = load_model(tmp_path / "m").model, torch.arange(5)[None]
+    found = load_model(tmp_path / "m").model
+    tokens = torch.arange(5)[None]
     assert torch.equal(found(tokens), model(tokens))

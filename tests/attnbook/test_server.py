@@ -50,7 +50,8 @@ def logits_alone(model, tokens, n_prompt):
 
 def check_pages(server):
     """Every page is in as many tables as it counts, or free; none is lost."""
-    pages, size = server.pages, server.pages.size
+    pages = server.pages
+    size = server.pages.size
     held = Counter(p for request in server.open for p in request.table)
     assert pages.holders == [held[p] for p in range(len(pages.holders))]
     assert set(pages.free) == {p for p, n in enumerate(pages.holders) if not n}
@@ -83,7 +84,9 @@ class Schedule:
             guess=self.guess if rng.random() < 0.5 else lambda request: [],
             accept=self.accept,
         )
-        self.asked, self.seen, self.guessed = {}, {}, 0
+        self.asked = {}
+        self.seen = {}
+        self.guessed = 0
 
     def spec(self):
         """A prompt, often one that begins as another, and its options."""
@@ -120,7 +123,9 @@ class Schedule:
         return new
 
     def run(self):
-        rng, server, came = self.rng, self.server, list(self.specs)
+        rng = self.rng
+        server = self.server
+        came = list(self.specs)
         forks = 0
         for _ in range(1000):
             while came and rng.random() < 0.5:
@@ -132,7 +137,8 @@ class Schedule:
                 server.cancel(rng.choice(server.open))
             elif running and rng.random() < 0.05:
                 old = rng.choice(running)
-                n, seed = old.end - len(old.tokens), rng.randrange(9)
+                n = old.end - len(old.tokens)
+                seed = rng.randrange(9)
                 stop = tuple(old.stop)
                 spec = tuple(old.tokens), n, old.sampling, stop, seed
                 self.asked[server.fork(old, seed=seed)] = spec
@@ -392,7 +398,8 @@ def test_a_text_that_may_leave_the_context_is_refused_for_all_positions():
 @pytest.fixture
 def sizes(monkeypatch):
     """How many tokens of each part a step reads, step by step."""
-    read, found = attnbook.server.read_parts, []
+    read = attnbook.server.read_parts
+    found = []
 
     def counted(model, pages, parts, exact):
         found.append([len(part.tokens) for part in parts])
@@ -507,7 +514,8 @@ def test_only_to_the_bit_is_each_token_by_itself(
     server = server_of(n_pages=40, page_size=4, exact=bool(exact))
     for prompt in ([1, 2], [3] * 3, [5]):
         server.submit(prompt, 3)
-    seen, attend = Counter(), attnbook.pages.attend
+    seen = Counter()
+    attend = attnbook.pages.attend
 
     def counted(*inputs, **options):
         seen["readers"] += 1

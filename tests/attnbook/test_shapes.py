@@ -100,7 +100,8 @@ def test_floating_point_tensors_are_of_one_type():
     ],
 )
 def test_tokens_that_do_not_fit_a_weight_are_refused(x, error, named):
-    weight, axes = ones(5, 3), "... T d"
+    weight = ones(5, 3)
+    axes = "... T d"
     check_tokens(weight, axes, ones(2, 3))
     with pytest.raises(error, match=named):
         check_tokens(weight, axes, x, "tokens")

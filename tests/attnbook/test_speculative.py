@@ -82,7 +82,8 @@ DRAFTS = {
 
 def enumerated(target, draft, text, n, k):
     """The law of the written tokens, and the expected calls."""
-    law, calls = {}, 0.0
+    law = {}
+    calls = 0.0
     ways = every_path(
         lambda pick: list(guess_ahead(target, draft, text, n, k, pick))
     )
@@ -181,7 +182,9 @@ def test_where_nothing_is_refused_the_residual_is_the_target(p):
 @pytest.mark.parametrize("draft", DRAFTS.values(), ids=DRAFTS)
 def test_the_formula_is_what_is_counted(draft, k):
     """Averaged over the target's texts, and nothing assumed."""
-    n, text, target = 3, [0, 1], target_of(1)
+    n = 3
+    text = [0, 1]
+    target = target_of(1)
     _, counted = enumerated(target, draft, text, n, k)
     formula = 0.0
     for tokens, share in wanted(target, text, n).items():
@@ -206,7 +209,8 @@ def test_a_number_of_guesses_that_cannot_be_is_refused(k):
 @pytest.mark.parametrize("positions", POSITIONS)
 @pytest.mark.parametrize("k", [0, 1, 3, 9])
 def test_greedy_text_is_the_same(positions, k):
-    model, prompt = small(positions=positions), [3, 1, 4]
+    model = small(positions=positions)
+    prompt = [3, 1, 4]
     (plain,) = complete(model, [prompt], 20)
     greedy = Sampling()
     drafts = {
@@ -236,7 +240,8 @@ def test_stop_ends_the_text_and_nothing_comes_behind_it():
 
 
 def test_what_is_read_is_what_is_new():
-    model, reader = small(), Reader(small())
+    model = small()
+    reader = Reader(small())
     texts = [[1, 2, 3], [1, 2, 3, 4, 5], [1, 2, 6, 6], [1, 2], [5], [5, 0, 1]]
     read = []
     for text in texts:
@@ -251,7 +256,8 @@ def test_what_is_read_is_what_is_new():
 
 def test_several_beginnings_at_once_each_with_its_own_penalty():
     sampling = Sampling(temperature=1.0, repetition_penalty=2.0)
-    model, text = small(), [1, 2, 3, 4, 5, 6]
+    model = small()
+    text = [1, 2, 3, 4, 5, 6]
     with torch.no_grad():
         z = model(torch.tensor([text]))[0]
     whole = sampling.bend(z, [text[:n] for n in range(1, 7)]).softmax(-1)
@@ -263,8 +269,10 @@ def test_several_beginnings_at_once_each_with_its_own_penalty():
 
 
 def test_the_target_reads_each_token_once_and_the_refused_ones():
-    model, text = small(), [3, 1, 4, 1]
-    reader, draft = Reader(model), DRAFTS_OF_SEVEN
+    model = small()
+    text = [3, 1, 4, 1]
+    reader = Reader(model)
+    draft = DRAFTS_OF_SEVEN
     pick = picker(np.random.default_rng(0))
     rounds = list(guess_ahead(reader.read, draft, text, 21, 3, pick))
     guessed = []
@@ -305,7 +313,8 @@ def test_the_cache_grows_with_the_text(monkeypatch):
 
 
 def test_a_seed_gives_the_same_and_another_others():
-    model, draft = small(), look_up_draft(7)
+    model = small()
+    draft = look_up_draft(7)
     texts = [write(model, [1], 15, draft, 3, seed=s) for s in (3, 3, 4)]
     assert texts[0] == texts[1] != texts[2]
 
@@ -409,7 +418,8 @@ def test_served_with_guesses_is_alone_without(data):
 
 
 def test_the_server_takes_fewer_steps_with_good_guesses():
-    model, prompt = small(), [3, 1, 4]
+    model = small()
+    prompt = [3, 1, 4]
     text = prompt + complete(model, [prompt], 12)[0]
     good = lambda t: torch.eye(7)[text[len(t)]] if len(t) < 15 else None  # noqa: E731
     steps = []
@@ -417,7 +427,8 @@ def test_the_server_takes_fewer_steps_with_good_guesses():
         server = Server(
             model, n_pages=9, guess=likeliest(draft, k), accept=as_alone
         )
-        request, n = server.submit(prompt, 12), 0
+        request = server.submit(prompt, 12)
+        n = 0
         while not request.ended:
             server.step()
             n += 1
@@ -456,7 +467,8 @@ def test_guesses_near_the_end_of_a_context_stop_nobody(positions, k):
 
 
 def test_a_draft_whose_context_is_shorter_than_the_models_goes_on_guessing():
-    model, prompt = small(), [3, 1, 4]
+    model = small()
+    prompt = [3, 1, 4]
     draft = Reader(small(1, positions="learned", context=5), Sampling())
     server = Server(
         model, n_pages=9, guess=likeliest(draft, 3), accept=as_alone

@@ -211,7 +211,8 @@ def test_transformers_has_the_same_rule(T):
 
 @pytest.mark.parametrize("w", [1, 2, 4])
 def test_the_short_convolution_is_torchs(w):
-    x, weight = randn(2, 9, 6, seed=1), randn(6, w, seed=2)
+    x = randn(2, 9, 6, seed=1)
+    weight = randn(6, w, seed=2)
     before = randn(2, w - 1, 6, seed=3)
     seen = torch.cat([before, x], 1).mT
     wanted = F.conv1d(seen, weight[:, None], groups=6).mT

@@ -70,7 +70,8 @@ def host(monkeypatch, tmp_path):
 
     server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Answer)
     server.daemon_threads = True
-    server.answers, server.sent = [WHOLE % (len(TEXT), TEXT)], 0
+    server.answers = [WHOLE % (len(TEXT), TEXT)]
+    server.sent = 0
     server.kept = tmp_path / "attnbook" / "tiny_shakespeare.txt"
     threading.Thread(target=server.serve_forever, daemon=True).start()
     monkeypatch.delenv(text.OFFLINE, raising=False)

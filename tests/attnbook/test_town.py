@@ -224,7 +224,8 @@ def test_the_towns_recipe_trains_as_it_did():
     assert (recipe.steps, recipe.weight_decay) == (1000, 0.01)
     assert config.context == TOWN.longest
     torch.manual_seed(language.TOWN_RECIPE.seed)
-    model, found = GPT(language.TOWN_CONFIG), []
+    model = GPT(language.TOWN_CONFIG)
+    found = []
 
     def note(done, losses):
         found[:] = losses

@@ -80,9 +80,11 @@ def test_the_learning_rate_agrees_with_torch(warmup, final):
     recipe = Recipe(steps=60, warmup=warmup, peak=0.3, final=final)
     optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=recipe.peak)
     schedulers = torch.optim.lr_scheduler
-    up, first = max(1, warmup), 1 / (warmup + 1)
+    up = max(1, warmup)
+    first = 1 / (warmup + 1)
     rise = schedulers.LinearLR(optimizer, first, total_iters=up)
-    steps, least = recipe.steps - 1 - warmup, recipe.peak * final
+    steps = recipe.steps - 1 - warmup
+    least = recipe.peak * final
     fall = schedulers.CosineAnnealingLR(optimizer, steps, eta_min=least)
     both = [rise, fall]
     theirs = schedulers.SequentialLR(optimizer, both, milestones=[warmup])
@@ -141,9 +143,11 @@ def test_the_mean_loss_leaves_the_mode_as_it_was(training):
 
 
 def test_four_threads_may_measure_one_model():
-    model, (tokens, targets) = small(dropout=0.5), held_out()
+    model = small(dropout=0.5)
+    tokens, targets = held_out()
     expected = mean_loss(model.train(), tokens, targets)
-    barrier, found = threading.Barrier(4), []
+    barrier = threading.Barrier(4)
+    found = []
 
     def measure():
         barrier.wait()
@@ -168,7 +172,8 @@ def test_the_loop_agrees_with_one_in_plain_torch(accumulation):
     counts steps of the optimiser, as the loop in plain torch does."""
     model, plain = small(), small()
     recipe = dataclasses.replace(RECIPE, accumulation=accumulation)
-    losses, lengths = train(model, padded, recipe), []
+    losses = train(model, padded, recipe)
+    lengths = []
     groups = [
         {"params": [p], "weight_decay": RECIPE.weight_decay * (p.ndim == 2)}
         for p in plain.parameters()
@@ -276,7 +281,9 @@ def test_there_is_a_bar_unless_it_is_to_be_quiet(monkeypatch, quiet):
 def test_a_batch_in_pieces_is_drawn_once_and_read_piece_by_piece():
     """Four steps of six sequences in three pieces: twelve passes of two."""
     recipe = dataclasses.replace(RECIPE, steps=4, batch_size=6, accumulation=3)
-    model, read, drawn = small(), [], []
+    model = small()
+    read = []
+    drawn = []
     model.register_forward_pre_hook(lambda m, x: read.append(len(x[0])))
 
     def batches(size, generator):
@@ -296,7 +303,8 @@ def test_in_half_precision_the_weights_stay_in_32_bits(positions, norm):
     def run(precision):
         recipe = dataclasses.replace(RECIPE, precision=precision)
         changes = dict(positions=positions, norm=norm, activation="swiglu")
-        model, seen = killed.small(**changes), set()
+        model = killed.small(**changes)
+        seen = set()
         layer = model.blocks[0].feed_forward.down
         layer.register_forward_hook(lambda m, x, y: seen.add(y.dtype))
         losses = train(model, padded, recipe)

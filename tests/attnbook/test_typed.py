@@ -406,7 +406,10 @@ def test_experts_that_are_sharded_give_the_router_its_whole_gradient(ranks):
         )  # the same tokens for each expert
         out = apply(
             lambda x, g, a, b: g * (torch.tanh(x @ a) @ b),
-            *(tokens, gates, up_, down_),
+            tokens,
+            gates,
+            up_,
+            down_,
         )
         y = total(add_up(out, -3))
         backward(add_up(apply(torch.square, y)))

@@ -36,7 +36,8 @@ def test_words_survive_the_round_trip():
     assert 0 not in vocabulary
 
 
-AB, OLD = Vocabulary(["a", "b"]), Vocabulary(["the", "boat"])
+AB = Vocabulary(["a", "b"])
+OLD = Vocabulary(["the", "boat"])
 
 
 @pytest.mark.parametrize(

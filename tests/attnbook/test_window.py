@@ -55,7 +55,8 @@ CUTS = [
 )
 def test_the_ring_is_the_window_for_every_cut(window, sinks):
     assert len(CUTS) == 2**6
-    model, tokens = model_of(), tokens_of(2, 7)
+    model = model_of()
+    tokens = tokens_of(2, 7)
     whole = read_window(model, tokens, window=window, sinks=sinks)
     full = model(tokens)
     assert (whole - full).abs().max() > 0.1  # the window is felt
@@ -67,7 +68,8 @@ def test_the_ring_is_the_window_for_every_cut(window, sinks):
 
 @pytest.mark.parametrize("positions", ["rotary", "sinusoidal", "none"])
 def test_a_text_longer_than_any_table(positions):
-    model, tokens = model_of(positions=positions), tokens_of(1, 40)
+    model = model_of(positions=positions)
+    tokens = tokens_of(1, 40)
     whole = read_window(model, tokens, window=5, sinks=2)
     cache = ring_of(1, 5, 2)
     size = cache.nbytes
@@ -79,12 +81,14 @@ def test_a_text_longer_than_any_table(positions):
 
 @pytest.mark.parametrize("sizes", [{"window": 9}, {"window": 1, "sinks": 9}])
 def test_without_an_end_it_is_the_model(sizes):
-    model, tokens = model_of(), tokens_of(2, 9)
+    model = model_of()
+    tokens = tokens_of(2, 9)
     same(read_window(model, tokens, **sizes), model(tokens), within=1e-11)
 
 
 def test_a_call_that_fails_leaves_the_ring_as_it_was():
-    model, tokens = model_of(), tokens_of(1, 9)
+    model = model_of()
+    tokens = tokens_of(1, 9)
     cache = ring_of(1, 3, 1)
     in_pieces(model, tokens[:, :6], (4, 2), cache)
     before = cache.keys.clone()
@@ -99,7 +103,8 @@ def test_a_call_that_fails_leaves_the_ring_as_it_was():
 
 
 def test_a_ring_can_be_emptied_and_its_rows_chosen_but_not_trimmed():
-    model, tokens = model_of(), tokens_of(2, 6)
+    model = model_of()
+    tokens = tokens_of(2, 6)
     cache = ring_of(2, 2)
     in_pieces(model, tokens_of(2, 6, seed=9), (6,), cache)
     with pytest.raises(ValueError, match="cannot go back.*expected 0.*got 3"):
@@ -112,7 +117,8 @@ def test_a_ring_can_be_emptied_and_its_rows_chosen_but_not_trimmed():
     same(in_pieces(model, tokens[1:, 5:], (1,), cache), whole[1:, 5:])
 
 
-ONE, TOKENS = torch.ones(1, 1), tokens_of(1, 2)
+ONE = torch.ones(1, 1)
+TOKENS = tokens_of(1, 2)
 
 
 def read(positions="rotary", tokens=TOKENS):
@@ -150,7 +156,8 @@ def test_windows_refuse(error, match, call):
 @pytest.mark.parametrize("L", [1, 2, 3])
 def test_the_reach_of_a_window_is_exact(L, window):
     """Gradients of exactly zero beyond L·(w − 1) + 1 tokens, none within."""
-    model, tokens = model_of(n_layers=L), tokens_of(1, 12)
+    model = model_of(n_layers=L)
+    tokens = tokens_of(1, 12)
     embedded = []
 
     def keep(module, args, x):

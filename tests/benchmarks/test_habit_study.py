@@ -54,7 +54,8 @@ def test_what_is_stored_has_the_form_that_the_page_shows():
             assert len(run["answers"]) == len(study.ASKED)
             assert list(run["texts"]) == ["ferry", "soup"]
             # Of 30 blocks the upper ten: queries, keys with values, output.
-            rank, d = study.RANK, 576
+            rank = study.RANK
+            d = 576
             assert run["trained"] == 10 * rank * (2 * d + d + 384 + 2 * d)
 
 

@@ -74,7 +74,8 @@ class Figure:
         parts = [n for n in state if any(s[n] != state[n] for s in states)]
         controls = self.host.locator("input, select").all()
         for name, control in zip(parts, controls, strict=True):
-            kind, value = control.get_attribute("type"), state[name]
+            kind = control.get_attribute("type")
+            value = state[name]
             if kind == "checkbox":
                 control.set_checked(value)
             elif kind == "range":

@@ -39,7 +39,8 @@ def of_average(figure, state, found):
 
 
 def of_kernel(figure, state, found):
-    data, weights = figure.data, np.array(found["weights"])
+    data = figure.data
+    weights = np.array(found["weights"])
     order = np.argsort(-weights, kind="stable")
     shares = [*weights[order[:4]], weights[order[4:]].sum()]
     table = figure.table("Largest weights × counts")
@@ -77,7 +78,8 @@ def of_kernel(figure, state, found):
 
 
 def of_query(figure, state, found):
-    data, point = figure.data, [state["x"], state["y"]]
+    data = figure.data
+    point = [state["x"], state["y"]]
     score = "Score" if data["scale"] == 1 else "Scaled score"
     caption = f"{score} {data['formula']} and weight"
     shown = np.transpose(list(figure.table(caption).values()))
@@ -128,7 +130,8 @@ def of_masks(figure, state, found):
         assert square == np.ravel(found["mask"]).tolist()
     forms = "sdpa", "multihead", "additive", "transformers"
     names, *written = zip(*cells(figure))
-    left, words = state["left"], figure.data["words"]
+    left = state["left"]
+    words = figure.data["words"]
     real = words[: 8 - left - state["right"]]
     assert [*names] == ["pad"] * left + real + ["pad"] * state["right"]
     assert [*map(list, written)] == [found[form] for form in forms]
@@ -142,7 +145,8 @@ def of_masks(figure, state, found):
 
 
 def of_heads(figure, state, found):
-    words, word = figure.data["words"], state["word"]
+    words = figure.data["words"]
+    word = state["word"]
     later = len(words) - word - 1
     row = np.pad(np.round(found["weights"], 4), (0, later))  # as the data
     styles = figure.host.locator(".text span").evaluate_all(
@@ -181,7 +185,8 @@ def of_heads(figure, state, found):
 
 def of_encoder(figure, state, found):
     spans = figure.host.locator(".text span")
-    words, row = spans.all_inner_texts(), found["weights"]
+    words = spans.all_inner_texts()
+    row = found["weights"]
     shown = spans.evaluate_all(
         "spans => spans.map(span => span.getAttribute('style'))"
     )
@@ -221,13 +226,13 @@ def of_rotary(figure, state, found):
 
 def of_residual(figure, state, found):
     n = state["block"]
-    rows = [
-        [it["size"], it["added"], it["cosine"], it["shares"][n]] * (n > 0)
-        or [it["size"]]
-        for it in found.values()
-    ]
-    for row, it in zip(rows, found.values()):
+    rows = []
+    for it in found.values():
+        row = [it["size"]]
+        if n > 0:
+            row += [it["added"], it["cosine"], it["shares"][n]]
         row.append(it["shares"][0])
+        rows.append(row)
     shown = figure.table(f"After block {n}" if n else "Below the first block")
     shown = [row for row in shown.values() if row]
     assert np.array(shown) == near(np.transpose(rows))
@@ -252,7 +257,8 @@ def of_cache(figure, state, found):
     names = "rows reused scores flops all_rows all_flops bytes".split()
     shown = [[*map(int, row[1:])] for row in cells(figure)]
     assert shown == [found[name] for name in names]
-    words, S = figure.data["words"], figure.data["prompt"] + state["call"] - 1
+    words = figure.data["words"]
+    S = figure.data["prompt"] + state["call"] - 1
     assert f"writes “{words[S]}”" in figure.said
     assert f"holds {S} tokens" in figure.said
     # The dots stand at the totals; 96 pixels are the largest there is.
@@ -284,14 +290,16 @@ def of_merge(figure, state, found):
 def of_bytes(figure, state, found):
     shown = [[*map(int, row[1:])] for row in cells(figure)]
     assert shown == np.transpose([found["token"], found["fit"]]).tolist()
-    tokens, fit = 2 ** state["context"], found["fit"]
+    tokens = 2 ** state["context"]
+    fit = found["fit"]
     assert f"Of texts of {tokens:,} tokens" in figure.said
     assert f"hold {fit[0]} with a key for each head" in figure.said
     assert f"{fit[2]} with latents of {state['latent']}" in figure.said
 
 
 def of_pages(figure, state, found):
-    data, step = figure.data, state["step"]
+    data = figure.data
+    step = state["step"]
     told = [step, found["held"], data["pages"], found["shared"]]
     assert numbers(figure.said) == [*told, found["found"], found["empty"]]
     now = data["steps"][step]

@@ -77,7 +77,8 @@ def test_a_figure_fits_a_phone(visit, place):
 
 def test_a_figure_that_disagrees_is_not_shown(visit):
     """Another number in a check: an error in place of the figure."""
-    page, name = visit("index"), "04_scaled_dot_product_attention"
+    page = visit("index")
+    name = "04_scaled_dot_product_attention"
 
     def spoil(route):
         answer = route.fetch()

@@ -38,14 +38,16 @@ def opened(visit, mark: str = "") -> Page:
 
 
 def test_the_rest_follows_a_scroll(visit):
-    page, whole = opened(visit), opened(visit, "#no-such-place")
+    page = opened(visit)
+    whole = opened(visit, "#no-such-place")
     assert page.evaluate("left") > 10, "all was laid out at once"
     assert whole.evaluate("left") == 0
     assert page.evaluate(LEFT) == 0
 
 
 def test_the_buttons_that_copy_come_with_the_first_move(visit):
-    page, buttons = visit("index"), ".copybtn"
+    page = visit("index")
+    buttons = ".copybtn"
     page.goto(page.url.replace("index.html", f"{CHAPTER}.html"))
     assert page.locator(buttons).count() == 0
     page.mouse.move(9, 9)

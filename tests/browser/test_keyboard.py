@@ -42,7 +42,8 @@ def is_open(page: Page, dialog: str) -> bool:
 
 def test_all_is_reached_and_seen(visit):
     page = visit(CHAPTER, reduced_motion="reduce")
-    reached, faults = set(), []
+    reached = set()
+    faults = []
     for _ in range(400):
         press(page, "Tab")
         here, found = page.evaluate(

@@ -94,6 +94,9 @@ def test_another_host_is_refused(page):
         }"""
     )
     assert {line.partition(":")[0] for line in refused(page)} == {
-        *("script-src-elem", "img-src", "base-uri", "connect-src")
+        "script-src-elem",
+        "img-src",
+        "base-uri",
+        "connect-src",
     }
     assert asked == [] and page.evaluate("window.theirs") is None

@@ -82,19 +82,22 @@ def grouped_queries():
 
 def scaled_attention():
     q, k, v = torch.randn(5, 3), torch.randn(7, 3), torch.randn(7, 2)
-    scores, scaled = q @ k.T, q @ k.T / 3**0.5
+    scores = q @ k.T
+    scaled = q @ k.T / 3**0.5
     context, weights = scaled_dot_product_attention(q, k, v)
     return {"T": 5, "S": 7, "d_k": 3, "d_v": 2}, locals()
 
 
 def masked_attention():
-    x, mask = torch.randn(5, 12), torch.ones(5, 5).bool().tril()
+    x = torch.randn(5, 12)
+    mask = torch.ones(5, 5).bool().tril()
     seen = SelfAttention(12, 3, 2).stages(x, mask)
     return SIZES, seen._asdict() | {"x": x, "mask": mask}
 
 
 def feed_forward():
-    x, layer = torch.randn(5, 3), FeedForward(3, 12)
+    x = torch.randn(5, 3)
+    layer = FeedForward(3, 12)
     hidden = layer.up(x)
     bent = F.gelu(hidden)
     out = layer.down(bent)
@@ -102,9 +105,12 @@ def feed_forward():
 
 
 def layer_norm():
-    x, gain, bias = torch.randn(5, 12), torch.ones(12), torch.zeros(12)
+    x = torch.randn(5, 12)
+    gain = torch.ones(12)
+    bias = torch.zeros(12)
     variance, mean = torch.var_mean(x, -1, correction=0, keepdim=True)
-    normal, y = normed(x), normed(x, gain, bias)
+    normal = normed(x)
+    y = normed(x, gain, bias)
     return {"T": 5, "d": 12}, locals()
 
 
@@ -115,13 +121,15 @@ def batch_norm():
 
 def positions():
     x, at = torch.randn(5, 12), torch.arange(5)
-    position, bias = sinusoidal(at, 12).float(), alibi_bias(1, at, at)[0]
+    position = sinusoidal(at, 12).float()
+    bias = alibi_bias(1, at, at)[0]
     seen = SelfAttention(12, 3, 2).stages(x + position)
     return SIZES, seen._asdict() | locals()
 
 
 def block():
-    x, layer = torch.randn(5, 12), TransformerBlock(12, 3)
+    x = torch.randn(5, 12)
+    layer = TransformerBlock(12, 3)
     heard = layer.attention(normed(x))
     middle = x + heard
     made = layer.feed_forward(normed(middle))
@@ -136,7 +144,8 @@ block_post_norm = block
 def encoder_decoder():
     x, y = torch.randn(7, 12), torch.randn(5, 12)
     block, cross = TransformerBlock(12, 3), MultiHeadAttention(12, 3)
-    memory, middle = normed(x), y + block.attention(normed(y), causal=True)
+    memory = normed(x)
+    middle = y + block.attention(normed(y), causal=True)
     q, k, v = cross.project(middle, memory)
     heard, weights = cross.with_weights(middle, memory)
     heard_too = middle + heard
@@ -145,8 +154,10 @@ def encoder_decoder():
 
 
 def cache_step():
-    head, x = SelfAttention(12, 3, 2), torch.randn(6, 12)
-    (q, k, v), (_, keys, values) = head.project(x[-1:]), head.project(x)
+    head = SelfAttention(12, 3, 2)
+    x = torch.randn(6, 12)
+    q, k, v = head.project(x[-1:])
+    _, keys, values = head.project(x)
     context, weights = scaled_dot_product_attention(q, keys, values)
     sizes = {"S": 6, "d_model": 12, "d_k": 3, "d_v": 2}
     return sizes, locals() | {"x": x[-1:]}
@@ -168,10 +179,15 @@ def two_memories():
 
 
 def latent_step():
-    x, (w_query, w_down) = torch.randn(6, 12), torch.randn(2, 12, 3)
-    w_down, U, V = w_down[:, :2], torch.randn(2, 3), torch.randn(2, 4)
-    latents, q = x @ w_down, x[-1:] @ w_query
-    asked, c = q @ U.T, latents[-1:]
+    x = torch.randn(6, 12)
+    w_query, w_down = torch.randn(2, 12, 3)
+    w_down = w_down[:, :2]
+    U = torch.randn(2, 3)
+    V = torch.randn(2, 4)
+    latents = x @ w_down
+    q = x[-1:] @ w_query
+    asked = q @ U.T
+    c = latents[-1:]
     weights = (asked @ latents.T / 3**0.5).softmax(-1)
     average = weights @ latents
     sizes = {"S": 6, "d_model": 12, "d_k": 3, "d_c": 2, "d_v": 4}
@@ -179,7 +195,9 @@ def latent_step():
 
 
 def ring():
-    slots, k, kept = torch.randn(4, 2), torch.randn(2, 2), 4
+    slots = torch.randn(4, 2)
+    k = torch.randn(2, 2)
+    kept = 4
     q, no_v = torch.randn(2, 2), torch.zeros(4, 2)
     _, stored, _ = rolling_step.right(q, k, k, slots, no_v, kept)
     k_all = torch.cat([slots, k])
@@ -199,7 +217,9 @@ def window_reach():
 
 
 def generating():
-    tokens, logits, u = torch.ones(3, 5), torch.randn(3, 8), torch.rand(3)
+    tokens = torch.ones(3, 5)
+    logits = torch.randn(3, 8)
+    u = torch.rand(3)
     bent = keep_top_k(logits / 0.8, 4)
     p = bent.softmax(-1)
     return {"B": 3, "T": 5, "V": 8}, locals() | {"token": draw(p, u)[:, None]}
@@ -207,7 +227,8 @@ def generating():
 
 def guess_ahead():
     k, V = 4, 7
-    guesses, q = torch.ones(k), torch.rand(k, V)
+    guesses = torch.ones(k)
+    q = torch.rand(k, V)
     unread = torch.cat([torch.ones(1), guesses])[None].long()
     model = GPT(GPTConfig(V, 9, d_model=12, n_heads=3, n_layers=1))
     return {"k": k, "V": V}, locals() | {"p": model(unread)[0].softmax(-1)}
@@ -238,7 +259,8 @@ def rounded_row():
 def lora():
     r, alpha = 2, 6
     x, weight = torch.randn(4, 5), torch.randn(3, 5)
-    down, up = torch.randn(r, 5), torch.randn(3, r)
+    down = torch.randn(r, 5)
+    up = torch.randn(3, r)
     frozen, thin = x @ weight.T, x @ down.T
     change = alpha / r * thin @ up.T
     y = frozen + change
@@ -249,7 +271,9 @@ def lora():
 
 def many_hands():
     x, up0, up1 = torch.randn(4, 3), torch.randn(3, 5), torch.randn(3, 2)
-    down0, down1, bias = torch.randn(5, 3), torch.randn(2, 3), torch.randn(3)
+    down0 = torch.randn(5, 3)
+    down1 = torch.randn(2, 3)
+    bias = torch.randn(3)
     inner0, inner1 = torch.tanh(x @ up0), torch.tanh(x @ up1)
     part0, part1 = inner0 @ down0, inner1 @ down1
     out = part0 + part1
@@ -263,14 +287,16 @@ def tokens():
     merges = learn_merges("\n".join(book_text()).encode(), 200)
     ids = torch.tensor(encode_bytes(b"The boat", merges))
     assert ids.tolist() == [264, 368]  # as they stand in the drawing
-    table, data = torch.randn(456, 12), torch.tensor(list(b"The boat"))
+    table = torch.randn(456, 12)
+    data = torch.tensor(list(b"The boat"))
     tensors = {"data": data, "ids": ids, "table": table, "x": table[ids]}
     return {"n": 8, "T": 2, "V": 456, "d": 12}, tensors
 
 
 def gpt():
     model = GPT(GPTConfig(7, 9, d_model=12, n_heads=3, n_layers=1))
-    tokens, table = torch.ones(2, 5).long(), model.token_embedding.weight
+    tokens = torch.ones(2, 5).long()
+    table = model.token_embedding.weight
     x = model.embed(tokens, torch.arange(5))
     y = model.blocks[0](x, causal=True)
     seen = {"normed": model.norm(y), "logits": model(tokens), "table": table}
@@ -296,7 +322,8 @@ def loading():
 
 def pages():
     model = GPT(GPTConfig(7, 9, d_model=12, n_heads=3, n_layers=1))
-    table, pool = torch.tensor([2, 0]), Pages(6, 4, model).memory[0, 0]
+    table = torch.tensor([2, 0])
+    pool = Pages(6, 4, model).memory[0, 0]
     k = pool[table].flatten(0, 1)[:6]
     return dict(P=6, s=4, S=6, H_kv=3, d_k=4, n=2), locals()
 

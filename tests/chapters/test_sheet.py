@@ -88,7 +88,8 @@ def test_the_sheet_has_the_shapes_of_tensors():
     page = Page(SHEET)
     with as_a_page():
         assert page.run() is None
-    x, past = torch.ones(B, T, d), S - T
+    x = torch.ones(B, T, d)
+    past = S - T
     kept = torch.ones(B, H_kv, past, d_k), torch.ones(B, H_kv, past, d_v)
     widths = H * d_k, H_kv * d_k, H_kv * d_v
     weights = [torch.ones(d, width) for width in widths]
@@ -96,7 +97,8 @@ def test_the_sheet_has_the_shapes_of_tensors():
     seen = inside(page.names["attention"], x, *kept, *weights, w_o, H, H_kv)
     sizes = dict(d_model=d, n_heads=H, n_kv_heads=H_kv, n_layers=L, d_ff=d_ff)
     model = GPT(GPTConfig(V, C, **sizes))
-    tokens, cache = torch.ones(B, T).long(), model.new_cache(B)
+    tokens = torch.ones(B, T).long()
+    cache = model.new_cache(B)
     seen |= {
         "tokens": tokens,
         "logits": model(tokens),
@@ -178,7 +180,10 @@ def test_the_sheet_has_the_masks_of_every_convention():
 
 
 def test_the_sheet_has_the_norms_of_torch():
-    d, x, gain, bias = 6, randn(3, 6), randn(6, seed=1), randn(6, seed=2)
+    d = 6
+    x = randn(3, 6)
+    gain = randn(6, seed=1)
+    bias = randn(6, seed=2)
     names = dict(x=x, γ=gain, β=bias, ε=0.1, d=d)
     names["mean"] = lambda a: a.mean(-1, keepdim=True)
     names["var"] = lambda a: a.var(-1, correction=0, keepdim=True)
@@ -202,7 +207,8 @@ def test_the_sheet_has_the_positions_of_the_package():
     d, T, H = 6, 4, 8
     at, n = torch.arange(T), torch.arange(d // 2).double()
     names = dict(p=at[:, None], n=n, d=d, d_k=d, base=10_000.0)
-    table, x = randn(T, d), randn(T, d, seed=1)
+    table = randn(T, d)
+    x = randn(T, d, seed=1)
     found = value(ROWS["learned"][0], x=x, table=table, p=at)
     assert found.equal(x + nn.Embedding.from_pretrained(table)(at))
     waves = positions.sinusoidal(at, d)

@@ -45,7 +45,8 @@ def test_the_hard_exercises_are_all_of_them():
 
 
 def test_its_mistakes_are_of_their_week_and_were_seen_twice():
-    known, weeks = all_mistakes(), list(WEEK.finditer(PAGE))
+    known = all_mistakes()
+    weeks = list(WEEK.finditer(PAGE))
     rows = re.findall(
         r"(?m)^\| (\d) \| \[`(\w+)`\]\(mistakes.ipynb#chapter-(\d+)-", PAGE
     )

@@ -85,7 +85,8 @@ class Exercise(NamedTuple):
 
 def exercises(path: Path) -> list[Exercise]:
     """Each stub cell of a chapter with the folded solution that follows."""
-    found, stub = [], ""
+    found = []
+    stub = ""
     for cell in read(path).cells:
         if is_stub(cell):
             assert not stub, f"{path.name}: an exercise has no solution"
@@ -210,7 +211,8 @@ def _alone(work: Callable[[], Any]) -> Any:
 
 
 def _run_and_branch(path: Path, wrongs: list[Wrong]):
-    page, waiting = Page(path), {wrong.name: wrong for wrong in wrongs}
+    page = Page(path)
+    waiting = {wrong.name: wrong for wrong in wrongs}
     found: dict[str, Noticed | None] = {"": None}
     with as_a_page(), loaded_before():
         for number, cell in enumerate(page.cells):

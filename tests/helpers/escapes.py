@@ -112,7 +112,8 @@ def locks_a_file(place, process):
 
 def lies_about_where_it_is(place, process):
     """The check would resolve a path by functions that can be replaced."""
-    here, real = os.getcwd(), os.getcwd
+    here = os.getcwd()
+    real = os.getcwd
     os.chdir(place)
     os.getcwd = lambda: here
     try:

@@ -151,7 +151,8 @@ def heads_and_texts_change_places(
 
 @reported("XunhaoLai/native-sparse-attention-triton #27", "grouped_attention")
 def the_head_modulo_the_share(q, k, v):
-    share, n_kv = q.shape[-3] // k.shape[-3], k.shape[-3]
+    share = q.shape[-3] // k.shape[-3]
+    n_kv = k.shape[-3]
     whose = torch.tensor([h % share % n_kv for h in range(q.shape[-3])])
     k, v = k.index_select(-3, whose), v.index_select(-3, whose)
     return (q @ k.mT / math.sqrt(q.shape[-1])).softmax(-1) @ v
@@ -213,7 +214,9 @@ def _rotated(x, positions, width, base_width):
     angles = positions[..., None] * 10_000.0 ** (
         -2 * torch.arange(half).double() / base_width
     )
-    a, b, rest = x[..., :half], x[..., half:width], x[..., width:]
+    a = x[..., :half]
+    b = x[..., half:width]
+    rest = x[..., width:]
     cos, sin = angles.cos(), angles.sin()
     return torch.cat([a * cos - b * sin, a * sin + b * cos, rest], -1)
 
@@ -225,7 +228,8 @@ def frequencies_of_the_whole_head(x, positions, width):
 
 @reported("pie-project/pie #602", "rotate_some")
 def partners_from_the_whole_head(x, positions, width):
-    half, d = width // 2, x.shape[-1]
+    half = width // 2
+    d = x.shape[-1]
     angles = positions[..., None] * 10_000.0 ** (
         -2 * torch.arange(half).double() / width
     )
@@ -273,7 +277,8 @@ def the_cached_length_twice(before, real):
 
 
 def _stored(keys, new, n_seen):
-    w, keys = len(keys), keys.clone()
+    w = len(keys)
+    keys = keys.clone()
     last = torch.arange(n_seen, n_seen + len(new))[-w:]
     keys[last % w] = new[-w:]
     return keys
@@ -281,7 +286,8 @@ def _stored(keys, new, n_seen):
 
 @reported("ml-explore/mlx-lm #1914", "rolling_step")
 def one_old_key_goes_however_many_come(q, k, v, keys, values, n_seen):
-    w, new = len(keys), torch.arange(n_seen, n_seen + len(q))
+    w = len(keys)
+    new = torch.arange(n_seen, n_seen + len(q))
     old = torch.arange(max(0, n_seen - w), n_seen)
     old = old[max(0, len(old) - w + 1) :]
     mask = torch.cat([old, new]) <= new[:, None]
@@ -345,7 +351,8 @@ def merges_in_the_order_of_the_text(data, merges):
 
 @reported("Blaizzy/mlx-vlm #1778", "text_as_it_comes")
 def flushed_at_a_space(parts):
-    shown, kept = [], b""
+    shown = []
+    kept = b""
     for part in parts:
         kept += part
         try:
@@ -354,7 +361,8 @@ def flushed_at_a_space(parts):
         except UnicodeDecodeError:
             text = ""
             if b" " in kept:
-                text, kept = kept.decode(errors="replace"), b""
+                text = kept.decode(errors="replace")
+                kept = b""
         shown.append(text)
     return shown
 
@@ -760,7 +768,8 @@ def the_peak_of_blocks_starts_at_a_finite_number(q, k, v, block):
         higher = torch.maximum(peak, scores.amax(-1, keepdim=True))
         shrink, exp = (peak - higher).exp(), (scores - higher).exp()
         total = total * shrink + exp.sum(-1, keepdim=True)
-        context, peak = context * shrink + exp @ values, higher
+        context = context * shrink + exp @ values
+        peak = higher
     return context / total.masked_fill(total == 0, 1)
 
 

@@ -32,7 +32,12 @@ def test_every_page_is_looked_for(tmp_path):
     found = Contents.read(TOC)
     assert found.missing(tmp_path) == ["404.html", "b.html"]
     assert [file.stem for file in found.files(tmp_path)] == [
-        *("404", "a", "b", "c", "index", "search")
+        "404",
+        "a",
+        "b",
+        "c",
+        "index",
+        "search",
     ]
 
 

@@ -155,7 +155,8 @@ def squeezed(text):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_twin_has_all_that_the_page_has(name):
-    page, text = soup_of(built() / f"{name}.html"), twin(name)
+    page = soup_of(built() / f"{name}.html")
+    text = twin(name)
     (link,) = page.select('head link[type="text/plain"]')
     assert link["href"] == f"{name}.txt"
     hidden = {
@@ -181,8 +182,16 @@ def test_a_twin_has_all_that_the_page_has(name):
 def test_no_line_of_a_twin_is_empty_of_sense(name):
     text = without_code(twin(name))
     for needless in (
-        *("Show the code", "Hide the code", "Where scripts run", "Solution\n"),
-        *("Link to this", "\n#\n", "[Figure: None]", "<span", "<div", "¶"),
+        "Show the code",
+        "Hide the code",
+        "Where scripts run",
+        "Solution\n",
+        "Link to this",
+        "\n#\n",
+        "[Figure: None]",
+        "<span",
+        "<div",
+        "¶",
     ):
         assert needless not in text, needless
     assert not re.search(r"(?m)^.*\S.*```", twin(name))  # lines begin so

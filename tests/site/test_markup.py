@@ -19,7 +19,13 @@ def test_tags_stand_where_they_say():
     for tag in markup.tags:
         assert HTML[tag.start : tag.end] == tag.text
     assert [tag.name for tag in markup.tags] == [
-        *("p", "img", "br", "script", "span", "span", "p")
+        "p",
+        "img",
+        "br",
+        "script",
+        "span",
+        "span",
+        "p",
     ]
     assert markup.tags[0].attributes == {"class": "a"}
     assert markup.tags[-1].attributes == {"hidden": ""}
@@ -33,7 +39,8 @@ def test_the_characters_of_formulas_are_those_in_their_boxes():
 def test_what_is_replaced_changes_and_nothing_else():
     markup = Markup(HTML)
     assert markup.changed() == HTML
-    last, first = markup.tags[-1], markup.tags[1]
+    last = markup.tags[-1]
+    first = markup.tags[1]
     markup.replace(last.start, last.end, "<p>")
     markup.replace(first.start, first.end, first.having({"width": "2"}))
     assert markup.changed() == HTML.replace("<p hidden>", "<p>").replace(

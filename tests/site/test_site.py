@@ -272,7 +272,8 @@ def test_where_a_work_is_cited_the_text_names_author_and_year(page):
             text += part
             if link in part.parents:
                 break
-        text, work = re.sub(r"\s+", " ", text)[-160:], entry.get_text()
+        text = re.sub(r"\s+", " ", text)[-160:]
+        work = entry.get_text()
         named = AUTHOR_YEAR.findall(text)
         assert any(who in work and year in work for who, year in named), text
 

@@ -119,10 +119,8 @@ def build(folder, **texts):
     """Build the book with other texts; what it warns of."""
     for name, text in (BOOK | texts).items():
         (folder / f"{name}.md").write_text(text, "utf-8")
-    warnings, places = (
-        io.StringIO(),
-        (folder, None, folder / "o", folder / "t"),
-    )
+    warnings = io.StringIO()
+    places = (folder, None, folder / "o", folder / "t")
     settings = {
         "extensions": ["myst_parser", "press.terms"],
         "html_theme": "basic",

@@ -16,7 +16,8 @@ def builds(tmp_path, monkeypatch):
     monkeypatch.setattr(build, "ROOT", tmp_path)
     monkeypatch.setattr(build, "HTML", tmp_path / "_build" / "html")
     (tmp_path / "_build").mkdir()
-    commands, returns = [], [0, 0]
+    commands = []
+    returns = [0, 0]
 
     def run(command, cwd):
         commands.append(command)

@@ -67,12 +67,13 @@ def test_nbval_compares_so(tmp_path):
         "nothing": None,
         "ignored": "another",
     }
+    tags = {"ignored": ["nbval-ignore-output"]}
     cells = [
         new_code_cell(
             f"{BAR}\nprint({good.rstrip()!r})",
             execution_count=count,
             outputs=[new_output("stream", text=text)] if text else [],
-            metadata={"tags": ["nbval-ignore-output"] * (name == "ignored")},
+            metadata={"tags": tags.get(name, [])},
         )
         for count, (name, text) in enumerate(stored.items(), start=1)
     ]

@@ -29,7 +29,8 @@ def test_uv_is_told_pips_settings():
 def calls(tmp_path, monkeypatch):
     """An environment whose commands are taken down; what of them fails."""
     monkeypatch.chdir(tmp_path)
-    made, broken = [], set()
+    made = []
+    broken = set()
 
     def run(command, **_):
         made.append(text := " ".join(map(str, command)))

@@ -32,17 +32,24 @@ esac
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     for name in (
-        *("Makefile", "requirements.txt", "constraints.txt"),
+        "Makefile",
+        "requirements.txt",
+        "constraints.txt",
         "models.txt",
     ):
         shutil.copy(ROOT / name, tmp_path)
     for name in (
-        *("_config.yml", "_toc.yml", "references.bib", "CHANGELOG.md"),
+        "_config.yml",
+        "_toc.yml",
+        "references.bib",
+        "CHANGELOG.md",
         "tools/build.py",
         "tools/notebooks.py",
         "chapters/attnbook/data/town.safetensors",
         "chapters/attnbook/town.py",
-        *("site/page.py", "images/a.svg", "chapters/index.md"),
+        "site/page.py",
+        "images/a.svg",
+        "chapters/index.md",
         "chapters/04_scaled.ipynb",
         "chapters/attnbook/teach/catalogue/c04_scaling.py",
     ):

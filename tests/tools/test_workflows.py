@@ -34,7 +34,8 @@ RIGHTS = {
 
 def faults(text):
     """What a workflow has that it should not, or lacks."""
-    workflow, found = yaml.safe_load(text), []
+    workflow = yaml.safe_load(text)
+    found = []
     for line in re.findall(r"uses: *(.*)", text):
         named = re.fullmatch(r"([\w/-]+)@([0-9a-f]{40}) # (v[\d.]+)", line)
         if not named or COMMITS.get(f"{named[1]} {named[3]}") != named[2]:

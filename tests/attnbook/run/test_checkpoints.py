@@ -49,7 +49,8 @@ def unbroken(tmp_path_factory):
 
 
 def test_a_run_makes_the_steps_of_the_plain_loop(unbroken):
-    model, threads = small(dropout=0.2), torch.get_num_threads()
+    model = small(dropout=0.2)
+    threads = torch.get_num_threads()
     torch.set_num_threads(1)  # as the other process
     losses = train(model, padded, RECIPE)
     torch.set_num_threads(threads)
@@ -90,7 +91,8 @@ def test_a_finished_run_resumed_changes_nothing(tmp_path, unbroken):
 
 
 def test_a_run_that_breaks_down_keeps_the_last_good_checkpoint(tmp_path):
-    path, run = tmp_path / "run.safetensors", small_run()
+    path = tmp_path / "run.safetensors"
+    run = small_run()
 
     def spoil(run):
         if len(run.losses) == 4:

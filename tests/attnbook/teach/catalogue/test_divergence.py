@@ -185,7 +185,8 @@ def models(request, tmp_path_factory):
 
 
 def diverge(family, ours, theirs, tokens, real=None):
-    pairs, options = pairs_of(family, N_LAYERS), {}
+    pairs = pairs_of(family, N_LAYERS)
+    options = {}
     if real is not None:
         positions = (real.long().cumsum(-1) - 1).clamp(min=0)
         options = {"attention_mask": real.long(), "position_ids": positions}
@@ -204,7 +205,8 @@ def test_two_that_are_one(models):
     assert [row.label for row in found.rows] == [
         "embedding",
         *(f"block {n}: {step}" for n in range(N_LAYERS) for step in steps),
-        *("final norm", "logits"),
+        "final norm",
+        "logits",
     ]
     assert {row.shape for row in found.rows} == {(2, 9, 24), (2, 9, 37)}
     for side in ("left", "right"):

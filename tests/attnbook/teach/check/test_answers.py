@@ -96,12 +96,9 @@ def test_only_what_an_answer_needs_is_run():
         "os.remove('x')\ncheck.x(my_x)\nfor i in x: print(i)",
         "def my_x(): return x",
     )
-    assert found == [
-        *("import os, torch", "from math import *"),
-        *("x = []", "x.append(1)", "x[0] = 2", "def my_x():\n    return x"),
-    ] or found[1:] == [
-        *("x = []", "x.append(1)", "x[0] = 2", "def my_x():\n    return x"),
-    ]
+    used = ["x = []", "x.append(1)", "x[0] = 2", "def my_x():\n    return x"]
+    imports = ["import os, torch", "from math import *"]
+    assert found == [*imports, *used] or found[1:] == used
 
 
 def test_a_line_that_begins_with_a_sign_of_python_is_python():
@@ -140,7 +137,12 @@ def test_the_clock_of_a_call_follows_the_limit(monkeypatch):
 @pytest.mark.parametrize(
     "sent",
     [
-        *(None, [], {}, "right", ["right", ""], {"failed": ["right", ""]}),
+        None,
+        [],
+        {},
+        "right",
+        ["right", ""],
+        {"failed": ["right", ""]},
         {"failed": ["not right", ""]},
         {"failed": ["error"]},
         {"outcomes": [], "changed": ""},
@@ -158,7 +160,8 @@ def test_nothing_that_is_sent_can_say_right(sent):
 def test_there_is_an_outcome_for_each_case():
     sent = answered([PAGE, HEAD + BODY], TASK)
     assert marked(TASK, sent) == ("right", "")
-    few, many = sent["outcomes"][:-1], sent["outcomes"] * 2
+    few = sent["outcomes"][:-1]
+    many = sent["outcomes"] * 2
     for outcomes in (few, many):
         with pytest.raises(ValueError):
             marked(TASK, {**sent, "outcomes": outcomes})

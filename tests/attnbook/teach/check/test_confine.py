@@ -281,11 +281,14 @@ def test_each_way_out_is_closed(walls, place, another, held):
     by_system = walls != "Python"
     if by_system and not all(held.values()):
         pytest.skip(f"this system does not hold all by itself: {held}")
-    before, shared = looks(place), sorted(os.listdir("/dev/shm"))
+    before = looks(place)
+    shared = sorted(os.listdir("/dev/shm"))
     names = within(escapes.PYTHON + (escapes.NATIVE if by_system else []))
     found = alone(
         escapes.tried,
-        *(names, str(place), another),
+        names,
+        str(place),
+        another,
         **LIMITS | {"memory": 2000},
         kept_by=WALLS[walls],
     ).result

@@ -109,7 +109,8 @@ def test_of_several_hints_none_is_given():
     assert "perhaps" not in told(lambda x: long(x) + 0.5 * (len(x) > 2), plain)
     plain.known.popitem()
     assert "Zero?" in told(lambda x: long(x) + 0.5 * (len(x) > 2), plain)
-    still, steep = torch.detach, replace(plain, gradients=True)
+    still = torch.detach
+    steep = replace(plain, gradients=True)
     assert "perhaps" not in told(
         lambda x: 2 * x - still(x) if len(x) > 2 else x, steep
     )

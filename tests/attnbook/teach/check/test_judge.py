@@ -36,7 +36,8 @@ def stub(*args):
 
 
 def test_right_and_not_attempted():
-    right, not_yet = judge(lambda x: x + x, double), judge(stub, double)
+    right = judge(lambda x: x + x, double)
+    not_yet = judge(stub, double)
     assert right.kind == "right"
     assert right.message == "double: right on all 2 cases, gradients too."
     assert not_yet.kind == "not attempted" and not_yet.error is None

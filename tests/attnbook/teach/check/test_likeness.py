@@ -10,8 +10,10 @@ from attnbook.teach.check.seeded import randn
 from attnbook.teach.check.telling import likeness as told
 
 X, S = randn(2, 4, 5, seed=1), randn(4, 4, seed=2)
-P, SECOND = S.softmax(-1), torch.tensor(1)
-NUMBER, THREE = f64(3.0).sum(), torch.tensor(3)
+P = S.softmax(-1)
+SECOND = torch.tensor(1)
+NUMBER = f64(3.0).sum()
+THREE = torch.tensor(3)
 
 
 @pytest.mark.parametrize(

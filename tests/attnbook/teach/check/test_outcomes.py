@@ -51,8 +51,21 @@ def test_right_answers_arrive_as_they_are(name):
 @pytest.mark.parametrize(
     "value",
     [
-        *(None, True, False, 0, -(10**20), 0.1, -math.inf, math.nan, ""),
-        *("ä", "\ud800", [1, (2.5, [None])], {"a": 1, 2: "b"}, {1, 2}, ()),
+        None,
+        True,
+        False,
+        0,
+        -(10**20),
+        0.1,
+        -math.inf,
+        math.nan,
+        "",
+        "ä",
+        "\ud800",
+        [1, (2.5, [None])],
+        {"a": 1, 2: "b"},
+        {1, 2},
+        (),
     ],
 )
 def test_plain_values_arrive(value):

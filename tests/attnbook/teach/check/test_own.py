@@ -360,7 +360,8 @@ def test_of_equals_a_program_may_choose():
 
 def test_byte_pairs_without_ties_decide():
     def mine(data, n_merges, best=max):
-        ids, merges = list(data), []
+        ids = list(data)
+        merges = []
         for n in range(n_merges):
             pairs = [*zip(ids, ids[1:])]
             if not pairs:
@@ -370,9 +371,11 @@ def test_byte_pairs_without_ties_decide():
             joined = []
             while ids:
                 if tuple(ids[:2]) == pair:
-                    joined, ids = [*joined, 256 + n], ids[2:]
+                    joined = [*joined, 256 + n]
+                    ids = ids[2:]
                 else:
-                    joined, ids = [*joined, ids[0]], ids[1:]
+                    joined = [*joined, ids[0]]
+                    ids = ids[1:]
             ids = joined
         return merges
 

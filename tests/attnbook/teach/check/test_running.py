@@ -54,7 +54,8 @@ def test_what_was_changed_in_place_is_named():
 
 
 def test_gradients_are_taken_of_a_right_result_only():
-    case, calls = call(X), []
+    case = call(X)
+    calls = []
 
     def wrong(x):
         calls.append(1)
@@ -71,7 +72,8 @@ def test_gradients_are_taken_of_a_right_result_only():
 
 
 def test_an_answer_that_changes_its_mind_is_not_right():
-    case, calls = call(X), []
+    case = call(X)
+    calls = []
 
     def second_time(x):
         calls.append(1)
@@ -83,7 +85,8 @@ def test_an_answer_that_changes_its_mind_is_not_right():
 
 
 def test_a_result_where_an_error_is_right_differs():
-    failed, gave = Outcome(error=KeyError()), Outcome(X)
+    failed = Outcome(error=KeyError())
+    gave = Outcome(X)
     assert outcome_difference(gave, failed, within=0)
     assert outcome_difference(failed, gave, within=0)
     assert not outcome_difference(failed, failed, within=0)

@@ -75,7 +75,9 @@ class Walk:
     """
 
     def __init__(self):
-        self.rooms, self.names, self.returns = [], set(), []
+        self.rooms = []
+        self.names = set()
+        self.returns = []
         self.to_sentence = 0
         self.stack = []
         self.inside = 0

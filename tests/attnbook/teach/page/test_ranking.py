@@ -63,7 +63,10 @@ def test_forms_of_a_word_have_one_stem():
 
 def test_neighbours_and_synonyms_are_terms():
     assert terms("pad token", {"pad token": "=1"}) == [
-        *("pad", "token", "pad token", "=1")
+        "pad",
+        "token",
+        "pad token",
+        "=1",
     ]
 
 
