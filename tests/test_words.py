@@ -2,6 +2,11 @@
 house (CONTRIBUTING.md) are found where this is what they mean."""
 
 import ast
+import builtins
+import collections
+import contextlib
+import functools
+import itertools
 import re
 
 import pytest
@@ -136,6 +141,42 @@ def test_a_word_is_in_the_dictionary_and_used_where_it_may_be(word):
     found = [*having(word, NAMED)]
     for place in MEANT[word][1]:
         assert any(inside(where, place) for where in found), place
+
+
+#: Names that everybody knows from Python, with the module that has them.
+STANDARD = {
+    name: module.__name__
+    for module in (builtins, collections, contextlib, functools, itertools)
+    for name in dir(module)
+    if not name.startswith("_")
+}
+
+#: Public names that are standard ones all the same, and why.
+SHADOWS = {
+    "attnbook.teach.catalogue.c11_language_model.accumulate": (
+        "of gradients: the field calls it so"
+    ),
+}
+
+
+def shadows(source, room):
+    """The functions and classes of a room that have a standard name."""
+    for node in ast.parse(source).body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            if node.name in STANDARD:
+                yield f"{room}.{node.name}"
+
+
+def test_no_name_of_a_room_is_one_that_python_has():
+    found = {
+        name for room, source in rooms() for name in shadows(source, room)
+    }
+    assert found == set(SHADOWS)
+
+
+def test_a_name_that_python_has_is_found():
+    source = "def partial(q):\n    pass\n\n\ndef parts(q):\n    pass\n"
+    assert [*shadows(source, "room")] == ["room.partial"]
 
 
 @pytest.mark.parametrize(

@@ -103,10 +103,18 @@ def keep_or_draw(p, q, guesses, pick):
     return [*guesses, pick(p[len(guesses)])]
 
 
-def law_of(p, *, drawn_from, judged_by, verify=keep_or_draw):
+def law_of(p, *, drawn_from, kept_by, verify=keep_or_draw):
     """The law of a call: what it can give, each with its probability.
 
     Every way in which its draws may turn out is gone through once.
+
+    Args:
+        p: the model's probabilities, (guesses + 1, V).
+        drawn_from: the probabilities with which the guesses are drawn,
+            (guesses, V).
+        kept_by: those that `verify` is told to be the draft's, (guesses, V).
+            They are the same, unless a mistake is shown.
+        verify: the rule that keeps guesses and refuses them.
     """
     ways = [[]]
     law = {}
@@ -126,7 +134,7 @@ def law_of(p, *, drawn_from, judged_by, verify=keep_or_draw):
 
         guesses = [pick(each) for each in drawn_from]
         rows = p[: len(guesses) + 1]
-        written = tuple(verify(rows, judged_by, guesses, pick))
+        written = tuple(verify(rows, kept_by, guesses, pick))
         total = 1.0
         for chance in chances:
             total *= chance
@@ -201,7 +209,7 @@ def keeps_the_likeliest_alone(p, q):
                 return [*guesses[:n], pick(p[n])]
         return [*guesses, pick(p[len(guesses)])]
 
-    return law_of(p, drawn_from=q, judged_by=q, verify=verify)
+    return law_of(p, drawn_from=q, kept_by=q, verify=verify)
 
 
 @law_of_a_call.mistake(
@@ -210,12 +218,11 @@ def keeps_the_likeliest_alone(p, q):
 def tells_another_draft_than_it_drew_from(p, q):
     """Each part is right when it is tested alone. Together they write some
     tokens too often.
-    cause: The guess is drawn at one temperature, and the q that it is judged
-    by is computed at another.
-    fix: Hand the very probabilities to the judge that the guess was drawn
-    from."""
+    cause: The guess is drawn at one temperature, and the q by which it is
+    kept or refused is computed at another.
+    fix: Compare with the very probabilities that the guess was drawn from."""
     told = (2 * q.log()).softmax(-1)
-    return law_of(p, drawn_from=q, judged_by=told)
+    return law_of(p, drawn_from=q, kept_by=told)
 
 
 @law_of_a_call.mistake(
@@ -223,15 +230,15 @@ def tells_another_draft_than_it_drew_from(p, q):
     symptom=symptoms.GUESSES_CHANGE_TEXT,
 )
 def guesses_the_likeliest_and_tells_the_softmax(p, q):
-    """The draft's favourite comes too often. Where the model's greedy choice
-    is judged by its softmax too, the text is not the greedy one.
+    """The draft's favourite comes too often. Where the model chooses greedily
+    and its softmax is compared too, the text is not the greedy one.
     cause: The guess is the draft's likeliest token, or the best of a beam
-    search, and is judged as if it had been drawn from q.
+    search, and is kept or refused as if it had been drawn from q.
     fix: Draw the guess from q, or tell the q that it really comes from: 1 at
     one token."""
     best = q.argmax(-1)
     sure = torch.zeros_like(q).scatter(-1, best[:, None], 1.0)
-    return law_of(p, drawn_from=sure, judged_by=q)
+    return law_of(p, drawn_from=sure, kept_by=q)
 
 
 @law_of_a_call.mistake(symptom=symptoms.GUESSES_NO_FASTER)
@@ -249,14 +256,14 @@ def forgets_the_free_token(p, q):
                 return [*guesses[:n], pick(left_of(p[n], q[n]))]
         return list(guesses) or [pick(p[0])]
 
-    return law_of(p, drawn_from=q, judged_by=q, verify=verify)
+    return law_of(p, drawn_from=q, kept_by=q, verify=verify)
 
 
 @law_of_a_call.mistake(symptom=symptoms.GUESSES_CHANGE_TEXT)
 def goes_on_behind_a_refusal(p, q):
     """Words are missing from the text, or two do not fit together.
-    cause: Every guess is judged by itself, and those behind a refused one are
-    kept too, though they were guessed after a word that is not there.
+    cause: Every guess is kept or refused by itself, and those after a refused
+    one are kept too, though they were guessed after a word that is not there.
     fix: Stop at the first refusal."""
 
     def verify(p, q, guesses, pick):
@@ -268,7 +275,7 @@ def goes_on_behind_a_refusal(p, q):
             )
         return [*kept, pick(p[len(guesses)])]
 
-    return law_of(p, drawn_from=q, judged_by=q, verify=verify)
+    return law_of(p, drawn_from=q, kept_by=q, verify=verify)
 
 
 @task(
@@ -528,7 +535,8 @@ def tree_mask(parents):
     "PaddlePaddle/FastDeploy #3514", symptom=symptoms.GUESSES_CHANGE_TEXT
 )
 def sees_the_siblings(parents):
-    """Alone each branch is judged right, side by side they are not.
+    """Alone each branch gets the right probabilities, side by side they do
+    not.
     cause: The mask is the causal triangle: a guess sees every earlier one,
     also those of other branches, which are not in its text.
     fix: Only itself and its forebears.
@@ -563,7 +571,8 @@ def does_not_see_itself(parents):
 
 @tree_mask.mistake(symptom=symptoms.GUESSES_CHANGE_TEXT)
 def sees_its_children(parents):
-    """A guess knows how it goes on, and is judged by that.
+    """A guess sees what was guessed after it, and its probabilities depend
+    on that.
     cause: The mask is the other way up: rows are what is seen.
     fix: Row n is what guess n sees.
     hint: May a word see what was guessed behind it?"""

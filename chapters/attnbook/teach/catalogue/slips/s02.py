@@ -68,7 +68,7 @@ def _by_group(scores, groups, hidden=-INF):
     return table.softmax(-1).diagonal()
 
 
-def _runs(groups):
+def _stretches(groups):
     """Numbers (N,) of groups that end wherever the next one differs, so that
     one group in two places counts as two."""
     return (groups.diff(prepend=groups[:1]) != 0).cumsum(0)
@@ -87,7 +87,7 @@ c02.softmax_by_group.slip(
 c02.softmax_by_group.slip(
     "only numbers side by side make a sentence",
     "Where may the tokens of one sentence stand?",
-    lambda scores, groups: c02.softmax_by_group(scores, _runs(groups)),
+    lambda scores, groups: c02.softmax_by_group(scores, _stretches(groups)),
 )
 c02.softmax_by_group.slip(
     "the sentences are counted from 0",
