@@ -148,6 +148,54 @@ def test_packed_lines_are_found(line, packed):
     assert bool(packed_lines(line)) == packed
 
 
+CATALOGUE = CHAPTERS / "attnbook" / "teach" / "catalogue"
+
+
+def spelt_otherwise(source):
+    """The lines of a room of the catalogue that register a slip or a mistake
+    in another spelling than everywhere.
+
+    A slip is a statement of the room, ``task.slip(...)``, and not the body of
+    a loop or of a helper. A mistake is a function that is decorated by
+    ``@task.mistake(...)``.
+    """
+    tree = ast.parse(source)
+    usual = set()
+    for node in tree.body:
+        if isinstance(node, ast.Expr):
+            usual.add(("slip", node.value))
+        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            usual |= {("mistake", by) for by in node.decorator_list}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            kind = node.func.attr
+            if kind in ("slip", "mistake") and (kind, node) not in usual:
+                yield node.lineno
+
+
+def test_slips_and_mistakes_have_one_spelling():
+    other = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in sorted(CATALOGUE.rglob("*.py"))
+        for line in spelt_otherwise(path.read_text("utf-8"))
+    ]
+    assert other == []
+
+
+@pytest.mark.parametrize(
+    "source, lines",
+    [
+        ("c02.softmax.slip('a', 'b?', f)", []),
+        ("@softmax.mistake('o/r #1')\ndef f(x):\n    pass\n", []),
+        ("for f in fs:\n    softmax.slip('a', 'b?', f)\n", [2]),
+        ("softmax.mistake('o/r #1')(f)", [1]),
+        ("@softmax.slip('a', 'b?')\ndef f(x):\n    pass\n", [1]),
+    ],
+)
+def test_another_spelling_is_found(source, lines):
+    assert [*spelt_otherwise(source)] == lines
+
+
 def without_docstring(source):
     """The functions and classes of a module that have no docstring."""
     return [
