@@ -87,6 +87,21 @@ def test_metadata_of_every_kind_is_the_packages(tmp_path):
     assert found["a.text"] == "Fluß 🛶" and found["a.i64"] == -(2**40)
 
 
+@pytest.mark.filterwarnings("error")
+def test_damaged_scales_are_read_in_silence(tmp_path):
+    """An infinite scale times 0 is NaN. `pretrained` refuses it by the name
+    of its tensor; a warning before that would name neither."""
+    blocks = np.zeros((1, 34), np.uint8)  # 32 weights of 0, in Q8_0
+    blocks[0, :2] = np.frombuffer(np.float16(np.inf).tobytes(), np.uint8)
+
+    def change(out):
+        out.add_tensor("x", blocks, raw_dtype=Kind.Q8_0)
+
+    write(tmp_path / "a.gguf", change=change)
+    found = gguf.read(tmp_path / "a.gguf").tensors["x"]
+    assert found.shape == (1, 32) and found.isnan().all()
+
+
 def test_another_alignment_is_kept(tmp_path):
     def change(out):
         out.data_alignment = 64
@@ -131,6 +146,34 @@ def test_a_checkpoint_has_transformers_names_order_and_sizes(tmp_path, tied):
     assert config == {key: their_config[key] for key in config}
 
 
+def test_settings_that_are_missing_are_llamas(tmp_path):
+    write(tmp_path / "a.gguf", change=changed("llama.rope.freq_base", None))
+    config, tensors = gguf.as_checkpoint(gguf.read(tmp_path / "a.gguf"))
+    assert config["rope_theta"] == 10_000.0
+    assert config["vocab_size"] == len(tensors["model.embed_tokens.weight"])
+
+
+def test_a_vocabulary_that_is_said_is_not_counted(tmp_path):
+    """If it does not fit the embedding, `pretrained` says so."""
+    write(tmp_path / "a.gguf", change=changed("llama.vocab_size", 9))
+    config, _ = gguf.as_checkpoint(gguf.read(tmp_path / "a.gguf"))
+    assert config["vocab_size"] == 9
+
+
+def test_widths_of_a_head_that_fit_are_taken(tmp_path):
+    write(
+        tmp_path / "a.gguf", change=changed("llama.attention.key_length", 16)
+    )
+    config, _ = gguf.as_checkpoint(gguf.read(tmp_path / "a.gguf"))
+    assert "key_length" not in str(config)
+
+
+def test_rows_that_are_no_heads_of_pairs_stay_as_they_are():
+    """`pretrained.rename` says then what is wrong with their number."""
+    weight = torch.arange(12).reshape(6, 2)
+    assert gguf.in_halves(weight, 2) is weight
+
+
 def test_rows_in_halves_undo_the_converters_order():
     weight = np.arange(3 * 8 * 2).reshape(24, 2)
     moved = torch.tensor(interleaved(weight, 3))
@@ -160,6 +203,58 @@ def test_a_tokenizer_is_made_without_unpacking_a_tensor(tmp_path, monkeypatch):
     monkeypatch.setattr(gguf, "_numbers", unpacked)
     text = load_tokenizer(path).decode([5, 6])
     assert text == gguf.tokenizer(whole).decode([5, 6])
+
+
+def change_tokenizer(changes):
+    """Several of the tokenizer's settings changed before they are written."""
+
+    def change(out):
+        for key, value in changes.items():
+            changed(f"tokenizer.ggml.{key}", value)(out)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "cut, parts", [("gpt-2", ["12"]), ("smollm", ["1", "2"])]
+)
+def test_digits_are_cut_apart_as_the_file_says(tmp_path, cut, parts):
+    tokens, merges = tokens_and_merges()
+    tokens = [*tokens, "12"]
+    changes = {
+        "pre": cut,
+        "tokens": tokens,
+        "token_type": None,
+        "merges": [*merges, "1 2"],
+    }
+    write(tmp_path / "a.gguf", change=change_tokenizer(changes))
+    found = gguf.tokenizer(gguf.read(tmp_path / "a.gguf"))
+    assert [tokens[n] for n in found.encode("12")] == parts
+
+
+def test_tokens_are_normal_where_no_types_are_said(tmp_path):
+    change = change_tokenizer({"token_type": None})
+    write(tmp_path / "a.gguf", change=change)
+    found = gguf.tokenizer(gguf.read(tmp_path / "a.gguf"))
+    assert found.special == {}
+    assert len(found.encode("<|im_end|>", special=True)) == 10
+
+
+@pytest.mark.parametrize("unknown", [None, 2])
+def test_a_byte_without_a_token_has_the_number_that_the_file_says(
+    tmp_path, unknown
+):
+    tokens = [t if t != "z" else "h" + t for t in tokens_and_merges()[0]]
+    changes = {"tokens": tokens}
+    if unknown is not None:
+        changes["unknown_token_id"] = unknown
+    write(tmp_path / "a.gguf", change=change_tokenizer(changes))
+    found = gguf.tokenizer(gguf.read(tmp_path / "a.gguf"))
+    if unknown is None:
+        with pytest.raises(ValueError, match="no token"):
+            found.encode("z")
+    else:
+        assert found.encode("z") == [unknown]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -216,6 +311,10 @@ def without(name):
         (
             lambda o: o.add_tensor("blk.0.attn.q.weight", np.ones(8, "f4")),
             r"got \S*layers.0.attn.q.weight too",
+        ),
+        (
+            lambda o: o.add_tensor("v.0.attn_q.weight", np.ones(8, "f4")),
+            "got v.0.attn_q.weight too",
         ),
     ],
 )
