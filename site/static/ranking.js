@@ -114,7 +114,8 @@ const ranking = (() => {
         scores.set(entry, (scores.get(entry) || 0) + weight);
       }
     }
-    return [...scores].sort((a, b) => b[1] - a[1] || a[0] - b[0]);
+    const found = [...scores].filter(([, score]) => score > 0);
+    return found.sort((a, b) => b[1] - a[1] || a[0] - b[0]);
   }
 
   return { open, rank, stem, stems, terms };

@@ -18,6 +18,7 @@ from typing import Any
 
 from attnbook.teach.check.registry import the_book
 from attnbook.teach.check.task import Mistake
+from attnbook.teach.page.learning import learn
 from attnbook.teach.page.ranking import make_index, rank
 
 #: Causes that a symptom lists at most.
@@ -31,6 +32,7 @@ FIELDS = {
     "mend": 1.0,
     "symptom": 1.0,
     "known": 1.5,
+    "reported": 2.0,
 }
 
 
@@ -179,15 +181,26 @@ def weigh(
     clinic: Clinic,
     known: Mapping[str, Mistake],
     synonyms: Iterable[Sequence[str]],
+    reports: Iterable[tuple[str, Sequence[str]]] = (),
 ) -> dict[str, Any]:
     """The index of a clinic's causes, in the order of the file.
+
+    Its weights are fitted to the ways in which each cause is told: the file's
+    own, and those of reports.
 
     Args:
         known: the known mistakes by name, whose words count too.
         synonyms: groups of words of the trade that mean the same.
+        reports: what people have reported, each with the names of the causes
+            that it may come from.
     """
     entries = []
-    for cause in clinic.causes.values():
+    examples: list[tuple[str, int]] = []
+    reported: dict[str, list[str]] = {name: [] for name in clinic.causes}
+    for words, causes in reports:
+        for name in causes:
+            reported[name].append(words)
+    for number, cause in enumerate(clinic.causes.values()):
         under = [s for s in clinic.symptoms if cause in s.causes]
         mistakes = [known[name] for name in cause.mistakes]
         entries.append(
@@ -201,9 +214,12 @@ def weigh(
                     f"{m.name}. {m.symptom} {m.cause} {m.fix}"
                     for m in mistakes
                 ),
+                "reported": ". ".join(reported[cause.id]),
             }
         )
-    return make_index(entries, FIELDS, synonyms)
+        ways = [cause.says, cause.mend, *cause.said, *cause.words.split(",")]
+        examples += [(way, number) for way in ways + reported[cause.id]]
+    return learn(make_index(entries, FIELDS, synonyms), examples)
 
 
 @cache

@@ -3,7 +3,8 @@
 The words of each entry are weighed once, when the index is made, and the
 weights are stored as whole numbers. To rank is then to add some of them up,
 so that a page's script (`site/static/ranking.js`) gets the same order as this
-room, to the last tie.
+room, to the last tie. Where there are examples of what people type,
+`attnbook.teach.page.learning` adds to the weights what can be learned of them.
 """
 
 from __future__ import annotations
@@ -111,6 +112,13 @@ def terms(text: str, known: Mapping[str, str]) -> list[str]:
     return found
 
 
+def part_of(term: str) -> float:
+    """How much a term counts beside an ordinary word, by its kind."""
+    if " " in term:
+        return PAIR
+    return NAMED if term.startswith("=") else 1.0
+
+
 def make_index(
     entries: Sequence[Mapping[str, str]],
     fields: Mapping[str, float],
@@ -161,9 +169,7 @@ def make_index(
                 sums[term] = sums.get(term, 0.0) + weight * times / length
         for term in sorted(sums):
             rare = math.log(1 + len(entries) / having[term])
-            part = PAIR if " " in term else 1.0
-            if term.startswith("="):
-                part = NAMED
+            part = part_of(term)
             filled = sums[term] / (1.5 + sums[term])
             share = 1.0 if shares is None else shares[number]
             weight = round(1000 * rare * part * filled * share)
@@ -178,8 +184,9 @@ def rank(index: Mapping[str, Any], query: str) -> list[tuple[int, int]]:
         index: as `make_index` gives it.
 
     Returns:
-        The number of each entry, and its score. Of two with the same score
-        the one with the smaller number comes first.
+        The number of each entry, and its score, which is above 0: a learned
+        weight may be negative. Of two with the same score the one with the
+        smaller number comes first.
     """
     scores: dict[int, int] = {}
     for term in dict.fromkeys(terms(query, index["phrases"])):
@@ -188,7 +195,8 @@ def rank(index: Mapping[str, Any], query: str) -> list[tuple[int, int]]:
             best = near(index["terms"], term)
         for entry, weight in best.items():
             scores[entry] = scores.get(entry, 0) + weight
-    return sorted(scores.items(), key=lambda one: (-one[1], one[0]))
+    found = [(entry, score) for entry, score in scores.items() if score > 0]
+    return sorted(found, key=lambda one: (-one[1], one[0]))
 
 
 def near(listed: Mapping[str, Sequence[int]], typed: str) -> dict[int, int]:
