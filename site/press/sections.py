@@ -28,7 +28,8 @@ FIELDS = {"title": 6.0, "page": 1.5, "text": 1.0}
 #: Pages that list what other pages explain. The score of their sections is
 #: multiplied by `SHARE_OF_A_LIST`.
 LISTS = {"notation", "sheet", "checks", "mistakes", "errata", "changes"}
-LISTS |= {"bibliography", "teachers"}
+LISTS |= {"bibliography", "teachers", "something_is_wrong"}
+LISTS |= {"check_your_own", "where_next"}
 SHARE_OF_A_LIST = 0.6
 
 #: Anchors of sections that are on every page, and explain nothing.
