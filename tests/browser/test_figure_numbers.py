@@ -322,6 +322,104 @@ def of_pages(figure, state, found):
         assert rows[letter] == [*r["table"], r["kept"], r["tokens"]]
 
 
+def of_delta(figure, state, found):
+    written = figure.data["values"]
+    read = [found["first"], found["second"]]
+    off = np.linalg.norm(np.subtract(read, written), axis=-1)
+    shown = figure.table("Rings are what was written, dots what is read")
+    rows = [[*w, *r, o] for w, r, o in zip(written, read, off)]
+    assert np.array([*shown.values()]) == near(np.array(rows))
+    said = numbers(figure.said.partition(". Then key 1")[2])
+    one, two = rows
+    assert said == near([*one[2:], 2, *two[2:]])
+    told = numbers(figure.said)[:2]
+    assert told == near([state["angle"], state["beta"]])
+    assert ("of the second value" in figure.said) == state["rule"]
+    # The dots are as far from the rings as the numbers say.
+    rings, dots = (
+        figure.host.locator(f"circle[r='{size}']").evaluate_all(
+            "circles => circles.map(c => [c.cx.baseVal.value,"
+            " -c.cy.baseVal.value])"
+        )
+        for size in (7, 4)
+    )
+    unit = (rings[0][0] - rings[1][0]) / (written[0][0] - written[1][0])
+    drawn = np.subtract(dots, rings) / unit
+    assert drawn == pytest.approx(np.subtract(read, written), abs=0.02)
+
+
+def of_rounding(figure, state, found):
+    row = [*figure.data["row"]]
+    row[figure.data["place"]] = state["large"]
+    most = max(abs(w) for n, w in enumerate(row) if n != figure.data["place"])
+    caption = f"Each weight's error, beside {most:.2f}"
+    assert figure.bars(caption) == near(np.divide(found["off"], most), 1.5)
+    codes = np.round(np.divide(found["rounded"], spread(figure, state, found)))
+    shown = [
+        [float(cell.replace("−", "-")) for cell in cells_of]
+        for cells_of in cells(figure)
+    ]
+    rows = np.transpose([row, codes, found["rounded"]])
+    assert np.array(shown) == near(rows)
+    said = numbers(figure.said)
+    group = figure.data["groups"][state["group"]]
+    assert said[:3] == near([state["bits"], group, state["large"]])
+    lost = sum(codes == 0)
+    tail = [max(found["scales"]), found["largest"], lost, len(row), 0]
+    assert said[3:-1] == near(tail, 3)
+    assert said[-1] == near(found["kept"])
+
+
+def spread(figure, state, found):
+    """The scale of each weight."""
+    group = figure.data["groups"][state["group"]]
+    return np.repeat(found["scales"], group)
+
+
+def of_reward(figure, state, found):
+    names = figure.data["names"]
+    before = figure.data["before"]
+    caption = "The best law; in brackets, what was before"
+    shown = figure.table(caption)
+    assert np.array([*shown.values()])[:, -2:] == near(
+        np.transpose([found["law"], before]), 3
+    )
+    assert figure.bars(caption) == near(found["law"], 1.5)
+    worth = np.ravel([*figure.table("What it is worth").values()])
+    assert worth == near([found[n] for n in ("mean", "moved", "aim")], 3)
+    most = int(np.argmax(found["law"]))
+    assert f"the likeliest is {names[most]} with" in figure.said
+    told = figure.said.partition("the likeliest is")[2]
+    told = numbers(told.replace(names[most], ""))
+    assert told == near([found["law"][most], found["mean"], found["moved"]], 3)
+    beta = 2 ** state["octave"]
+    assert numbers(figure.said)[0] == near(beta)
+
+
+def of_shares(figure, state, found):
+    rows = cells(figure)
+    keeps = found["keeps"]
+    sends = found["sends"]
+    card = figure.data["cards"][state["card"]]
+    for row, way, kept, sent in zip(
+        rows, figure.data["ways"], keeps, sends, strict=True
+    ):
+        assert row[0] == way
+        for text, number in zip(row[1:3], (kept, sent)):
+            assert float(text) == near(number, 1 if number < 100 else 0)
+        assert (row[3] == "yes") == (kept <= card)
+    assert figure.bars("A rank keeps") == near(
+        np.divide(keeps, max(keeps)), 1.5
+    )
+    said = figure.said.replace(",", "")
+    size = figure.data["models"][state["model"]]
+    assert numbers(said)[:2] == [2 ** state["ranks"], size]
+    assert f"In {card} GB there is room" in said
+    there = sum(kept <= card for kept in keeps)
+    assert ("all four" in said) == (there == 4)
+    assert ("none of them" in said) == (there == 0)
+
+
 @by_figure
 def test_a_figure_shows_the_numbers_of_its_cell(visit, place):
     figure = Figure(visit(place[0]), *place[1:])
