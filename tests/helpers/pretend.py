@@ -26,31 +26,60 @@ INDEXING = {"__getitem__", "__setitem__", "index_put_"}
 DEVICE_OF = Tensor.device.__get__
 SET_DATA = Tensor.data.__set__
 
+#: What is asked of one tensor most often, and is the same on every device.
+#: These calls are handed on as they are, since a page makes millions.
+SAME_ANYWHERE = {
+    Tensor.shape.__get__,
+    Tensor.dtype.__get__,
+    Tensor.ndim.__get__,
+    Tensor.requires_grad.__get__,
+    Tensor.is_leaf.__get__,
+    Tensor.size,
+    Tensor.dim,
+    Tensor.numel,
+    Tensor.__len__,
+}
+#: Types of arguments that are no tensor and no device, and hold none.
+SIMPLE = {int, float, bool, str, type(None), torch.dtype, torch.Size, slice}
+
 
 def on_card(tensor: Tensor) -> bool:
     return getattr(tensor, "_on_card", False)
 
 
 def mark(result: Any, card: bool) -> None:
+    """Remember of each tensor in a result whether it is on the card."""
     if isinstance(result, Tensor):
-        result._on_card = card
+        if on_card(result) != card:
+            result._on_card = card
     elif isinstance(result, (tuple, list, dict)):
-        for leaf in _leaves([result]):
-            if isinstance(leaf, Tensor):
-                leaf._on_card = card
+        tensors, _ = _leaves([result])
+        for tensor in tensors:
+            tensor._on_card = card
 
 
-def _leaves(values: Iterable[Any]) -> list[Any]:
+def _leaves(values: Iterable[Any]) -> tuple[list[Tensor], list[torch.device]]:
     """Tensors and devices in tuples, lists and dictionaries."""
-    found = []
-    for value in values:
-        if isinstance(value, (Tensor, torch.device)):
-            found.append(value)
-        elif isinstance(value, dict):
-            found += _leaves(value.values())
-        elif isinstance(value, (tuple, list)):
-            found += _leaves(value)
-    return found
+    tensors: list[Tensor] = []
+    devices: list[torch.device] = []
+    waiting = [iter(values)]
+    while waiting:
+        for value in waiting[-1]:
+            if type(value) in SIMPLE:
+                continue
+            if isinstance(value, Tensor):
+                tensors.append(value)
+            elif isinstance(value, torch.device):
+                devices.append(value)
+            elif isinstance(value, dict):
+                waiting.append(iter(value.values()))
+                break
+            elif isinstance(value, (tuple, list)):
+                waiting.append(iter(value))
+                break
+        else:
+            waiting.pop()
+    return tensors, devices
 
 
 class Pretended(TorchFunctionMode):
@@ -74,38 +103,50 @@ class Pretended(TorchFunctionMode):
         self.patch.stop()
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        name = getattr(func, "__name__", "")
+        if func in SAME_ANYWHERE:
+            return func(*args, **(kwargs or {}))
         if func == DEVICE_OF:
             return CARD if on_card(args[0]) else func(*args)
-        leaves = _leaves(args)
+        name = getattr(func, "__name__", "")
+        tensors, devices = _leaves(args)
         if kwargs:
-            leaves += _leaves(kwargs.values())
-        tensors = [a for a in leaves if isinstance(a, Tensor)]
-        self._object(name, tensors)
-        generator = kwargs.get("generator")
-        if generator and generator.device != CARD == kwargs.get("device"):
-            raise RuntimeError(f"{name}: a generator of the CPU for a card")
+            more = _leaves(kwargs.values())
+            tensors += more[0]
+            devices += more[1]
+            generator = kwargs.get("generator")
+            if generator and generator.device != CARD == kwargs.get("device"):
+                raise RuntimeError(
+                    f"{name}: a generator of the CPU for a card"
+                )
+        else:
+            kwargs = {}
+        cards = [on_card(tensor) for tensor in tensors]
+        if any(cards):
+            self._object(name, tensors, cards)
         result = func(*args, **kwargs)
         if name in ("cpu", "to") and result is args[0]:
             result = result.view_as(result)  # a copy, as between devices
         if func == SET_DATA:
             mark(args[0], on_card(args[1]))
         elif name not in UNMARKED:
-            devices = [a for a in leaves if isinstance(a, torch.device)]
-            mark(result, self._goes_to_card(name, tensors, devices))
+            mark(result, self._goes_to_card(name, cards, devices))
         return result
 
-    def _object(self, name, tensors):
-        """Raise what torch would, if these may not meet."""
-        here = [t for t in tensors if on_card(t)]
-        there = [t for t in tensors if not on_card(t)]
-        if name in NUMPY and here:
+    def _object(self, name, tensors, cards):
+        """Raise what torch would, if these may not meet.
+
+        `cards` says of each tensor whether it is on the card; one is.
+        """
+        if name in NUMPY:
             raise TypeError("can't convert a tensor on a card to numpy")
-        if not here or name in ACROSS or all(t.ndim == 0 for t in there):
+        if all(cards) or name in ACROSS:
+            return
+        here = [t for t, card in zip(tensors, cards) if card]
+        there = [t for t, card in zip(tensors, cards) if not card]
+        if all(t.ndim == 0 for t in there):
             return
         # A tensor on the card takes indices that are on the CPU.
-        if name in INDEXING and on_card(tensors[0]):
+        if name in INDEXING and cards[0]:
             return
         raise RuntimeError(
             f"{name}: expected all tensors on the same device; got "
@@ -113,11 +154,12 @@ class Pretended(TorchFunctionMode):
             f"{[tuple(t.shape) for t in there]} on the CPU"
         )
 
-    def _goes_to_card(self, name, tensors, devices):
+    def _goes_to_card(self, name, cards, devices):
+        """Whether the result of a call is on the card."""
         if name == "cpu":
             return False
         if devices:
             return devices[-1] == CARD
         if name == "copy_":
-            return on_card(tensors[0])
-        return any(map(on_card, tensors))
+            return cards[0]
+        return any(cards)
