@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import contextlib
+import gc
 import inspect
 import io
 import multiprocessing
@@ -244,6 +245,9 @@ def _kept(work: Callable) -> Callable:
 
     def wait():
         mine.close()  # so that the end of the other process is seen
+        # No collection of garbage looks through what is there already: it
+        # would have all of that memory copied.
+        gc.freeze()
         theirs.send(work(*theirs.recv()))
 
     process = forked.Process(target=wait)

@@ -12,6 +12,7 @@ import atexit
 import contextlib
 import ctypes
 import functools
+import gc
 import json
 import os
 import runpy
@@ -169,6 +170,7 @@ if __name__ == "__main__":
     import ipykernel.kernelapp  # noqa: F401
     import torch  # noqa: F401
 
+    gc.freeze()  # a fork's collections of garbage need not look at all this
     asked = _wait_for_requests(sys.argv[1])
     _become(*asked)
     runpy.run_module(LAUNCHER, run_name="__main__", alter_sys=True)

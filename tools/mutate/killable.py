@@ -5,6 +5,7 @@ Besides, `Lines` notes which lines of a file run.
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import resource
@@ -123,6 +124,9 @@ def _answer(
     The system ends this process when it takes too much memory, or when one
     question takes too much time of a processor.
     """
+    # What the other process had in memory is kept until the end. A collection
+    # of garbage would look through all of it, and have its memory copied.
+    gc.freeze()
     resource.setrlimit(resource.RLIMIT_DATA, (BYTES, BYTES))
     nowhere = open(os.devnull, "w", encoding="utf-8")
     os.dup2(nowhere.fileno(), 1)
