@@ -164,26 +164,54 @@ def attend(
         causal = False
     lost = None
     if mask is not None:
-        # As many axes as q has: the fused kernels take no mask of three.
-        mask = mask[(None,) * (max(q.ndim, 2) - mask.ndim)]
-        if mask.dtype == torch.bool:
-            lost = ~mask.any(-1, keepdim=True)  # (..., T, 1)
-            mask = mask | lost
-        else:
-            mask = mask.to(q.dtype)
-            lost = mask.amax(-1, keepdim=True) == -torch.inf  # (..., T, 1)
-            mask = mask.masked_fill(lost, 0)
-    context = F.scaled_dot_product_attention(
-        q,
-        k,
-        v,
-        attn_mask=mask,
-        dropout_p=dropout,
-        is_causal=causal and T > 1,
-        scale=scale,
-        enable_gqa=shared,
-    )
+        mask, lost = _with_some_key(mask, q)
+    if shared and T == 1:
+        context = _attend_in_groups(q, k, v, mask, dropout, scale)
+    else:
+        context = F.scaled_dot_product_attention(
+            q,
+            k,
+            v,
+            attn_mask=mask,
+            dropout_p=dropout,
+            is_causal=causal and T > 1,
+            scale=scale,
+            enable_gqa=shared,
+        )
     return context if lost is None else context.masked_fill(lost, 0)
+
+
+def _with_some_key(mask, q):
+    """A mask that lets each query attend to some key, and which queries had
+    none before: (..., T, 1)."""
+    # As many axes as q has: the fused kernels take no mask of three.
+    mask = mask[(None,) * (max(q.ndim, 2) - mask.ndim)]
+    if mask.dtype == torch.bool:
+        lost = ~mask.any(-1, keepdim=True)  # (..., T, 1)
+        mask = mask | lost
+    else:
+        mask = mask.to(q.dtype)
+        lost = mask.amax(-1, keepdim=True) == -torch.inf  # (..., T, 1)
+        mask = mask.masked_fill(lost, 0)
+    return mask, lost
+
+
+def _attend_in_groups(q, k, v, mask, dropout, scale):
+    """What `attend` computes for one query a head, where heads share keys.
+
+    Torch would copy the keys for each head of queries. Here the heads that
+    share keys are several queries of one head.
+
+    Shapes: q (..., H, 1, d_k), mask (..., H or 1, 1, S) → (..., H, 1, d_v).
+    """
+    n_kv_heads = k.shape[-3]
+    q = q.squeeze(-2).unflatten(-2, (n_kv_heads, -1))
+    if mask is not None and mask.shape[-3] > 1:
+        mask = mask.squeeze(-2).unflatten(-2, (n_kv_heads, -1))
+    context = F.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, dropout_p=dropout, scale=scale
+    )  # (..., H_kv, H / H_kv, d_v)
+    return context.flatten(-3, -2)[..., None, :]
 
 
 def split_heads(x: Tensor, n_heads: int) -> Tensor:

@@ -232,8 +232,9 @@ class MultiHeadAttention(nn.Module):
                 positions = torch.arange(x.shape[-2], device=x.device)
             at = positions[..., None, :]  # the same for every head
             angles = self.angles(at, q.shape[-1])
-            q = rotate(q, angles)
-            k = rotate(k, angles)
+            # All heads in one call: in a step, each call counts.
+            turned = rotate(torch.cat([q, k], -3), angles)
+            q, k = turned.split([self.n_heads, self.n_kv_heads], -3)
         if cache is not None:
             k, v = cache.extend(k, v)
         return q, k, v

@@ -71,8 +71,10 @@ def rotary_angles(
     expect("integer", positions=(positions, "..."))
     _check_even(width)
     number("base", base, at_least=1)
-    pair = torch.arange(0, width, 2, device=positions.device)  # 2i
-    speed = base ** (-pair.double() / width)  # radians a token
+    pair = torch.arange(
+        0, width, 2, dtype=torch.float64, device=positions.device
+    )  # 2i
+    speed = base ** (pair / -width)  # radians a token
     factor, low, high, context = scaling
     if factor != 1:
         turns = speed * context / (2 * torch.pi)

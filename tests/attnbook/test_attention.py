@@ -101,6 +101,26 @@ def test_fewer_heads_of_keys_are_repeated_gradients_too(n_kv_heads, options):
     agrees(attend, _repeated, name="repeated", cases=cases, gradients=True)
 
 
+@pytest.mark.parametrize(
+    "mask",
+    [
+        padding_mask([5, 2])[:, None, None, :],
+        randn(2, 6, 1, 5, seed=9),
+        randn(6, 1, 5, seed=9),
+        randn(2, 6, 1, 5, seed=8) > 0.5,
+        torch.arange(6).reshape(6, 1, 1) % 4 >= torch.ones(5),  # two see none
+    ],
+)
+def test_one_query_a_head_and_a_mask(mask):
+    """As in a step of writing: the heads that share keys are computed as
+    several queries, and each keeps its own row of the mask."""
+    q = randn(2, 6, 1, 4, seed=1)  # (B, H, 1, d_k)
+    k = randn(2, 2, 5, 4, seed=2)  # (B, H_kv, S, d_k)
+    v = randn(2, 2, 5, 7, seed=3)
+    case = Case("one query", (q, k, v), {"mask": mask})
+    agrees(attend, _repeated, name="repeated", cases=[case], gradients=True)
+
+
 @BOTH
 def test_a_bias_too_low_for_half_precision_hides_the_row(attention):
     """The lowest float32 is −∞ in float16: nothing may be attended to."""
