@@ -19,17 +19,19 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
+from inspect import signature
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from attnbook.cache import KVCache
-from attnbook.fast import PackedLinear
+from attnbook.cache import KVCache, Places
+from attnbook.fast import EightBitLinear, PackedLinear
 from attnbook.gpt import GPT
 from attnbook.positions import alibi_bias
 
-#: Which axis of a layer's keys and values are the slots.
+#: Which axis of a tensor are the rows, and of keys and values the slots.
+ROWS = 0
 SLOTS = 2
 
 
@@ -62,14 +64,28 @@ class CompiledGPT(GPT):
         self.norm = model.norm
         self.head = model.head
         self.train(model.training)
-        self._program: Callable[..., Tensor] | None = torch.compile(
-            _run_block, fullgraph=True, backend=backend
-        )
+        # Not dynamic: what may differ is said by `_leave_open`. Otherwise the
+        # sizes of another model would be left open too, after one of this
+        # process has been compiled, and that fails.
+        options: dict[str, Any] = {
+            "fullgraph": True,
+            "dynamic": False,
+            "backend": backend,
+        }
+        # Torch makes eight programs of a function at most. Newer versions
+        # can count them for each model by itself.
+        if "isolate_recompiles" in signature(torch.compile).parameters:
+            options["isolate_recompiles"] = True
+        # The program of each function; none, once one could not be made.
+        self._programs: dict[Callable[..., Tensor], Callable[..., Tensor]] = {
+            function: torch.compile(function, **options)
+            for function in (_run_block, _run_head)
+        }
 
     @property
     def is_compiled(self) -> bool:
         """Whether steps run as a program; False after it could not be made."""
-        return self._program is not None
+        return bool(self._programs)
 
     def forward(
         self,
@@ -82,7 +98,7 @@ class CompiledGPT(GPT):
     ) -> Tensor:
         """What `GPT.forward` gives and raises, with the same arguments."""
         is_step = (
-            self._program is not None
+            self.is_compiled
             and type(cache) is KVCache  # another kind has slots of its own
             and max(cache.lengths) > 0
             and real is None
@@ -102,10 +118,18 @@ class CompiledGPT(GPT):
             self._check_length(places.n_keys)
         at = places.positions  # (1,), or (B, 1) where rows differ in length
         at = at.reshape(-1, 1).expand(len(tokens), 1)
-        keys, values = cache.slots(places, places.n_keys)
+        n = self.n_slots(cache, places)
+        keys, values = cache.slots(places, n)
         logits = self.step(tokens, at, keys, values)
         cache.commit(places)
         return logits
+
+    def n_slots(self, cache: KVCache, places: Places) -> int:
+        """How many slots of the cache a step is handed: those in use.
+
+        A step may be handed more, up to all. The mask then hides the rest.
+        """
+        return places.n_keys
 
     def step(
         self, tokens: Tensor, at: Tensor, keys: Tensor, values: Tensor
@@ -123,30 +147,55 @@ class CompiledGPT(GPT):
         if self.config.positions == "alibi":
             bias = alibi_bias(self.config.n_heads, at, slots)  # (B, H, 1, S)
             mask = bias.masked_fill(~mask, -math.inf).to(keys.dtype)
-        torch._dynamo.mark_dynamic(mask, 3)
+        _leave_open(mask, ROWS, 3)
+        _leave_open(at, ROWS)
         x = self.embed(tokens, at)  # (B, 1, d_model)
         for block, k, v in zip(self.blocks, keys, values):
             # A layer's memory is a tensor by itself: a program that writes
             # into a part of a tensor copies the whole.
-            torch._dynamo.mark_dynamic(k, SLOTS)
-            torch._dynamo.mark_dynamic(v, SLOTS)
-            x = self._run(block, x, at, mask, k, v)
+            _leave_open(x, ROWS)
+            _leave_open(k, ROWS, SLOTS)
+            _leave_open(v, ROWS, SLOTS)
+            x = self._run(_run_block, block, x, at, mask, k, v)
+        if isinstance(self.head, EightBitLinear):
+            _leave_open(x, ROWS)
+            return self._run(_run_head, self.norm, self.head, x)
         return self.unembed(x)
 
-    def _run(self, *arguments: Any) -> Tensor:
-        """Run a block by the program, or as it is where there can be none."""
-        if self._program is not None:
+    def _run(self, function: Callable[..., Tensor], *given: Any) -> Tensor:
+        """Run a function by its program, or as it is where there can be
+        none."""
+        if function in self._programs:
             try:
-                return self._program(*arguments)
-            except torch._dynamo.exc.TorchDynamoException as error:
-                self._program = None
+                return self._programs[function](*given)
+            except _failures() as error:
+                self._programs = {}
                 reason = " ".join(str(error).split())[:200]
                 warnings.warn(
-                    "a block could not be compiled, so the model writes "
+                    "a step could not be compiled, so the model writes "
                     f"with plain calls from now on: {reason}",
                     stacklevel=2,
                 )
-        return _run_block(*arguments)
+        return function(*given)
+
+
+def _leave_open(x: Tensor, *axes: int) -> None:
+    """Tell the compiler that these axes have other sizes in other steps.
+
+    A size of one is never left open, since it broadcasts.
+    """
+    for axis in axes:
+        if x.shape[axis] > 1:
+            torch._dynamo.mark_dynamic(x, axis)
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    """What torch raises if it cannot make a program, or makes no more of
+    them; the last has had two names."""
+    errors = torch._dynamo.exc
+    names = ("FailOnRecompileLimitHit", "FailOnCacheLimitHit")
+    limits = [getattr(errors, n) for n in names if hasattr(errors, n)]
+    return (errors.TorchDynamoException, *limits)
 
 
 def _run_block(
@@ -166,6 +215,11 @@ def _run_block(
     """
     part = _LayerSlots(keys, values, at[:, 0])
     return block(x, positions=at, mask=mask, cache=part)
+
+
+def _run_head(norm: nn.Module, head: nn.Module, x: Tensor) -> Tensor:
+    """The logits by a head in 8 bits, which is compiled, too."""
+    return head(norm(x))
 
 
 def why_not(device: torch.device) -> str | None:
@@ -194,14 +248,17 @@ def compile_steps(model: GPT, backend: Any = "inductor") -> GPT:
     A step is a call with a cache and one new token a row. The result shares
     the weights of the model, which stays as it is, and is used like it. The
     program is made at the first step, which takes ten seconds of a processor
-    or more. It is made once more when the number of rows first changes, and
-    never for another length.
+    or more. It is made once more when the number of rows first changes, or
+    that of threads, and never for another length.
+
+    The matrices may be in 8 bits, as `fast.pack` makes them of
+    `EightBitLinear`.
 
     Where there is no compiler, the model itself is returned, and a warning
     says why.
 
     Args:
-        model: in evaluation mode, and not packed.
+        model: in evaluation mode, and not packed by oneDNN.
         backend: what makes the program, as `torch.compile` calls it.
 
     Raises:

@@ -7,6 +7,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from attnbook import compiled
 from attnbook.compiled import compile_steps
+from attnbook.fast import EightBitLinear, pack
 from attnbook.generate import complete
 from attnbook.gpt import GPT, GPTConfig
 
@@ -58,6 +59,15 @@ def test_a_recorded_step_writes_the_plain_text(model):
     assert programs.frame_count == 1
 
 
+def test_a_recorded_step_in_8_bits_writes_the_same_text():
+    """The layers keep whole numbers, which the program is given, too."""
+    eight = pack(new_model("llama"), EightBitLinear)
+    programs = CompileCounter()
+    fast = compile_steps(eight, programs)
+    assert complete(fast, PROMPTS, 20) == complete(eight, PROMPTS, 20)
+    assert programs.frame_count == 2  # of a block, and of the head
+
+
 def test_one_program_is_for_one_row_and_one_for_more():
     """It is no other one for another length, nor for another cache."""
     model = new_model("llama")
@@ -67,6 +77,30 @@ def test_one_program_is_for_one_row_and_one_for_more():
         texts = (PROMPTS * 2)[:prompts]
         assert complete(fast, texts, 9) == complete(model, texts, 9)
         assert programs.frame_count == expected
+
+
+def test_programs_of_one_model_leave_room_for_those_of_another():
+    """Torch makes few programs of one function. What is over the limit is
+    computed by plain calls, and said."""
+    with torch._dynamo.config.patch(recompile_limit=1):
+        for _ in range(2):
+            fast = compile_steps(new_model("gpt2"), CompileCounter())
+            complete(fast, PROMPTS[:1], 3)
+            assert fast.is_compiled
+        plain = complete(new_model("gpt2"), PROMPTS, 3)
+        with pytest.warns(UserWarning, match="plain calls from now on"):
+            assert complete(fast, PROMPTS, 3) == plain
+        assert not fast.is_compiled
+
+
+def test_a_model_of_another_size_is_compiled_after_the_first():
+    """Torch takes a size that has changed for one that is never the same, and
+    a layer norm over such a width cannot be compiled."""
+    for width in (24, 32, 24):
+        model = new_model("gpt2", d_model=width)
+        fast = compile_steps(model, CompileCounter())
+        assert complete(fast, PROMPTS, 4) == complete(model, PROMPTS, 4)
+        assert fast.is_compiled
 
 
 def steps_of(model, tokens, cache):

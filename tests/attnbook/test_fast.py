@@ -4,9 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from attnbook.fast import PackedLinear, pack, replace_linear
+from attnbook.fast import EightBitLinear, PackedLinear, pack, replace_linear
 from attnbook.generate import complete
 from attnbook.gpt import GPT, GPTConfig
+from attnbook.quantised import by_scale
 
 SIZES = {
     "vocab_size": 37,
@@ -138,3 +139,38 @@ def test_layers_of_any_module_can_be_laid_out_anew():
         torch.testing.assert_close(new(x), layer(x))
         single = replace_linear(layer[0], PackedLinear)
         torch.testing.assert_close(single(x), layer[0](x))
+
+
+def rounded_linear(weight, bias):
+    """An ordinary layer whose matrix was rounded to 8 bits a row."""
+    layer = nn.Linear(*weight.T.shape, bias=bias is not None)
+    layer.weight = nn.Parameter(by_scale(weight, 8).values(), False)
+    if bias is not None:
+        layer.bias = nn.Parameter(bias, False)
+    return layer
+
+
+@pytest.mark.parametrize("width", [64, 24, 50])
+@torch.no_grad()
+def test_8_bits_give_what_the_rounded_matrix_gives(width):
+    """One token, by torch's kernel, and several."""
+    torch.manual_seed(3)
+    old = nn.Linear(width, 37)
+    new = EightBitLinear(old.weight, old.bias)
+    expected = rounded_linear(old.weight, old.bias)
+    for shape in ((1, 1), (2, 1), (1, 17), (3, 30)):
+        x = torch.randn(*shape, width)
+        found = new(x)
+        assert found.shape == (*shape, 37)
+        torch.testing.assert_close(found, expected(x), atol=1e-5, rtol=1e-5)
+        assert not torch.allclose(found, old(x), atol=1e-5)
+    bare = EightBitLinear(old.weight, None)(x)
+    torch.testing.assert_close(bare + old.bias, found)
+    assert new.codes.dtype == torch.int8
+
+
+def test_a_model_in_8_bits_writes_what_the_rounded_one_writes(model):
+    eight = pack(model, EightBitLinear)
+    rounded = pack(model, rounded_linear)
+    assert not linears(eight)
+    assert complete(eight, PROMPTS, 12) == complete(rounded, PROMPTS, 12)
