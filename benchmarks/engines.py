@@ -7,7 +7,10 @@ is given by an option; where one is missing, a line says so and its rows stay
 out. llama.cpp's weights are those of the published SmolLM2, since it reads
 files, and the time does not depend on the numbers. The contenders take turns,
 in another order each round. The median and the quartiles of the milliseconds
-a step are stored, and the ratios to transformers within each round.
+a step are stored, and how many times as fast as transformers, and as each
+engine, the book's writers are, within each round. Rows that are stored already
+stay if they are of this machine and of as many rounds, so that a long run can
+be made a part at a time.
 
 usage: python benchmarks/engines.py [--rounds N] [--engines-python PYTHON]
            [--threads 1 2] [--texts 1 8] [--read 32 512] [--models NAME ...]
@@ -18,7 +21,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -30,12 +32,13 @@ os.environ["TRANSFORMERS_VERBOSITY"] = "error"
 
 import torch
 from int8 import Int8Linear
+from other_process import OtherProcess
 from results import CHAPTERS, ROOT, quartiles, store
 from rounds import against, machine, rounds_of
 from writers import NEW_TOKENS, draw_prompts, ours, pair, theirs
 
 from attnbook.compiled import compile_steps
-from attnbook.fast import pack
+from attnbook.fast import EightBitLinear, pack
 from attnbook.gpt import GPT, GPTConfig
 
 #: The sizes of SmolLM2-135M.
@@ -140,50 +143,19 @@ def make_files() -> None:
         path.with_suffix(".part").rename(path)
 
 
-class Engine:
-    """A process of another interpreter that runs engines when it is told to.
-
-    A line of JSON goes in for each request, and a line of JSON comes out.
-    """
-
-    def __init__(self, python: str) -> None:
-        self.process = subprocess.Popen(
-            [python, str(WORKER), str(FOLDER)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            encoding="utf-8",
-        )
-        self.about = self.ask({"do": "about"})
-
-    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The worker's answer to a request.
-
-        Raises:
-            RuntimeError: the worker has ended, or could not do it.
-        """
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps(request) + "\n")
-        self.process.stdin.flush()
-        answer = json.loads(self.process.stdout.readline() or "{}")
-        if "error" in answer or not answer:
-            raise RuntimeError(answer.get("error", "the worker has ended"))
-        return answer
-
-    def seconds(self, request: dict[str, Any]) -> float:
-        """Seconds a step of what is asked for."""
-        return float(self.ask(request)["seconds"])
-
-
 def engines_of(
-    engine: Engine | None, model: str, threads: int, texts: int, read: int
+    engine: OtherProcess | None,
+    model: str,
+    threads: int,
+    texts: int,
+    read: int,
 ) -> Turns:
     """What the worker can run in this setting; a line says what it cannot."""
     found: Turns = {}
     if engine is None:
         return found
-    for name, reason in engine.about["contenders"][model].items():
+    about = engine.ask({"do": "about"})
+    for name, reason in about["contenders"][model].items():
         request = {
             "do": "run",
             "contender": name,
@@ -210,6 +182,19 @@ def on(threads: int, step: Callable[[], float]) -> float:
     return step()
 
 
+def writers_of(model: GPT) -> dict[str, GPT]:
+    """The ways in which the book writes with a model, by name."""
+    eight = pack(model, EightBitLinear)
+    return {
+        "plain": model,
+        "packed": pack(model),
+        "fewer calls": compile_steps(model),
+        "8 bits": eight,
+        "8 bits, fewer calls": compile_steps(eight),
+        "8 bits, tokens too": pack(model, Int8Linear),
+    }
+
+
 def measure(asked: argparse.Namespace, about: dict[str, Any]) -> None:
     """Measure the rows: by model, and by texts, tokens read and cores.
 
@@ -219,21 +204,17 @@ def measure(asked: argparse.Namespace, about: dict[str, Any]) -> None:
     engine = None
     if asked.engines_python:
         make_files()
-        engine = Engine(asked.engines_python)
+        command = [asked.engines_python, str(WORKER), str(FOLDER)]
+        engine = OtherProcess(command)
     else:
         print("engines are left out: --engines-python was not given")
     result: dict[str, Any] = about | {"rows": earlier_rows(about)}
     if engine is not None:
-        result["engines"] = engine.about["versions"]
+        result["engines"] = engine.ask({"do": "about"})["versions"]
     settings = list(product(asked.texts, asked.read, asked.threads))
     for name in asked.models:
         model, peer = MODELS[name]()
-        writers = {
-            "plain": model,
-            "packed": pack(model),
-            "fewer calls": compile_steps(model),
-            "8 bits": pack(model, Int8Linear),
-        }
+        writers = writers_of(model)
         rows = result["rows"].setdefault(name, {})
         for texts, read, threads in settings:
             top = min(50_257, model.config.vocab_size)
@@ -246,11 +227,14 @@ def measure(asked: argparse.Namespace, about: dict[str, Any]) -> None:
             turns["transformers"] = partial(on, threads, theirs(peer, prompts))
             turns |= engines_of(engine, name, threads, texts, read)
             key = f"{threads} × {texts} × {read}"
-            rows[key] = row(rounds_of(turns, asked.rounds))
+            rows[key] = row(rounds_of(turns, asked.rounds), [*writers])
             rows[key] |= {"cores": threads, "texts": texts, "read": read}
+            rows[key] |= {"note": asked.note, "load": load()}
             middle = {w: q[1] for w, q in rows[key]["milliseconds"].items()}
             print(f"{name}, {key}: {middle}", flush=True)
             store("engines", result)
+    if engine is not None:
+        engine.end()
 
 
 def earlier_rows(about: dict[str, Any]) -> dict[str, Any]:
@@ -263,11 +247,26 @@ def earlier_rows(about: dict[str, Any]) -> dict[str, Any]:
     return stored["rows"] if same else {}
 
 
-def row(found: dict[str, list[float]]) -> dict[str, Any]:
-    """Quartiles of what each contender took, and of ratios in a round."""
+def row(found: dict[str, list[float]], writers: list[str]) -> dict[str, Any]:
+    """Quartiles of what each contender took, and of ratios in a round.
+
+    Args:
+        found: the seconds of each round, by contender.
+        writers: the contenders that are the book's. Each has a ratio to
+            every other contender.
+    """
     times = {w: quartiles([1000 * s for s in t]) for w, t in found.items()}
-    ratio = {who: against(found, "transformers", who) for who in found}
-    return {"milliseconds": times, "over transformers": ratio}
+    ratios = {
+        peer: {who: against(found, peer, who) for who in writers}
+        for peer in found
+        if peer not in writers
+    }
+    return {"milliseconds": times, "times as fast as": ratios}
+
+
+def load() -> float:
+    """How many processes have wanted a core, over the last minute."""
+    return round(os.getloadavg()[0], 1)
 
 
 def main() -> int:
@@ -292,8 +291,6 @@ def main() -> int:
         {
             "machine": about,
             "rounds": asked.rounds,
-            "note": asked.note,
-            "load": [round(x, 1) for x in os.getloadavg()],
             "new tokens": NEW_TOKENS,
         },
     )

@@ -177,18 +177,22 @@ def attention_by_length() -> dict[str, dict[str, float]]:
 
 
 def beside_transformers() -> dict[str, list[float]]:
-    """How many times faster than transformers the book's model writes."""
+    """How many times faster than transformers the book's model writes: as it
+    is, and with its steps recorded."""
     model, peer = writers.pair()
+    recorded = card.Recorded(model)
     found = {}
     for lengths in PROMPTS:
         prompts = writers.draw_prompts(*lengths)
         sides = {
             "ours": writers.ours(model, prompts),
+            "recorded": writers.ours(recorded, prompts),
             "theirs": writers.theirs(peer, prompts),
         }
         taken = rounds_of(sides, ROUNDS)
         size = f"{len(prompts)} × {len(prompts[0])}"
         found[size] = against(taken, "theirs", "ours")
+        found[f"{size}, recorded"] = against(taken, "theirs", "recorded")
     return found
 
 
