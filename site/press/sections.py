@@ -3,7 +3,8 @@
 Sphinx's own search finds pages. This one finds sections, and entries of the
 glossary: what a title says counts most, and words of the trade that mean the
 same count for each other. The order is made by `attnbook.teach.page.ranking`,
-and on the page by `static/ranking.js`.
+and on the page by `static/ranking.js`. How much a word counts for a section is
+also learned from `search_words.toml`, which has what people type.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from docutils.nodes import make_id
 from sphinx.application import Sphinx
 
-from attnbook.teach.page.ranking import make_index
+from attnbook.teach.page.learning import learn
+from attnbook.teach.page.ranking import make_index, stems
 from press.contents import Contents
 from press.places import CHAPTERS, SITE
 
@@ -31,6 +33,9 @@ LISTS = {"notation", "sheet", "checks", "mistakes", "errata", "changes"}
 LISTS |= {"bibliography", "teachers", "something_is_wrong"}
 LISTS |= {"check_your_own", "where_next"}
 SHARE_OF_A_LIST = 0.6
+
+#: How much a word counts, in tenths, that is part of a longer phrase.
+COVERED_TENTHS = 5
 
 #: Anchors of sections that are on every page, and explain nothing.
 LEFT_OUT = {"further-reading", "three-questions", "what-is-new-here"}
@@ -127,21 +132,41 @@ def synonyms() -> list[list[str]]:
     return found
 
 
+def examples(sections: Sequence[Section]) -> list[tuple[str, int]]:
+    """What people type, each with the number of the section that is meant.
+
+    They are in the groups of `search_words.toml` whose last phrase is the
+    title of a section, without "Side road" and the minutes.
+    """
+    numbers: dict[str, int] = {}
+    for number, section in enumerate(sections):
+        title = re.sub(r"^Side road|\(.* minutes?\)$", "", section.title)
+        numbers.setdefault(" ".join(stems(title)), number)
+    found = []
+    for group in tomllib.loads(WORDS.read_text("utf-8"))["synonyms"]:
+        number = numbers.get(" ".join(stems(group[-1])))
+        if number is not None:
+            found += [(phrase, number) for phrase in group]
+    return found
+
+
 def search_index(sections: list[Section]) -> dict[str, Any]:
     """All that the search page needs, ready to be written as JSON.
 
     Returns:
         under "entries" what is shown of each section: its page, its anchor,
-        its title and the title of its page; and what `make_index` has made, by
-        which the sections are put into order.
+        its title and the title of its page; and what the index has, by which
+        the sections are put into order.
     """
     entries = [
         {"title": s.title, "page": s.of, "text": s.text} for s in sections
     ]
     shares = [SHARE_OF_A_LIST if s.page in LISTS else 1.0 for s in sections]
     index = make_index(entries, FIELDS, synonyms(), {"title"}, shares)
+    if told := examples(sections):
+        index = learn(index, told)
     shown = [[s.page, s.anchor, s.title, s.of] for s in sections]
-    return {"entries": shown, **index}
+    return {"entries": shown, "covered": COVERED_TENTHS, **index}
 
 
 def write_search(app: Sphinx, exception: Exception | None) -> None:

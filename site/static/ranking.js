@@ -42,6 +42,11 @@ const ranking = (() => {
     for (let n = 1; n < words.length; n++) {
       found.push(`${words[n - 1]} ${words[n]}`);
     }
+    return [...found, ...phrasesIn(words, known).map((key) => known.get(key))];
+  }
+
+  function phrasesIn(words, known) {
+    const found = [];
     let longest = 0;
     for (const key of known.keys()) {
       longest = Math.max(longest, key.split(" ").length);
@@ -50,7 +55,7 @@ const ranking = (() => {
       for (let length = longest; length > 0; length--) {
         const key = words.slice(start, start + length).join(" ");
         if (start + length <= words.length && known.has(key)) {
-          found.push(known.get(key));
+          found.push(key);
           break;
         }
       }
@@ -61,6 +66,7 @@ const ranking = (() => {
   // An index as it is stored, with maps: a word may be called "constructor".
   function open(stored) {
     return {
+      covered: stored.covered ?? 10,
       phrases: new Map(Object.entries(stored.phrases)),
       terms: new Map(Object.entries(stored.terms)),
     };
@@ -101,7 +107,12 @@ const ranking = (() => {
 
   function rank(index, query) {
     const scores = new Map();
+    const known = phrasesIn(stems(query), index.phrases);
+    const inside = new Set(
+      known.filter((key) => key.includes(" ")).flatMap((key) => key.split(" ")),
+    );
     for (const term of new Set(terms(query, index.phrases))) {
+      const tenths = inside.has(term) ? index.covered : 10;
       let best = new Map();
       const listed = index.terms.get(term) || [];
       for (let n = 0; n < listed.length; n += 2) {
@@ -111,7 +122,8 @@ const ranking = (() => {
         best = near(index.terms, term);
       }
       for (const [entry, weight] of best) {
-        scores.set(entry, (scores.get(entry) || 0) + weight);
+        const part = Math.floor((weight * tenths) / 10);
+        scores.set(entry, (scores.get(entry) || 0) + part);
       }
     }
     const found = [...scores].filter(([, score]) => score > 0);

@@ -59,9 +59,19 @@ def test_words_of_the_trade_lead_to_a_section(found, typed, page):
     assert any(name.startswith(page) for name in first), first
 
 
+def test_what_people_type_is_learned_for_the_section_that_is_meant(found):
+    everything, _ = found
+    told = dict(sections.examples(everything))
+    assert len(told) > 400
+    meant = everything[told["radixattention"]]
+    assert meant.anchor == "pages-that-are-found-again"
+    assert sections.examples(everything[:1]) == []
+
+
 def test_the_page_finds_what_python_finds(found):
     _, index = found
     typed = ["GQA", "left padding", "constructor", "repeti", "", "🛶"]
+    typed += ["positional encoding", "gradient accumulation steps"]
     ranked = in_node(
         "(() => { const index = ranking.open(given.index);"
         "return given.typed.map((q) => ranking.rank(index, q)); })()",

@@ -99,6 +99,17 @@ def terms(text: str, known: Mapping[str, str]) -> list[str]:
     words = stems(text)
     found = list(words)
     found += [f"{a} {b}" for a, b in zip(words, words[1:], strict=False)]
+    return found + [known[key] for key in phrases_in(words, known)]
+
+
+def phrases_in(words: Sequence[str], known: Mapping[str, str]) -> list[str]:
+    """The phrases of synonyms in a text, at each word the longest one.
+
+    Args:
+        words: the stems of the text.
+        known: as `phrases` gives them.
+    """
+    found = []
     longest = max((key.count(" ") + 1 for key in known), default=0)
     begins = {key.partition(" ")[0] for key in known}
     for start in range(len(words)):
@@ -107,7 +118,7 @@ def terms(text: str, known: Mapping[str, str]) -> list[str]:
         for length in range(longest, 0, -1):
             key = " ".join(words[start : start + length])
             if start + length <= len(words) and key in known:
-                found.append(known[key])
+                found.append(key)
                 break
     return found
 
@@ -181,7 +192,9 @@ def rank(index: Mapping[str, Any], query: str) -> list[tuple[int, int]]:
     """The entries that have something of a query, the best first.
 
     Args:
-        index: as `make_index` gives it.
+        index: as `make_index` gives it. Under "covered" it may have how much
+            a word counts, in tenths, that is part of a longer phrase of
+            synonyms: of "positional encoding", "encoding" alone says little.
 
     Returns:
         The number of each entry, and its score, which is above 0: a learned
@@ -189,12 +202,15 @@ def rank(index: Mapping[str, Any], query: str) -> list[tuple[int, int]]:
         smaller number comes first.
     """
     scores: dict[int, int] = {}
+    known = phrases_in(stems(query), index["phrases"])
+    inside = {word for key in known if " " in key for word in key.split()}
     for term in dict.fromkeys(terms(query, index["phrases"])):
+        tenths = index.get("covered", 10) if term in inside else 10
         best = dict(pairs(index["terms"].get(term, ())))
         if not best and len(term) >= SHORTEST_PREFIX and " " not in term:
             best = near(index["terms"], term)
         for entry, weight in best.items():
-            scores[entry] = scores.get(entry, 0) + weight
+            scores[entry] = scores.get(entry, 0) + weight * tenths // 10
     found = [(entry, score) for entry, score in scores.items() if score > 0]
     return sorted(found, key=lambda one: (-one[1], one[0]))
 

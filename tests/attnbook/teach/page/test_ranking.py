@@ -92,3 +92,21 @@ def test_a_word_that_is_only_spelled_alike_counts_less(index):
     assert 0 < alike < exact
     assert is_alike("embedding", "embeding")
     assert not is_alike("embedding", "encoding")
+
+
+def test_a_word_inside_a_phrase_may_count_less():
+    """Of "grouped-query attention" the word "attention" alone says little."""
+    typed = ["attention", "grouped-query attention", "query attention"]
+    entries = [*ENTRIES, {"title": "Attention", "text": "attention"}]
+    whole = make_index(entries, FIELDS, SYNONYMS)
+    halved = {**whole, "covered": 5}
+    scores = [dict(rank(whole, q)) for q in typed]
+    found = [dict(rank(halved, q)) for q in typed]
+    assert found[0] == scores[0]
+    assert found[1][3] < scores[1][3]
+    assert found[2] == scores[2]  # no whole phrase of synonyms
+    ranked = in_node(
+        "given.typed.map((q) => ranking.rank(ranking.open(given.index), q))",
+        {"index": halved, "typed": typed},
+    )
+    assert ranked == [[list(r) for r in rank(halved, q)] for q in typed]
