@@ -64,7 +64,9 @@ def main(arguments: list[str] | None = None) -> int:
         for way, reason in rows[name]["tame"].items():
             print(f"{name}: tame in {way}: {reason or '(no reason)'}")
     if given.store:
-        TABLE.write_text(written(known | rows), encoding="utf-8")
+        both = known | rows
+        in_order = {name: both[name] for name in tasks if name in both}
+        TABLE.write_text(written(in_order), encoding="utf-8")
     return 0
 
 

@@ -23,6 +23,7 @@ LEAST = torch.finfo(torch.float64).min
         "two words": (2, 2, 0),
         "five words in four dimensions": (5, 4, 3),
         "more dimensions than words": (3, 20, 7),
+        "twelve words": (12, 3, 1234),
     },
 )
 def random_embeddings(n_words, d, seed):

@@ -34,6 +34,7 @@ task = tasks_of(4)
         "three components, mean 0, variance 1": (3,),
         "two components, uniform on [0, 1)": (2, 1 / 2, 1 / 12),
         "four components, mean -1, variance 0.5": (4, -1.0, 0.5),
+        "64 components, mean 0.5, variance 2": (64, 0.5, 2.0),
     },
 )
 def score_variance(d_k, mean=0.0, variance=1.0):
@@ -325,6 +326,7 @@ def multiplies_by_infinity(allowed):
         "one head": (randn(3, 4, seed=50), 1),
         "(2, 10, 64), eight heads": (randn(2, 10, 64, seed=51), 8),
         "two leading axes": (randn(2, 3, 5, 6, seed=52), 3),
+        "twelve heads of width two": (randn(2, 3, 24, seed=53), 12),
     },
 )
 def split_heads(x, n_heads):

@@ -147,6 +147,7 @@ def nan_in_masked_rows(scores, mask):
         "as many queries as keys": (3, 3),
         "one query, the last of four": (1, 4),
         "two queries, the last of five": (2, 5),
+        "twelve queries, the last of 300": (12, 300),
     },
 )
 def causal_mask(n_queries, n_keys):

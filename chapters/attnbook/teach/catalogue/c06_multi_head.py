@@ -110,8 +110,8 @@ def _as_layer(kind, x, w_query, w_key, w_value, w_out, n_heads, mask=None):
     cases={
         "one token": (*_itself((1,), 1, 4, 4, seed=200)[1:], 2),
         "one head": (*_itself((2,), 3, 4, 4, seed=210)[1:], 1),
-        "three heads of width 4": (*_itself((2,), 5, 12, 12, seed=220)[1:], 3),
         "as many heads as tokens": (*_itself((2,), 3, 6, 6, seed=230)[1:], 3),
+        "twelve heads": (*_itself((2,), 5, 36, 36, seed=220)[1:], 12),
         "a causal mask": (*_itself((2,), 3, 6, 6, seed=240)[1:], 2, _CAUSAL),
         "two texts, a mask each": (
             *_itself((2,), 4, 6, 6, seed=260)[1:],
@@ -136,6 +136,7 @@ def MultiHeadAttention(x, w_query, w_key, w_value, w_out, n_heads, mask=None):
         "a batch, d_in ≠ d_model": (*_itself((2,), 5, 3, 6, seed=30), 3),
         "as many heads as tokens": (*_itself((2,), 3, 4, 12, seed=40), 3),
         "cross-attention, T ≠ S": (*_sizes((2,), 4, 7, 5, 3, 8, seed=50), 4),
+        "twelve heads": (*_itself((), 3, 4, 24, seed=70), 12),
     },
 )
 def multi_head_attention(x, memory, w_query, w_key, w_value, w_out, n_heads):
@@ -215,6 +216,7 @@ def scales_by_d_model(x, memory, w_query, w_key, w_value, w_out, n_heads):
         "width 4, two heads": (4, 4, 2),
         "one head": (6, 6, 1),
         "512 and eight heads": (512, 512, 8),
+        "768 and twelve heads": (768, 768, 12),
         "d_in ≠ d_model": (3, 4, 2),
     },
 )

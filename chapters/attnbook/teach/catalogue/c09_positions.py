@@ -240,6 +240,7 @@ _WEIGHTS = {
     "one head of width six": (f64(*range(6))[:, None], 1),
     "two heads of width four": (randn(8, 3, seed=30), 2),
     "three heads of width six": (randn(18, 5, seed=31), 3),
+    "twelve heads of width four": (randn(48, 3, seed=32), 12),
 }
 
 
@@ -331,8 +332,8 @@ def counts_the_heads_from_zero(n_heads):
     cases={
         "one head, two tokens": (1, ints(0, 1), ints(0, 1)),
         "a new query": (2, ints(4), ints(0, 1, 2, 3, 4)),
-        "four heads, other positions a sequence": (
-            4,
+        "sixteen heads, other positions a sequence": (
+            16,
             ints([1, 2], [300, 301]),
             ints([0, 1, 2], [2, 3, 301]),
         ),
@@ -375,9 +376,9 @@ def rewards_the_distance(n_heads, queries, keys):
         "nothing yet, one new token": (marks(""), 1),
         "three tokens, one new": (marks("111"), 1),
         "padding on the left, one new": (marks("00111"), 1),
-        "three texts, four new tokens each": (
+        "three texts, twelve new tokens each": (
             marks("00111", "11111", "00001"),
-            4,
+            12,
         ),
     },
 )

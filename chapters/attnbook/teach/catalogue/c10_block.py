@@ -132,7 +132,7 @@ _PADDED = marks("111", "100")[:, None, None].repeat(1, 1, 3, 1)
     gradients=True,
     cases=lambda: {
         "one token of width four": _state((1, 1, 4), 1, 41),
-        "three heads": _state((2, 5, 12), 3, 42),
+        "twelve heads": _state((2, 5, 24), 12, 42),
         "a causal mask": _state((2, 3, 6), 2, 43, marks("100", "110", "111")),
         "two texts, a mask each": _state((2, 3, 6), 3, 44, _PADDED),
     },

@@ -490,6 +490,7 @@ def _used(vocab_size, seed):
         "two steps of four": (_bigram(4, 3), _EIGHT, 4, 0.5),
         "a steep loss": (_sure(4), _STEEP, 2, 0.5),
         "a model with old gradients": (_used(4, 5), _EIGHT, 4, 0.5),
+        "one step of sixteen": (_bigram(4, 6), 2 * _EIGHT, 16, 0.5),
     },
 )
 def accumulate(model, batches, n, rate):

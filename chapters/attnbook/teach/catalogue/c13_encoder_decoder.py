@@ -226,8 +226,12 @@ _TOKENS = ints([0, 3, 1, 2, 2], [3, 3, 0, 1, 0])
             _TOKENS,
             marks("01000", "00000"),
         ),
-        "several covered": (_LOGITS, _TOKENS, marks("01000", "10110")),
         "all covered": (_LOGITS, _TOKENS, marks("11111", "11111")),
+        "several covered, of 300 words": (
+            randn(2, 5, 300, seed=31),
+            ints([299, 3, 7, 2, 2], [256, 3, 0, 257, 0]),
+            marks("01000", "10110"),
+        ),
     },
 )
 def covered_loss(logits, tokens, covered):
@@ -358,13 +362,14 @@ def prefix_one_too_long(n_prefix, n):
     return causal_mask(n) | (torch.arange(n) <= n_prefix)
 
 
-def _model(words, rule):
-    """A model whose next token the rule makes of the tokens so far."""
+def _model(words, rule, n=5):
+    """A model of n tokens, whose next token the rule makes of those so far."""
     label = f"a model where {words} follows"
-    return Labelled(label, lambda seen: F.one_hot(rule(seen) % 5, 5).double())
+    return Labelled(label, lambda seen: F.one_hot(rule(seen) % n, n).double())
 
 
 _RING = _model("t + 1 (0 after 4)", lambda seen: seen[:, -1] + 1)
+_LONG_RING = _model("t + 1 (0 after 299)", lambda seen: seen[:, -1] + 1, n=300)
 
 
 def _ring_to_the_end(seen):
@@ -387,11 +392,12 @@ _SUM = _model("the sum of all so far, modulo 5,", lambda seen: seen.sum(-1))
         "two tokens behind a start of one": (_RING, ints([0]), 4, 2),
         "a text that ends": (_RING, ints([3]), 4, 3),
         "two texts, one ends earlier": (_RING, ints([0], [3]), 4, 6),
-        "no end in sight": (_SUM, ints([1, 2], [3, 1]), 0, 5),
+        "no end in sight": (_SUM, ints([1, 2], [3, 1]), 0, 12),
         "two tokens to start from": (_RING, ints([0, 0], [3, 3]), 4, 3),
         "a start that is the stop token": (_RING, ints([4]), 4, 3),
         "nobody asks after the end": (_STRICT, ints([1], [3]), 4, 9),
         "nothing to append": (_RING, ints([2], [3]), 4, 0),
+        "a stop token above 256": (_LONG_RING, ints([296], [298]), 299, 5),
     },
 )
 def greedy_until(next_logits, start, stop, longest):

@@ -108,7 +108,7 @@ def scales_the_cache_in_place(x, keys, values, w_query, w_key, w_value):
         "two new tokens, one cached": (1, 2),
         "three new tokens, nothing cached": (0, 3),
         "three new tokens, four cached": (4, 3),
-        "one new token, five cached": (5, 1),
+        "twelve new tokens, 300 cached": (300, 12),
     },
 )
 def chunk_mask(n_cached, n_new):
@@ -163,9 +163,9 @@ _POSITIONS = {
     "one token after two": (ints(2), marks("1")),
     "after two, padded on the right": (ints(2), marks("10")),
     "three tokens after two": (ints(2), marks("111")),
-    "a token for rows of five and three": (ints(5, 3), marks("1", "1")),
     "nothing cached, padded on the left": (ints(0, 0), marks("11", "01")),
     "three rows": (ints(1, 0, 3), marks("01", "10", "00")),
+    "a token for rows of 300 and three": (ints(300, 3), marks("1", "1")),
 }
 
 
@@ -209,6 +209,7 @@ def counts_the_width_of_the_batch(before, real):
 
 
 _STORED = randns((3, 2, 1, 3), (3, 2, 4, 3), (3, 2, 4, 5), seed=11)
+_LONG = randns((2, 2, 1, 3), (2, 2, 302, 3), (2, 2, 302, 5), seed=21)
 
 
 @task(
@@ -216,8 +217,8 @@ _STORED = randns((3, 2, 1, 3), (3, 2, 4, 3), (3, 2, 4, 5), seed=11)
     gradients=True,
     cases={
         "two of four slots filled": (*(x[:1] for x in _STORED), ints(2)),
-        "rows of three and one": (*(x[:2] for x in _STORED), ints(3, 1)),
         "rows of one, four and two": (*_STORED, ints(1, 4, 2)),
+        "rows of 300 and one": (*_LONG, ints(300, 1)),
     },
 )
 def attend_stored(q, keys, values, lengths):
@@ -258,21 +259,21 @@ def cuts_at_the_longest_row(q, keys, values, lengths):
 
 def _writer(positions):
     """A small GPT with drawn weights, in evaluation mode."""
-    sizes = dict(vocab_size=9, context=32, d_model=8, n_heads=2, n_layers=2)
+    sizes = dict(vocab_size=300, context=32, d_model=8, n_heads=2, n_layers=2)
     model = drawn(GPT(GPTConfig(**sizes, positions=positions)), seed=3)
     return model.eval().requires_grad_(False)
 
 
-_FIRST = ints(3, 1, 4, 1)
-_SECOND = ints(5, 2)
+_FIRST = ints(3, 0, 299, 1)
+_SECOND = ints(257, 2)
 
 
 @task(
     against="each request alone, without a cache",
     cases=lambda: {
         "two requests": (_writer("sinusoidal"), (_FIRST, _SECOND), 3),
-        "the same, twice": (_writer("learned"), (_SECOND, _SECOND), 5),
         "the other order": (_writer("alibi"), (_SECOND, _FIRST), 3),
+        "the same, twice": (_writer("learned"), (_SECOND, _SECOND), 12),
     },
 )
 def answers(model, requests, n):

@@ -421,6 +421,7 @@ def counts_up_to_p(probabilities, p):
             randn(3, 5, 2, seed=15),
             ints(2, 4, 1),
         ),
+        "rows of 300 and two": (randn(2, 301, 2, seed=16), ints(300, 2)),
     },
 )
 def last_logits(logits, lengths):
@@ -569,6 +570,12 @@ def adds_the_wrong_sign(logits, noise):
         ),
         "at the end": ([{0: 1}, {}], {1}, 1, 300),
         "may end, or go into a dead end": ([{0: 1, 4: 0}, {}], {0}, 0, 2),
+        "thirteen states in a line": (
+            [*({n: n + 1} for n in range(12)), {}],
+            {12},
+            11,
+            20,
+        ),
     },
 )
 def may_come(moves, accepting, state, end):

@@ -30,8 +30,8 @@ def _joint(B, T, d, n_heads, *, seed):
     cases={
         "two heads of width one": (f64([[1, 2]]), _JOINT, f64(*[0] * 6), 2),
         "one head": _joint(1, 3, 4, 1, seed=1),
-        "three heads": _joint(2, 5, 12, 3, seed=2),
         "as many heads as components": _joint(3, 1, 5, 5, seed=3),
+        "twelve heads": _joint(2, 5, 36, 12, seed=2),
     },
 )
 def queries_keys_values(x, weight, bias, n_heads):
@@ -349,6 +349,7 @@ def gives_every_head_its_own_keys(config):
         "all heads of their own": (7, 6, 10, 2, 3, 3),
         "four groups of two": (11, 16, 24, 3, 8, 4),
         "as large as Llama 2 70B": (32_000, 8192, 28_672, 80, 64, 8),
+        "as large as Llama 2 7B": (32_000, 4096, 11_008, 32, 32, 32),
     },
 )
 def llama_parameters(vocab_size, d_model, d_ff, n_layers, n_heads, n_kv_heads):
@@ -459,6 +460,7 @@ def reshapes_where_it_should_transpose(query, key_value):
         ),
         "two heads of four": (*randns((8, 3), (8, 3), seed=1), 2),
         "four heads of six": (*randns((24, 5), (24, 5), seed=3), 4),
+        "twelve heads of four": (*randns((48, 3), (48, 3), seed=5), 12),
     },
 )
 def stack_key_value(k_proj, v_proj, n_kv_heads):

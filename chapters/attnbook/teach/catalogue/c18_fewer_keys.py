@@ -88,10 +88,10 @@ def _pairs(T, S, window, sinks):
     cases={
         "a window of one": call(2, 2, window=1),
         "a window of two, all queries": _pairs(13, 13, 2, 0),
-        "a single query, long after": _pairs(1, 30, 12, 0),
         "two queries behind a cache": _pairs(2, 6, 3, 0),
         "two sinks": _pairs(6, 6, 2, 2),
         "more sinks than keys": _pairs(2, 3, 1, 4),
+        "a single query, long after eleven sinks": _pairs(1, 30, 12, 11),
     },
 )
 def sink_mask(n_queries, n_keys, *, window, sinks=0):
@@ -259,7 +259,7 @@ def _layers(n_tokens, *sizes):
         "one layer that reads everything": _layers(5, 1, 1, 2, 1, 3, 4),
         "every second layer": _layers(10, 4, 2, 3, 2, 8, 2),
         "a text shorter than the window": _layers(6, 4, 2, 100, 2, 8, 2),
-        "none that reads everything": _layers(50, 3, 12, 8, 11, 16, 2),
+        "none that reads everything": _layers(50, 11, 12, 8, 11, 16, 2),
         "a long text, every sixth layer": _layers(
             32_768, 26, 6, 512, 1, 256, 2
         ),
@@ -346,6 +346,7 @@ def _weight(H, d_k, d_in, to, seed):
         "four heads into two": _weight(4, 3, 5, 2, 62),
         "six heads into two": _weight(6, 2, 3, 2, 63),
         "four heads stay four": _weight(4, 2, 3, 4, 64),
+        "48 heads into sixteen": _weight(48, 1, 2, 16, 65),
     },
 )
 def pool_key_value(weight, n_heads, n_kv_heads):

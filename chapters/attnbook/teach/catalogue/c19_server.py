@@ -138,6 +138,7 @@ _ABC = [7, 1, 4, 9, 2, 2, 8, 5, 3]
             2,
         ),
         "shorter than a page": ([_ABC], _ABC[:2], 4),
+        "a page of twelve": ([[*range(14)]], [*range(13), 20], 12),
     },
 )
 def tokens_found(kept, prompt, size):

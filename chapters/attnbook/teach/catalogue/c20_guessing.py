@@ -361,6 +361,10 @@ def weighs_the_ratio_by_the_target(p, q):
             2,
         ),
         "token 0 behind the latest": ([5, 3, 5, 0, 5], 1),
+        "twelve words, ten of them twice": (
+            [*range(1, 13), 20, *range(3, 13), 21, *range(1, 13)],
+            12,
+        ),
     },
 )
 def look_up(text, n):
@@ -436,6 +440,7 @@ def finds_only_what_does_not_overlap(text, n):
         "one hard place": ([1.0, 1.0, 0.0, 1.0, 1.0, 1.0], 4),
         "seven tokens, two guesses": ([0.3, 0.8, 0.5, 0.9, 0.2, 0.7, 0.6], 2),
         "no token": ([], 3),
+        "eleven guesses in one call": ([1.0] * 12, 11),
     },
 )
 def expected_calls(kept, k):
@@ -517,6 +522,7 @@ _TREE = ints(-1, 0, 0, 1, 1, 2)
         "the last comes first": (ints(1, 2, -1),),
         "two trees": (ints(-1, -1, 1, 0, 3, 2),),
         "a line of six, two more trees": (ints(-1, 0, 1, 2, 3, 4, -1, -1),),
+        "a bush of 260": (ints(-1, *[0] * 257, 257, 258),),
     },
 )
 def tree_mask(parents):

@@ -243,8 +243,8 @@ def forgets_to_fade_the_state_before(q, k, v, beta, log_alpha, state, *, size):
         "no convolution": call(
             7, n_layers=3, every=3, n_heads=2, d=4, taps=1, size=8
         ),
-        "two layers with keys in 24": call(
-            9, n_layers=24, every=12, n_heads=2, d=4, taps=4, size=2
+        "one layer with keys in twenty": call(
+            9, n_layers=20, every=12, n_heads=12, d=4, taps=4, size=2
         ),
     },
 )

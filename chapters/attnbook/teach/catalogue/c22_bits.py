@@ -41,9 +41,9 @@ _GROUPS = {
     "groups of two": call(_HAND, 3, 2),
     "the largest is negative": call(f64([0.2, -0.7, 0.1]), 3, 3),
     "zeros": call(f64([0, 0], [0.5, 0.2]), 4, 2),
-    "two rows, groups of four": call(randn(2, 8, seed=1), 4, 4),
     "three rows, eight bits": call(randn(3, 4, seed=10), 8, 4),
     "two bits": call(randn(2, 6, seed=20), 2, 3),
+    "two rows, groups of twelve": call(randn(2, 24, seed=1), 4, 12),
 }
 
 
@@ -131,7 +131,7 @@ def rounded_by_range(numbers, bits):
         "on both sides of 0": call(f64([-1, 0.4, 2]), 3, 3),
         "all equal": call(f64([2.5, 2.5], [1, 2]), 4, 2),
         "groups of two": call(randn(2, 6, seed=1) + 2, 2, 2),
-        "eight bits": call(randn(3, 5, seed=10) - 1, 8, 5),
+        "groups of twelve, eight bits": call(randn(2, 24, seed=10) - 1, 8, 12),
     },
 )
 def round_range(x, bits, group):
@@ -682,6 +682,7 @@ def _arriving(n, cuts, *, seed, d=3):
             *_arriving(10, [3, 6, 1], seed=40, d=2), 4, 2
         ),
         "groups of three": call(*_arriving(8, [7, 1], seed=50), 2, 3),
+        "groups of twelve": call(*_arriving(26, [20, 1, 5], seed=60), 2, 12),
     },
 )
 def keys_in_groups(keys, cuts, bits, group):

@@ -20,7 +20,7 @@ NO = -100
         "a prompt of three": (ints(7, 8, 9), ints(5, 2)),
         "a prompt of one": (ints(7), ints(4, 5, 2)),
         "an answer that repeats the prompt": (ints(7, 8), ints(7, 8, 2)),
-        "a long answer": (ints(1, 3), ints(*range(10, 22), 2)),
+        "a long answer": (ints(1, 3), ints(*range(250, 262), 2)),
         "a token 0": (ints(0, 4, 0), ints(0, 2)),
     },
 )

@@ -429,8 +429,8 @@ _BALANCES = {
         marks("11")[0],
     ),
     "padding": _routed(4, 2, 1, "1101", seed=1),
-    "two of three": _routed(5, 3, 2, "11111", seed=2),
     "two of three, with padding": _routed(6, 3, 2, "101101", seed=3),
+    "two of 300": _routed(5, 300, 2, "11111", seed=2),
 }
 
 
