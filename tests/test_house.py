@@ -200,6 +200,7 @@ TESTED_BY = {
     "attnbook.teach.check.own.form": (CHECK + "test_own.py", OWN),
     "attnbook.teach.check.own.layouts": (CHECK + "test_own.py", OWN),
     "attnbook.teach.check.own.modules": (CHECK + "test_own.py", OWN),
+    "attnbook.teach.check.own.prepare": (CHECK + "test_own.py", OWN),
     "attnbook.teach.check.own.report": (CHECK + "test_own.py", OWN),
     "attnbook.teach.check.own.ways": (CHECK + "test_own.py", OWN),
     "attnbook.teach.check.telling.helping": (

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 
 from attnbook.teach.catalogue import symptoms
 from attnbook.teach.catalogue.chapter import tasks_of
-from attnbook.teach.check.inputs import f64, marks, randns, wary
+from attnbook.teach.check.inputs import f64, ints, marks, randns, wary
 from attnbook.teach.check.running import call
 from attnbook.teach.check.seeded import randn
 
@@ -336,3 +336,85 @@ def shape_check_passes_nan(ours, reference):
     fix: Compare every number with an independent reference.
     hint: Give it a tensor of NaN."""
     return ours.shape == reference.shape
+
+
+@task(
+    against="a loop over pairs",
+    cases={
+        "one text": (ints([1, 1]),),
+        "two texts, a token each": (ints([1, 2]),),
+        "two texts in a row": (ints([1, 1, 2, 2, 2]),),
+        "two rows, cut elsewhere": (ints([1, 1, 2, 2], [1, 2, 2, 2]),),
+        "numbers in no order": (ints([3, 300, 300, 44, 44, 44]),),
+        "a row of twenty": (ints([*[1] * 12, *[2] * 8]),),
+        "a text with the number 0": (ints([0, 0, 1]),),
+    },
+)
+def document_mask(documents):
+    """True where a token may read, (B, T, T): itself and what comes before it
+    in its own text; documents (B, T) has for each token the number of its
+    text, and texts are packed one after the other"""
+    B, T = documents.shape
+    mask = torch.zeros(B, T, T, dtype=torch.bool)
+    for b, row in enumerate(documents.tolist()):
+        for t in range(T):
+            for s in range(t + 1):
+                mask[b, t, s] = row[s] == row[t]
+    return mask
+
+
+@document_mask.mistake(
+    "huggingface/trl #784, unslothai/unsloth #1207, mit-han-lab/fastrl #14, "
+    "DeepOpt-com/WrinkleFree-Monorepo #53",
+    symptom=symptoms.SEES_WRONG_TOKENS,
+)
+def hides_later_tokens_alone(documents):
+    """Training runs, and the loss is a little worse than without packing: the
+    text depends on which other texts happened to stand before it in the row.
+    cause: The mask is the causal one. Positions that begin anew, or an end
+    token between texts, hide nothing.
+    fix: A key has to be of the same text as well: compare the numbers of the
+    texts, and join both masks by `&`."""
+    B, T = documents.shape
+    return torch.ones(B, T, T, dtype=torch.bool).tril()
+
+
+@document_mask.mistake(
+    "meta-pytorch/attention-gym #98", symptom=symptoms.WRONG_IN_A_BATCH
+)
+def cuts_all_rows_like_the_first(documents):
+    """Right for the first row of a batch, or where all rows are cut alike.
+    cause: The mask is made of one row and serves all of them.
+    fix: Each row of the batch has its own texts, so it has its own mask."""
+    same = documents[:1, :, None] == documents[:1, None]
+    return same.tril().repeat(len(documents), 1, 1)
+
+
+@document_mask.mistake(
+    "OpenEvaByte/evabyte #10", symptom=symptoms.SEES_WRONG_TOKENS
+)
+def ends_each_text_one_token_late(documents):
+    """Each text but the first is blind for its own first token, and that one
+    reads the text before it.
+    cause: The number of the text goes up after the first token of a text and
+    not before it; or the end token is counted to the text that follows.
+    fix: Make the numbers of a short row by hand, and look where they change.
+    """
+    late = torch.cat([documents[:, :1], documents[:, :-1]], 1)
+    return (late[:, :, None] == late[:, None]).tril()
+
+
+@document_mask.mistake(
+    "swiss-ai/Megatron-LM #40", symptom=symptoms.SEES_WRONG_TOKENS
+)
+def hides_each_texts_first_token(documents):
+    """The first token of each text is read by nobody, itself included: a row
+    of the mask is empty, and the softmax gives NaN or a mean of everything.
+    cause: At the border everything up to the border is hidden, and the border
+    is counted as part of what came before, `mask[i:, : i + 1] = False`.
+    fix: Only what comes before the first token belongs to another text,
+    `mask[i:, :i]`."""
+    before = torch.cat([documents[:, :1] - 1, documents[:, :-1]], 1)
+    first = documents != before
+    same = documents[:, :, None] == documents[:, None]
+    return same.tril() & ~first[:, None]

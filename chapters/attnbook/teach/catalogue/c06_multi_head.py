@@ -374,3 +374,135 @@ def deals_the_shared_heads_out(q, k, v):
     k, v = (torch.cat([a] * group, -3) for a in (k, v))
     scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
     return softmax(scores) @ v
+
+
+def _shared(B, T, d, n_heads, n_kv_heads, d_k, mask=None, *, seed):
+    """Tokens, four matrices of heads that share keys, and their numbers."""
+    wide, narrow = n_heads * d_k, n_kv_heads * d_k
+    sizes = (d, wide), (d, narrow), (d, narrow), (wide, d)
+    x, *matrices = randns((B, T, d), *sizes, seed=seed)
+    return x, *(w / d**0.5 for w in matrices), n_heads, n_kv_heads, mask
+
+
+@task(
+    against="a loop over the heads",
+    gradients=True,
+    cases={
+        "one token, four heads share two": _shared(1, 1, 8, 4, 2, 2, seed=600),
+        "six heads share two": _shared(2, 3, 12, 6, 2, 2, seed=610),
+        "all share one": _shared(1, 4, 6, 3, 1, 2, seed=620),
+        "each has its own": _shared(1, 3, 6, 3, 3, 2, seed=630),
+        "heads wider than the stream": _shared(2, 3, 6, 4, 2, 3, seed=640),
+        "a causal mask": _shared(2, 3, 8, 4, 2, 2, _CAUSAL, seed=650),
+        "two texts, a mask each": _shared(2, 4, 8, 4, 2, 2, _PADDED, seed=660),
+        "24 heads share twelve": _shared(1, 5, 48, 24, 12, 2, seed=670),
+    },
+)
+def GroupedQueryAttention(
+    x, w_query, w_key, w_value, w_out, n_heads, n_kv_heads, mask=None
+):
+    """n_heads heads of queries attend from x to x, where the mask is True, and
+    n_heads // n_kv_heads of them in a row read the same keys and values; their
+    contexts side by side, times w_out: (B, T, d_model)"""
+    group = n_heads // n_kv_heads
+    keys, values = (x @ w for w in (w_key, w_value))
+    keys, values = (a.chunk(n_kv_heads, -1) for a in (keys, values))
+    contexts = []
+    for h, q in enumerate((x @ w_query).chunk(n_heads, -1)):
+        k, v = keys[h // group], values[h // group]
+        # One head, so the axis of heads is left out of the mask.
+        alone = mask if mask is None or mask.ndim == 2 else mask[:, 0]
+        contexts.append(F.scaled_dot_product_attention(q, k, v, alone))
+    return torch.cat(contexts, -1) @ w_out
+
+
+def _grouped(x, w_query, w_key, w_value, n_heads, n_kv_heads):
+    """Queries (B, H, T, d_k), keys and values (B, H_kv, T, d_k) of tokens."""
+    numbers = n_heads, n_kv_heads, n_kv_heads
+    return [
+        (x @ w).unflatten(-1, (n, -1)).transpose(1, 2)
+        for w, n in zip((w_query, w_key, w_value), numbers)
+    ]
+
+
+def _joined(q, k, v, w_out, mask, scale=None):
+    """The rest of the layer, where each head of queries has its own keys."""
+    scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    scores = q @ k.transpose(-2, -1) * scale
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf)
+    context = softmax(scores) @ v
+    return context.transpose(1, 2).flatten(2) @ w_out
+
+
+@GroupedQueryAttention.mistake(
+    "ekzhang/jax-js #180, onnx/onnx #7274",
+    symptom=(symptoms.LOADED_WEIGHTS, symptoms.WRONG_IN_THE_NEXT_CASE),
+)
+def lays_the_row_of_key_heads_down_again(
+    x, w_query, w_key, w_value, w_out, n_heads, n_kv_heads, mask=None
+):
+    """A model that is trained like this works; loaded weights give nonsense.
+    With one head of keys, or as many as of queries, all is right.
+    cause: `repeat` gives the heads of keys in the order 0 1 0 1; those that
+    belong to one head stand side by side, 0 0 1 1.
+    fix: `repeat_interleave` along the axis of the heads."""
+    q, k, v = _grouped(x, w_query, w_key, w_value, n_heads, n_kv_heads)
+    times = n_heads // n_kv_heads
+    k, v = (a.repeat(1, times, 1, 1) for a in (k, v))
+    return _joined(q, k, v, w_out, mask)
+
+
+@GroupedQueryAttention.mistake(
+    "PSAL-POSTECH/ONNXim #33, HazyResearch/HipKittens #22",
+    symptom=(symptoms.LOADED_WEIGHTS, symptoms.WRONG_IN_THE_NEXT_CASE),
+)
+def divides_by_the_number_of_key_heads(
+    x, w_query, w_key, w_value, w_out, n_heads, n_kv_heads, mask=None
+):
+    """Right where a group has as many heads as there are groups, such as 4
+    and 2, or 64 and 8. Else some heads of keys are never read, or a number is
+    asked for that none has.
+    cause: The number of a query's head is divided by the number of key heads
+    and not by the size of a group.
+    fix: h // (n_heads // n_kv_heads)."""
+    q, k, v = _grouped(x, w_query, w_key, w_value, n_heads, n_kv_heads)
+    heads = [h // n_kv_heads for h in range(n_heads)]
+    return _joined(q, k[:, heads], v[:, heads], w_out, mask)
+
+
+@GroupedQueryAttention.mistake(
+    "ROCm/hip-ep #621", symptom=symptoms.WRONG_SHARPNESS
+)
+def finds_the_width_in_the_joint_row(
+    x, w_query, w_key, w_value, w_out, n_heads, n_kv_heads, mask=None
+):
+    """The weights are too even, in each layer, and the more so the more heads
+    of keys there are.
+    cause: Queries, keys and values come side by side, and the width of that
+    row is divided by the number of queries' heads. So the keys and values are
+    counted as if they were queries.
+    fix: The row has n_heads + 2 · n_kv_heads heads; divide by that number."""
+    q, k, v = _grouped(x, w_query, w_key, w_value, n_heads, n_kv_heads)
+    row = (n_heads + 2 * n_kv_heads) * q.shape[-1]
+    k, v = (a.repeat_interleave(n_heads // n_kv_heads, 1) for a in (k, v))
+    return _joined(q, k, v, w_out, mask, scale=math.sqrt(n_heads / row))
+
+
+@GroupedQueryAttention.mistake(
+    "fkodom/grouped-query-attention-pytorch #5", symptom=symptoms.TRAINS_BADLY
+)
+def adds_up_the_queries_of_a_group(
+    x, w_query, w_key, w_value, w_out, n_heads, n_kv_heads, mask=None
+):
+    """The shapes are right and it trains, worse than it should: the heads of a
+    group all have the same weights.
+    cause: The scores of a group are added up, so that the group asks one
+    question. The heads share keys and values, not queries.
+    fix: Each head of queries has its own scores; repeat the keys, or give them
+    an axis of size 1 for the heads of a group."""
+    q, k, v = _grouped(x, w_query, w_key, w_value, n_heads, n_kv_heads)
+    group = n_heads // n_kv_heads
+    q = q.unflatten(1, (n_kv_heads, group)).sum(2)
+    q, k, v = (a.repeat_interleave(group, 1) for a in (q, k, v))
+    return _joined(q, k, v, w_out, mask)

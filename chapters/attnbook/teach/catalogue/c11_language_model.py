@@ -1,5 +1,6 @@
 """Chapter 11, a small language model: tasks and known mistakes."""
 
+import itertools
 import math
 from collections import Counter
 
@@ -11,6 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 from attnbook.teach.catalogue import symptoms
 from attnbook.teach.catalogue.chapter import tasks_of
 from attnbook.teach.check.inputs import drawn, f64, ints, randns
+from attnbook.teach.check.own.optimizers import as_parameters, stepped
 from attnbook.teach.check.running import call
 from attnbook.teach.check.seeded import randn
 
@@ -444,6 +446,391 @@ def decays_through_the_gradient(w, gradient, mean, square, step, rate, decay):
     square = 0.99 * square + 0.01 * gradient**2
     root = (square / (1 - 0.99**step)).sqrt() + 1e-8
     return w - rate * mean / (1 - 0.9**step) / root, mean, square
+
+
+def _of_steps(T, *sizes, seed):
+    """Gradients of T steps for parameters of some sizes."""
+    return [randns(*sizes, seed=seed + 10 * t) for t in range(T)]
+
+
+def _group(*sizes, seed, **settings):
+    """A group of drawn parameters, with settings of its own."""
+    return {"params": randns(*sizes, seed=seed), **settings}
+
+
+_SETTINGS = {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8}
+_SETTINGS |= {"weight_decay": 1e-2}
+
+
+def _as_optimizer(kind, groups, gradients, factors=None, **settings):
+    """What a class of the page does to these parameters, step by step."""
+    made = as_parameters(groups)
+    parameters = [p for group in made for p in group["params"]]
+    optimizer = kind(made, **{**_SETTINGS, **settings})
+    return stepped(optimizer, parameters, gradients, factors)
+
+
+@task(
+    against="torch.optim.AdamW",
+    layer=_as_optimizer,
+    cases={
+        "one step": call(
+            [{"params": [f64([1, -2])]}], [[f64([3, 0.5])]], lr=0.1
+        ),
+        "three steps": call(
+            [_group((2,), seed=100)], _of_steps(3, (2,), seed=110), lr=0.1
+        ),
+        "a decay of 0.5": call(
+            [_group((3,), seed=130)],
+            _of_steps(2, (3,), seed=140),
+            lr=0.1,
+            weight_decay=0.5,
+        ),
+        "gradients of 1e-9": call(
+            [{"params": [f64([1])]}], 2 * [[f64([1e-9])]], lr=0.1
+        ),
+        "an eps of 0.1": call(
+            [_group((3,), seed=150)], _of_steps(2, (3,), seed=160), eps=0.1
+        ),
+        "other decay rates": call(
+            [_group((3,), seed=170)],
+            _of_steps(3, (3,), seed=180),
+            betas=(0.5, 0.8),
+        ),
+        "two parameters": call(
+            [_group((2, 3), (4,), seed=200)],
+            _of_steps(3, (2, 3), (4,), seed=210),
+            lr=0.1,
+        ),
+        "a parameter without gradient in two steps": call(
+            [_group((1, 2), (1, 2), seed=240)],
+            [
+                [f64([1, 2]), None],
+                [f64([2, -1]), None],
+                [f64([1, 1]), f64([3, 1])],
+                [None, f64([1, -1])],
+            ],
+            lr=0.1,
+            weight_decay=0.5,
+        ),
+        "two groups with settings of their own": call(
+            [
+                _group((3,), seed=250, lr=0.5),
+                _group((3,), (2,), seed=260, weight_decay=0.0),
+            ],
+            _of_steps(3, (3,), (3,), (2,), seed=270),
+            lr=0.1,
+            weight_decay=0.5,
+        ),
+        "a rate that changes": call(
+            [_group((3,), seed=300)],
+            _of_steps(3, (3,), seed=310),
+            lr=0.1,
+            factors=[0.1, 1.0, 0.5],
+        ),
+        "forty steps": call(
+            [_group((2,), seed=340)], _of_steps(40, (2,), seed=350), lr=0.01
+        ),
+    },
+)
+def AdamW(
+    groups,
+    gradients,
+    lr=1e-3,
+    betas=(0.9, 0.999),
+    eps=1e-8,
+    weight_decay=1e-2,
+    factors=None,
+):
+    """the parameters after each step of AdamW, whose groups have settings of
+    their own where these are named; a parameter without a gradient stays as
+    it is, and so does its state; `factors` are what the rates of all groups
+    are multiplied by, step by step"""
+    made = as_parameters(groups)
+    parameters = [p for group in made for p in group["params"]]
+    optimizer = torch.optim.AdamW(
+        made, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay
+    )
+    return stepped(optimizer, parameters, gradients, factors)
+
+
+def _by_rule(rule, groups, gradients, lr, betas, eps, weight_decay, factors):
+    """The parameters after each step, each of them moved by a rule.
+
+    The rule gets a weight, its gradient or None, the state of this weight, a
+    dictionary, and the settings of its group. It gives the new weight.
+    """
+    settings = {"lr": lr, "betas": betas, "eps": eps}
+    settings["weight_decay"] = weight_decay
+    rows = [
+        [w.clone(), {}, {**settings, **group}]
+        for group in groups
+        for w in group["params"]
+    ]
+    found = {}
+    for n, those in enumerate(gradients):
+        factor = 1.0 if factors is None else factors[n]
+        for row, gradient in zip(rows, those):
+            w, state, group = row
+            now = {**group, "rate": group["lr"] * factor}
+            row[0] = rule(w, gradient, state, now)
+        found[f"step {n + 1}"] = [w.clone() for w, _, _ in rows]
+    return found
+
+
+def _means(gradient, state, betas):
+    """The running means of a gradient and of its square, kept in a state."""
+    for name, beta, new in zip(
+        ("mean", "square"), betas, (gradient, gradient**2)
+    ):
+        state[name] = beta * state.get(name, 0.0) + (1 - beta) * new
+    return state["mean"], state["square"]
+
+
+def _one_step(w, gradient, state, group, *, step):
+    """A weight after one right step, which has the number `step`."""
+    first, second = group["betas"]
+    mean, square = _means(gradient, state, group["betas"])
+    w = w * (1 - group["rate"] * group["weight_decay"])
+    root = (square / (1 - second**step)).sqrt() + group["eps"]
+    return w - group["rate"] * mean / (1 - first**step) / root
+
+
+@AdamW.mistake(
+    "DiffSharp/DiffSharp #292, flashlight/flashlight #143",
+    symptom=symptoms.WRONG_IN_THE_NEXT_CASE,
+)
+def counts_each_parameter_as_a_step(
+    groups,
+    gradients,
+    lr=1e-3,
+    betas=(0.9, 0.999),
+    eps=1e-8,
+    weight_decay=1e-2,
+    factors=None,
+):
+    """Right with one parameter. With many, all but the first begin with steps
+    that are much too small, as if training had gone on for long.
+    cause: The number of the step, on which the correction of the running
+    means hangs, goes up for each parameter and not for each step.
+    fix: Count once for each call of `step`, or for each parameter by itself.
+    """
+    count = itertools.count(1)
+
+    def rule(w, gradient, state, group):
+        if gradient is None:
+            return w
+        return _one_step(w, gradient, state, group, step=next(count))
+
+    return _by_rule(
+        rule, groups, gradients, lr, betas, eps, weight_decay, factors
+    )
+
+
+@AdamW.mistake(
+    "deepspeedai/DeepSpeed #8471", symptom=symptoms.WRONG_IN_THE_NEXT_CASE
+)
+def counts_steps_without_a_gradient(
+    groups,
+    gradients,
+    lr=1e-3,
+    betas=(0.9, 0.999),
+    eps=1e-8,
+    weight_decay=1e-2,
+    factors=None,
+):
+    """All is right as long as each parameter has a gradient in each step.
+    One that joins later, such as an expert or a layer that was frozen, begins
+    with a step that is too small.
+    cause: There is one count of steps for all parameters. The running means
+    of the late one began at 0 just now, and are corrected as if long ago.
+    fix: Keep the count in the state of each parameter."""
+
+    def rule(w, gradient, state, group):
+        state["step"] = state.get("step", 0) + 1
+        if gradient is None:
+            return w
+        return _one_step(w, gradient, state, group, step=state["step"])
+
+    return _by_rule(
+        rule, groups, gradients, lr, betas, eps, weight_decay, factors
+    )
+
+
+@AdamW.mistake("KellerJordan/Muon #54", symptom=symptoms.TRAINS_BADLY)
+def decays_without_a_gradient(
+    groups,
+    gradients,
+    lr=1e-3,
+    betas=(0.9, 0.999),
+    eps=1e-8,
+    weight_decay=1e-2,
+    factors=None,
+):
+    """Parameters that took no part in a step shrink all the same: experts
+    that nobody chose, layers that were frozen.
+    cause: The decay comes before the question whether there is a gradient.
+    fix: Leave out a parameter whose `grad` is None before anything is done
+    to it."""
+
+    def rule(w, gradient, state, group):
+        if gradient is None:
+            return w * (1 - group["rate"] * group["weight_decay"])
+        state["step"] = state.get("step", 0) + 1
+        return _one_step(w, gradient, state, group, step=state["step"])
+
+    return _by_rule(
+        rule, groups, gradients, lr, betas, eps, weight_decay, factors
+    )
+
+
+@AdamW.mistake(
+    "LiyuanLucasLiu/RAdam #24, jettify/pytorch-optimizer #96",
+    symptom=(symptoms.TRAINS_BADLY, symptoms.WRONG_IN_THE_NEXT_CASE),
+)
+def takes_the_first_groups_settings(
+    groups,
+    gradients,
+    lr=1e-3,
+    betas=(0.9, 0.999),
+    eps=1e-8,
+    weight_decay=1e-2,
+    factors=None,
+):
+    """With one group all is right. With several, all learn at the rate of the
+    first, and what was to be left out of the decay is not.
+    cause: The settings, or a step size made of them, are looked up once, in
+    the first group, or are kept for all groups.
+    fix: Read the settings from `group` within the loop over groups."""
+    first = {name: x for name, x in groups[0].items() if name != "params"}
+    all_alike = [{"params": group["params"], **first} for group in groups]
+    return AdamW.right(
+        all_alike, gradients, lr, betas, eps, weight_decay, factors
+    )
+
+
+@AdamW.mistake("ooples/AiDotNet #1470", symptom=symptoms.TRAINS_BADLY)
+def keeps_the_first_rate(
+    groups,
+    gradients,
+    lr=1e-3,
+    betas=(0.9, 0.999),
+    eps=1e-8,
+    weight_decay=1e-2,
+    factors=None,
+):
+    """A schedule of the learning rate has no effect: no warm-up, no decay.
+    cause: The rate is kept by the optimizer when it is made, or built into a
+    compiled step. A schedule changes the one in `param_groups`.
+    fix: Read `group["lr"]` in each step."""
+    return AdamW.right(groups, gradients, lr, betas, eps, weight_decay)
+
+
+@AdamW.mistake("nntrainer/nntrainer #3565", symptom=symptoms.OTHER_SCORE)
+def decays_along_with_the_gradient(
+    groups,
+    gradients,
+    lr=1e-3,
+    betas=(0.9, 0.999),
+    eps=1e-8,
+    weight_decay=1e-2,
+    factors=None,
+):
+    """Weights with large gradients hardly decay, whatever the setting says.
+    cause: The decay is added to the gradient, and is divided by the root of
+    the mean square with it: this is Adam with an L2 penalty.
+    fix: Take rate · decay · weight off the weights themselves."""
+    made = as_parameters(groups)
+    parameters = [p for group in made for p in group["params"]]
+    adam = torch.optim.Adam(made, lr, betas, eps, weight_decay)
+    return stepped(adam, parameters, gradients, factors)
+
+
+@AdamW.mistake("huggingface/transformers #14539", symptom=symptoms.OTHER_SCORE)
+def decays_what_has_moved(
+    groups,
+    gradients,
+    lr=1e-3,
+    betas=(0.9, 0.999),
+    eps=1e-8,
+    weight_decay=1e-2,
+    factors=None,
+):
+    """The weights differ from those of torch by the decay of one step's
+    movement, which is too little to be seen in a loss.
+    cause: The decay is taken from the weights that have already moved.
+    fix: Take it from the weights before the step, as in the paper."""
+
+    def rule(w, gradient, state, group):
+        if gradient is None:
+            return w
+        state["step"] = state.get("step", 0) + 1
+        still = {**group, "weight_decay": 0.0}
+        w = _one_step(w, gradient, state, still, step=state["step"])
+        return w * (1 - group["rate"] * group["weight_decay"])
+
+    return _by_rule(
+        rule, groups, gradients, lr, betas, eps, weight_decay, factors
+    )
+
+
+@AdamW.mistake("aiqm/torchani #261", symptom=symptoms.OTHER_SCORE)
+def corrects_the_eps_too(
+    groups,
+    gradients,
+    lr=1e-3,
+    betas=(0.9, 0.999),
+    eps=1e-8,
+    weight_decay=1e-2,
+    factors=None,
+):
+    """Only where gradients are about as small as the eps, or in the first
+    steps with a large eps, are the steps larger than those of torch.
+    cause: The corrections are put into the rate, √(1 − β₂ᵗ) / (1 − β₁ᵗ). So
+    the root beside which the eps stands has not been corrected.
+    fix: Correct the mean of the squares, take its root, then add the eps."""
+
+    def rule(w, gradient, state, group):
+        if gradient is None:
+            return w
+        state["step"] = state.get("step", 0) + 1
+        first, second = (1 - beta ** state["step"] for beta in group["betas"])
+        mean, square = _means(gradient, state, group["betas"])
+        w = w * (1 - group["rate"] * group["weight_decay"])
+        rate = group["rate"] * math.sqrt(second) / first
+        return w - rate * mean / (square.sqrt() + group["eps"])
+
+    return _by_rule(
+        rule, groups, gradients, lr, betas, eps, weight_decay, factors
+    )
+
+
+@AdamW.mistake("ml-explore/mlx #1640", symptom=symptoms.TRAINS_BADLY)
+def leaves_the_means_uncorrected(
+    groups,
+    gradients,
+    lr=1e-3,
+    betas=(0.9, 0.999),
+    eps=1e-8,
+    weight_decay=1e-2,
+    factors=None,
+):
+    """The first steps are about three times too large, and training may never
+    recover from them.
+    cause: The running means begin at 0 and are taken as they are. That of the
+    gradient is a tenth of it then, the root of that of the square 3 %.
+    fix: Divide each mean by 1 − βᵗ before it is used."""
+
+    def rule(w, gradient, state, group):
+        if gradient is None:
+            return w
+        mean, square = _means(gradient, state, group["betas"])
+        w = w * (1 - group["rate"] * group["weight_decay"])
+        return w - group["rate"] * mean / (square.sqrt() + group["eps"])
+
+    return _by_rule(
+        rule, groups, gradients, lr, betas, eps, weight_decay, factors
+    )
 
 
 _ROWS = [*zip(_TOKENS.split(1), _TARGETS.split(1))]

@@ -21,6 +21,7 @@ from attnbook.teach.catalogue.c10_block import block_with
 from attnbook.teach.check.inputs import randns
 from attnbook.teach.check.own.form import (
     BATCH_MASK,
+    DOCUMENTS,
     HEADS,
     MASK,
     PAIRS,
@@ -30,6 +31,7 @@ from attnbook.teach.check.own.form import (
     AsModule,
     Form,
 )
+from attnbook.teach.check.own.layouts import Unfit
 
 _QKV = {"q": HEADS, "k": HEADS, "v": HEADS}
 _NO_KEY = "of a query that may read no key programs make zeros, NaN or a mean"
@@ -54,6 +56,7 @@ _RELU = (
     "is right for weights that were trained with it, as in the first "
     "transformers."
 )
+_NOBODY = "a text of the number 0 is padding for some programs"
 _CONSTANT = "a constant token is all rounding, and eps decides"
 
 
@@ -102,6 +105,72 @@ def _heads_matrices(named: Mapping[str, Any]) -> dict[str, Tensor]:
 
 
 _ATTENTION = AsModule(_heads_sizes, _heads_matrices, ("x", "mask"))
+
+
+def _grouped_sizes(named: Mapping[str, Any]) -> dict[str, Any]:
+    """The sizes of a module whose heads of queries share keys and values."""
+    width, d_out = named["x"].shape[-1], named["w_out"].shape[-1]
+    numbers = {name: named[name] for name in ("n_heads", "n_kv_heads")}
+    d_k = len(named["w_out"]) // named["n_heads"]
+    return {"d_model": width, **numbers, "d_out": d_out, "d_k": d_k}
+
+
+def _draw_shared(
+    B: int = 2,
+    T: int = 5,
+    d_model: int = 16,
+    n_heads: int = 4,
+    n_kv_heads: int = 2,
+) -> tuple[Any, ...]:
+    """Tokens (B, T, d_model), the four matrices of a layer whose heads share
+    keys, and the two numbers of heads."""
+    narrow = d_model // n_heads * n_kv_heads
+    widths = d_model, narrow, narrow, d_model
+    x, *matrices = randns(
+        (B, T, d_model), *((d_model, wide) for wide in widths), seed=950
+    )
+    return x, *(w / d_model**0.5 for w in matrices), n_heads, n_kv_heads
+
+
+def _lengths(documents: Tensor, with_texts: bool) -> Any:
+    """How long the texts of each row are, one after the other.
+
+    It is a list for each row, or one list if rows have no axis.
+    """
+    rows = [
+        torch.unique_consecutive(row, return_counts=True)[1]
+        for row in documents
+    ]
+    if with_texts:
+        return rows
+    if len(rows) > 1:
+        raise Unfit("several rows, and no axis for them")
+    return rows[0].tolist()
+
+
+def _sums_of_lengths(documents: Tensor, with_texts: bool) -> Tensor:
+    """Where each text of a row begins, and where the last one ends."""
+    lengths = _lengths(documents, False)
+    return torch.tensor([0, *lengths]).cumsum(0).to(torch.int32)
+
+
+def _places_in_texts(documents: Tensor, with_texts: bool) -> Tensor:
+    """The place of each token in its own text, counted from 0."""
+    found = []
+    for lengths in _lengths(documents, True):
+        found.append(torch.cat([torch.arange(n) for n in lengths.tolist()]))
+    if with_texts:
+        return torch.stack(found)
+    if len(found) > 1:
+        raise Unfit("several rows, and no axis for them")
+    return found[0]
+
+
+_INSTEAD_OF_NUMBERS = {
+    "lengths": ("documents", _lengths),
+    "cu_seqlens": ("documents", _sums_of_lengths),
+    "positions": ("documents", _places_in_texts),
+}
 
 
 def _norm_sizes(named: Mapping[str, Any]) -> dict[str, Any]:
@@ -291,10 +360,24 @@ def _forms() -> dict[str, Form]:  # long: one task after another
         "tree_mask": Form(_MASKS, results=_MASK_RESULT),
         "decoder_mask": Form(_MASKS, results=(BATCH_MASK,)),
         "batch_mask": Form(_MASKS, results=(BATCH_MASK,)),
+        "document_mask": Form(
+            _MASKS,
+            {"documents": DOCUMENTS},
+            (BATCH_MASK,),
+            free={"a text with the number 0": _NOBODY},
+            instead=_INSTEAD_OF_NUMBERS,
+        ),
         "split_heads": Form(_HEADS),
         "merge_heads": Form(_HEADS),
         "MultiHeadAttention": heads,
         "multi_head_attention": Form(_HEADS),
+        "GroupedQueryAttention": Form(
+            _HEADS,
+            {"x": TOKENS, "mask": MASK},
+            (TOKENS,),
+            module=AsModule(_grouped_sizes, _heads_matrices, ("x", "mask")),
+            draw=_draw_shared,
+        ),
         "grouped_attention": Form(_HEADS, _QKV, (HEADS,), draw=_draw_grouped),
         "queries_keys_values": Form(_HEADS),
         "pool_key_value": Form(_HEADS),
@@ -371,6 +454,7 @@ def _forms() -> dict[str, Form]:  # long: one task after another
                 _TIES,
             ),
         ),
+        "AdamW": Form(_TRAIN, settings=("lr", "betas", "eps", "weight_decay")),
         "cover_words": Form(_LOSSES, exact=True),
         "draw": Form(_SAMPLE, exact=True),
         "race": Form(_SAMPLE, exact=True),  # a noise of 1 − 1e-9

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dis
 import inspect
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -310,6 +310,22 @@ class Attempt:
         with Guard(self.fn):
             outcome_of(watched, case, timed=True)
         return watch.line
+
+
+def makes_float32(fn: Callable, cases: Iterable[Case]) -> bool:
+    """Whether a function makes a float32 of other numbers in some case."""
+    watch = _Float32(set())
+
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        with watch:
+            return fn(*args, **kwargs)
+
+    for case in cases:
+        with Guard(fn):
+            outcome_of(watched, case, timed=True)
+        if watch.line:
+            return True
+    return False
 
 
 class _Float32(TorchFunctionMode):

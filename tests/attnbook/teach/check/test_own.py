@@ -458,6 +458,149 @@ def test_values_that_are_built_in():
     assert examine(mine, "rms_norm", fixed={"eps": 1e-3}).right
 
 
+def of_numbers(documents):
+    same = documents[:, :, None] == documents[:, None]
+    return same.tril()
+
+
+def of_lengths(seq_lens):
+    ones = [[torch.ones(n, n).tril() for n in row] for row in seq_lens]
+    return torch.stack([torch.block_diag(*row).bool() for row in ones])
+
+
+def of_sums(cu_seqlens):
+    lengths = cu_seqlens.diff().tolist()
+    return torch.block_diag(*(torch.ones(n, n).tril() for n in lengths)) > 0
+
+
+def of_places(position_ids):
+    return of_numbers((position_ids == 0).cumsum(-1))
+
+
+DOCUMENT_MASKS = [
+    (of_numbers, {}),
+    (lambda doc_ids: of_numbers(doc_ids)[:, None], {}),
+    (lambda segment_ids: ~of_numbers(segment_ids), {"masks": "hidden"}),
+    (lambda documents: of_numbers(documents).int(), {"masks": "ones"}),
+    (lambda ids: of_numbers(ids[None])[0], {"layout": "Td"}),
+    (of_lengths, {}),
+    (of_places, {}),
+    (of_sums, {"layout": "Td"}),
+]
+
+
+@pytest.mark.parametrize("mine, ways", DOCUMENT_MASKS)
+def test_document_masks_of_numbers_lengths_and_places(mine, ways):
+    found = examine(mine, "document_mask", **ways)
+    assert found.right, found.message
+    alone = "layout" in ways
+    assert ("two rows, cut elsewhere" in found.left_out) == alone
+
+
+class Grouped(nn.Module):
+    """Heads of queries that share keys, one matrix or three."""
+
+    def __init__(self, dim, num_heads, num_kv_heads, head_dim, fused=""):
+        super().__init__()
+        self.sizes = num_heads, num_kv_heads, num_kv_heads
+        self.d = head_dim
+        self.fused = fused
+        widths = [n * head_dim for n in self.sizes]
+        if fused:
+            self.qkv = nn.Linear(dim, sum(widths), bias=False)
+        else:
+            self.wq, self.wk, self.wv = (
+                nn.Linear(dim, wide, bias=False) for wide in widths
+            )
+        self.wo = nn.Linear(widths[0], dim, bias=False)
+
+    def forward(self, x, mask=None):
+        if self.fused == "groups":
+            group = self.sizes[0] // self.sizes[1]
+            cut = self.qkv(x).unflatten(-1, (self.sizes[1], group + 2, self.d))
+            q, k, v = cut.split([group, 1, 1], -2)
+            rows = [part.flatten(2) for part in (q, k, v)]
+        elif self.fused:
+            widths = [n * self.d for n in self.sizes]
+            rows = self.qkv(x).split(widths, -1)
+        else:
+            rows = [w(x) for w in (self.wq, self.wk, self.wv)]
+        q, k, v = (
+            row.unflatten(-1, (-1, self.d)).transpose(1, 2) for row in rows
+        )
+        y = F.scaled_dot_product_attention(
+            q, *self.repeated(k, v, len(q[0]) // len(k[0])), attn_mask=mask
+        )
+        return self.wo(y.transpose(1, 2).flatten(2))
+
+    def repeated(self, k, v, times):
+        return k.repeat_interleave(times, 1), v.repeat_interleave(times, 1)
+
+
+class Dealt(Grouped):
+    def repeated(self, k, v, times):
+        return k.repeat(1, times, 1, 1), v.repeat(1, times, 1, 1)
+
+
+@pytest.mark.parametrize("kind", [Grouped, Dealt])
+@pytest.mark.parametrize(
+    "fused, weights",
+    [("", {}), ("rows", {}), ("groups", {"query/key/value": "qkv"})],
+)
+def test_modules_whose_heads_share_keys(kind, fused, weights):
+    def make(dim, num_heads, num_kv_heads, head_dim):
+        return kind(dim, num_heads, num_kv_heads, head_dim, fused)
+
+    ways = {"module": True, "weights": weights, "sizes": {"T": 7}}
+    found = examine(make, "GroupedQueryAttention", **ways)
+    assert found.right == (kind is Grouped), found.message
+    if kind is Dealt:
+        named = "lays_the_row_of_key_heads_down_again"
+        assert found.verdict.mistake == named
+    else:
+        assert len(found.labels) == 9 and not found.left_out
+
+
+def test_sizes_that_a_module_refuses_are_left_out():
+    def make(dim, num_heads, kv_heads):
+        assert dim % num_heads == 0, "heads do not divide the width"
+        return Grouped(dim, num_heads, kv_heads, dim // num_heads)
+
+    found = examine(make, "GroupedQueryAttention", module=True)
+    assert found.right
+    assert found.left_out == {
+        "heads wider than the stream": "make cannot be made for it "
+        "(AssertionError: heads do not divide the width)"
+    }
+
+
+def test_names_of_sizes_can_be_said():
+    def make(d_model, n_heads, shared_by):
+        return Grouped(d_model, n_heads, shared_by, d_model // n_heads)
+
+    ways = {"module": True, "skip": "wider"}
+    with pytest.raises(WrongUse, match="make wants 'shared_by'"):
+        examine(make, "GroupedQueryAttention", **ways)
+    names = {"n_kv_heads": "shared_by"}
+    assert examine(make, "GroupedQueryAttention", names=names, **ways).right
+
+
+def test_what_makes_no_float32_is_judged_in_float64():
+    """A small error is none of float32 where no float32 was made."""
+
+    def near(x, weight=None, eps=1e-5):
+        root = torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps)
+        return x * root * (1 if weight is None else weight) * (1 + 1e-8)
+
+    def in_float32(x, weight=None, eps=1e-5):
+        return near(x.float(), weight, eps)
+
+    found = examine(near, "rms_norm")
+    assert not found.right and "float32" not in found.message
+    assert examine(in_float32, "rms_norm").right
+    assert "float32" in examine(near, "rms_norm", dtype="float32").message
+
+
 def test_every_topic_has_tasks_and_every_form_a_task():
     assert set(all_forms()) <= set(all_tasks())
     topics = {form.topic for form in all_forms().values()}

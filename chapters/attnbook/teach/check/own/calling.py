@@ -6,9 +6,8 @@ gives its results back as the task has them.
 
 from __future__ import annotations
 
-import copy
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -20,6 +19,9 @@ from attnbook.teach.check.own.form import Form, Role
 from attnbook.teach.check.own.layouts import (
     Lead,
     Unfit,
+    causal,
+    copies_of,
+    flat_positions,
     laid_out,
     lead_of,
     mask_back,
@@ -28,7 +30,17 @@ from attnbook.teach.check.own.layouts import (
     to_halves,
     to_neighbours,
 )
-from attnbook.teach.check.own.modules import Places, built, takes
+from attnbook.teach.check.own.modules import (
+    Places,
+    built,
+    copied,
+    has_parameters,
+    is_module_class,
+    parameters_of,
+    takes,
+    wants,
+)
+from attnbook.teach.check.own.optimizers import Optimizers
 from attnbook.teach.check.own.ways import DTYPES, Ways, WrongUse
 from attnbook.teach.check.running import Case
 from attnbook.teach.check.task import Task
@@ -72,14 +84,21 @@ class Own:
         self.dtype = DTYPES.get(ways.dtype, torch.float64)
         self.part: int | None = ways.result
         self._modules: dict[tuple, nn.Module] = {}
-        self.makes = ways.module or _is_module_class(target)
+        self.makes = ways.module or is_module_class(target)
         self.fills = form.module is not None and (
-            self.makes or _has_parameters(target)
+            self.makes or has_parameters(target)
         )
         if self.makes and form.module is None:
             raise WrongUse(
                 f"{task.name} is no task that a module does; expected a "
                 "function, or a module that has no parameters"
+            )
+        self.optimizers: Optimizers | None = None
+        if form.settings:
+            parameters = self.signature.parameters
+            defaults = {n: parameters[n].default for n in form.settings}
+            self.optimizers = Optimizers(
+                target, defaults, ways.names, ways.fixed
             )
         self.__wrapped__ = self.target
         self.__name__ = getattr(target, "__name__", type(target).__name__)
@@ -87,8 +106,11 @@ class Own:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         named = self.named(args, kwargs)
-        target, given, words, lead = self._translated(named)
-        before = _kept(named, (*given, *words.values()))
+        # Whoever watches which numbers the function makes is not to see those
+        # that are made for it here.
+        with torch._C.DisableTorchFunction():
+            target, given, words, lead = self._translated(named)
+            before = copies_of(named, (*given, *words.values()))
         result = target(*given, **words)
         for original, copy_, kept in before:
             if not bool(((copy_ == kept) | (kept != kept)).all()):
@@ -126,13 +148,23 @@ class Own:
             WrongUse: if it can be called with none.
         """
         lead = self._lead(named)
+        if self.optimizers is not None:
+            if why := self.optimizers.why_not(named):
+                raise Unfit(why)
+            return (
+                self.optimizers.parameters_after,
+                [self._cast(named)],
+                {},
+                lead,
+            )
         target = self.target
         names = list(named)
         if self.fills:
             assert self.form.module is not None
             names = [n for n in self.form.module.given if n in named]
             target = self._module(named)
-        wanted = _parameters(self.target if not self.makes else target)
+        wanted = parameters_of(self.target if not self.makes else target)
+        names, named = self._with_others(names, named, wanted or {})
         given, words = self._placed(names, named, wanted)
         args = [self._argument(n, named, lead) for n in given]
         by_name = {
@@ -140,6 +172,27 @@ class Own:
             for ours, theirs in words.items()
         }
         return target, args, by_name, lead
+
+    def _with_others(
+        self,
+        names: list[str],
+        named: dict[str, Any],
+        wanted: Mapping[str, inspect.Parameter],
+    ) -> tuple[list[str], dict[str, Any]]:
+        """The arguments of a case, some of them replaced by others that the
+        function has in their place, such as lengths for numbers of texts."""
+        for other, (name, make) in self.form.instead.items():
+            theirs = takes(name, wanted) or self.ways.names.get(name)
+            if name not in names or theirs or not takes(other, wanted):
+                continue
+            made = make(named[name], not self._one_text())
+            names = [other if n == name else n for n in names]
+            named = {**named, other: made}
+        return names, named
+
+    def _one_text(self) -> bool:
+        """Whether the function has no axis for texts, as its layout says."""
+        return bool(self.ways.layout) and "B" not in self.ways.layout
 
     def _lead(self, named: Mapping[str, Any]) -> Lead:
         """The axes of a case before tokens and components: see `Lead`."""
@@ -288,7 +341,7 @@ class Own:
         if role and role.kind == "mask":
             if value is None:
                 value = torch.ones(self._visible(named), dtype=torch.bool)
-            elif self._hides_that(value) and not _wants(self.target, name):
+            elif self._hides_that(value) and not wants(self.target, name):
                 value = None
         if not isinstance(value, Tensor):
             return self._cast(value)
@@ -297,7 +350,11 @@ class Own:
             return made.to(self.ways.device)
         value = self._cast(value)
         if role and role.kind == "positions" and self.ways.layout:
-            value = _flat_positions(value, lead)
+            value = flat_positions(value, lead)
+        elif role and role.kind == "documents" and self._one_text():
+            if len(value) > 1:
+                raise Unfit("several rows, and no axis for them")
+            value = value[0]
         elif role and role.kind in _LAID_OUT:
             if role.kind == "pairs" and self.ways.pairs == "neighbours":
                 value = to_neighbours(value)
@@ -334,13 +391,14 @@ class Own:
         if self.makes:
             key = tuple(sizes.items())
             if key not in self._modules:
-                self._modules[key] = built(self.target, sizes)
+                self._modules[key] = built(self.target, sizes, self.ways.names)
             module = self._modules[key]
         else:
             module = self.target
         module.eval().to(self.ways.device, self.dtype)
         values = Places(module, self.ways.weights).filled(
-            self._cast(form.parameters(named)), sizes.get("n_heads", 1)
+            self._cast(form.parameters(named)),
+            sizes.get("n_kv_heads", sizes.get("n_heads", 1)),
         )
 
         def call_module(*args: Any, **kwargs: Any) -> Any:
@@ -373,73 +431,3 @@ class Own:
             if role.kind == "pairs" and self.ways.pairs == "neighbours":
                 y = to_halves(y)
         return y.double() if y.is_floating_point() else y
-
-
-def causal(n_queries: int, n_keys: int) -> Tensor:
-    """True where a key is not later than its query, the last of the keys."""
-    ones = torch.ones(n_queries, n_keys, dtype=torch.bool)
-    return ones.tril(n_keys - n_queries)
-
-
-def _is_module_class(target: Any) -> bool:
-    """Whether something is a class of modules, which has to be made first."""
-    return inspect.isclass(target) and issubclass(target, nn.Module)
-
-
-def _has_parameters(target: Any) -> bool:
-    """Whether something is a module that has weights to be filled."""
-    return isinstance(target, nn.Module) and bool([*target.parameters()])
-
-
-def _parameters(target: Any) -> Mapping[str, inspect.Parameter] | None:
-    """The parameters of what is called; of a module those of `forward`."""
-    module = getattr(target, "__wrapped__", target)
-    if isinstance(module, nn.Module):
-        target = module.forward
-    try:
-        return inspect.signature(target).parameters
-    except (TypeError, ValueError):
-        return None
-
-
-def _wants(target: Any, name: str) -> bool:
-    """Whether a function cannot be called without an argument of this name."""
-    wanted = _parameters(target) or {}
-    theirs = wanted.get(takes(name, wanted))
-    return theirs is not None and theirs.default is theirs.empty
-
-
-def _flat_positions(positions: Tensor, lead: Lead) -> Tensor:
-    """Positions (T,), or (B, T) where they differ from text to text."""
-    if positions.ndim < 2:
-        return positions.reshape(-1)
-    flat = positions.flatten(0, -2)
-    return flat[0] if len(flat) == 1 else flat
-
-
-def _kept(
-    named: Mapping[str, Any], given: Sequence[Any]
-) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """The arguments of which a function gets a copy in another type: the
-    original, the copy, and a copy of that.
-
-    A function that changes a copy in place would change what it is given.
-    """
-    if any(isinstance(x, Tensor) and x.requires_grad for x in named.values()):
-        return []
-    originals = [x for x in named.values() if isinstance(x, Tensor)]
-    found = []
-    for x in given:
-        if not isinstance(x, Tensor) or x.requires_grad:
-            continue
-        for original in originals:
-            alike = x.shape == original.shape and x.dtype != original.dtype
-            if alike and bool((x.cpu() == original.to(x.dtype)).all()):
-                found.append((original, x, x.clone()))
-                break
-    return found
-
-
-def copied(target: Any) -> Any:
-    """A copy of a module, so that its owner's stays as it is."""
-    return copy.deepcopy(target) if isinstance(target, nn.Module) else target

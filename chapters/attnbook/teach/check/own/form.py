@@ -31,6 +31,8 @@ PAIRS = Role("pairs", "BHTd")
 WEIGHTS = Role("weights", "BHTS")
 TOKENS = Role("tokens", "BTd")
 POSITIONS = Role("positions", "BT")
+#: For each token the number of the text that it belongs to.
+DOCUMENTS = Role("documents", "BT")
 MASK = Role("mask", "TS")
 BATCH_MASK = Role("mask", "BTS")
 PLAIN = Role("plain")
@@ -61,12 +63,18 @@ class Form:
         arguments: the roles of arguments, by name.
         results: the roles of the parts of the result.
         module: how a module does it, if one may.
+        settings: the arguments that are settings of an optimizer, where the
+            task is done by a class of optimizers (see `optimizers`).
         draw: makes the arguments of a case of any size; the names of its
             arguments are the sizes that one may choose.
         free: cases on which right programs go separate ways, by label, and
             what they differ in. They are tried, and do not decide.
         implied: arguments that a function may lack, and whether the others
             of a case imply the one that it has.
+        instead: arguments that a function may have in place of one of the
+            task's, by name: that of the task's, and what makes the one from
+            the other. It is told whether texts have an axis, and raises
+            `Unfit` where there is no such thing.
         in_float32: arguments of whole numbers with which a right program
             computes in float32 or better.
         exact: whether the cases hang on single digits, so that they say
@@ -79,9 +87,13 @@ class Form:
     arguments: Mapping[str, Role] = field(default_factory=dict)
     results: tuple[Role, ...] = (PLAIN,)
     module: AsModule | None = None
+    settings: tuple[str, ...] = ()
     draw: Callable[..., tuple] | None = None
     free: Mapping[str, str] = field(default_factory=dict)
     implied: Mapping[str, Callable[[Mapping[str, Any]], bool]] = field(
+        default_factory=dict
+    )
+    instead: Mapping[str, tuple[str, Callable[[Any, bool], Any]]] = field(
         default_factory=dict
     )
     in_float32: tuple[str, ...] = ()
@@ -116,7 +128,55 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "weight": ("gamma", "g", "scale"),
     "bias": ("beta",),
     "temperature": ("temp", "t"),
-    "n_heads": ("num_heads", "n_head", "heads", "nhead", "h", "num_head"),
+    "documents": (
+        "document_ids",
+        "doc_ids",
+        "document_id",
+        "docs",
+        "segment_ids",
+        "segments",
+        "segment_id",
+        "seq_ids",
+        "sequence_ids",
+        "sequence_id",
+        "ids",
+    ),
+    "lengths": (
+        "seq_lens",
+        "seqlens",
+        "seq_lengths",
+        "document_lengths",
+        "doc_lens",
+        "lens",
+    ),
+    "cu_seqlens": ("cu_seq_lens", "cu_lengths", "cumulative_lengths"),
+    "lr": ("learning_rate", "rate", "alpha", "step_size"),
+    "weight_decay": ("decay", "wd", "weight_decay_rate"),
+    "n_heads": (
+        "num_heads",
+        "n_head",
+        "heads",
+        "nhead",
+        "h",
+        "num_head",
+        "num_attention_heads",
+        "num_query_heads",
+        "n_q_heads",
+    ),
+    "n_kv_heads": (
+        "num_key_value_heads",
+        "num_kv_heads",
+        "n_kv_head",
+        "kv_heads",
+        "n_query_groups",
+        "num_query_groups",
+        "num_kv_groups",
+        "n_kv_groups",
+        "kv_groups",
+        "n_groups",
+        "num_groups",
+    ),
+    "d_k": ("head_dim", "dim_head", "d_head", "head_size", "head_width"),
     "d_model": (
         "dim",
         "d",

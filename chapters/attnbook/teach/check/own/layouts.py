@@ -7,8 +7,9 @@ where keys are counted), and d components.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -123,6 +124,20 @@ def taken_back(y: Tensor, lead: Lead, axes: str, ways: Ways) -> Tensor:
     return y.reshape(size) if math.prod(size) == y.numel() else y
 
 
+def flat_positions(positions: Tensor, lead: Lead) -> Tensor:
+    """Positions (T,), or (B, T) where they differ from text to text."""
+    if positions.ndim < 2:
+        return positions.reshape(-1)
+    flat = positions.flatten(0, -2)
+    return flat[0] if len(flat) == 1 else flat
+
+
+def causal(n_queries: int, n_keys: int) -> Tensor:
+    """True where a key is not later than its query, the last of the keys."""
+    ones = torch.ones(n_queries, n_keys, dtype=torch.bool)
+    return ones.tril(n_keys - n_queries)
+
+
 def mask_given(
     mask: Tensor, lead: Lead, ways: Ways, dtype: torch.dtype
 ) -> Tensor:
@@ -197,6 +212,9 @@ def mask_back(y: Tensor, axes: str, ways: Ways) -> Tensor:
     while allowed.ndim > len(axes) and 1 in allowed.shape[:-2]:
         ones = [n for n, s in enumerate(allowed.shape[:-2]) if s == 1]
         allowed = allowed.squeeze(ones[-1])
+    one_text = bool(ways.layout) and "B" not in ways.layout
+    if one_text and axes[0] == "B" and allowed.ndim == len(axes) - 1:
+        allowed = allowed[None]
     return allowed
 
 
@@ -229,3 +247,26 @@ def to_neighbours(x: Tensor) -> Tensor:
 def to_halves(x: Tensor) -> Tensor:
     """Pairs (2i, 2i + 1) of the last axis moved to (i, i + d/2)."""
     return torch.cat([x[..., 0::2], x[..., 1::2]], -1)
+
+
+def copies_of(
+    named: Mapping[str, Any], given: Sequence[Any]
+) -> list[tuple[Tensor, Tensor, Tensor]]:
+    """The arguments of which a function gets a copy in another type: the
+    original, the copy, and a copy of that.
+
+    A function that changes a copy in place would change what it is given.
+    """
+    if any(isinstance(x, Tensor) and x.requires_grad for x in named.values()):
+        return []
+    originals = [x for x in named.values() if isinstance(x, Tensor)]
+    found = []
+    for x in given:
+        if not isinstance(x, Tensor) or x.requires_grad:
+            continue
+        for original in originals:
+            alike = x.shape == original.shape and x.dtype != original.dtype
+            if alike and bool((x.cpu() == original.to(x.dtype)).all()):
+                found.append((original, x, x.clone()))
+                break
+    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import inspect
 import math
 from collections.abc import Callable, Mapping
@@ -41,12 +42,43 @@ def takes(name: str, others: Mapping[str, Any]) -> str:
     return ""
 
 
-def built(make: Callable, sizes: Mapping[str, Any]) -> nn.Module:
+def built(
+    make: Callable,
+    sizes: Mapping[str, Any],
+    names: Mapping[str, str] | None = None,
+) -> nn.Module:
     """A module made by its class, or by a function, from sizes.
+
+    Args:
+        make: the class, or the function.
+        sizes: the sizes of a case, by the task's names.
+        names: its names of arguments by the task's, as far as they are said.
 
     Raises:
         WrongUse: if it wants something that no size is, or makes no module.
+        Unfit: if it refuses to be made of these sizes.
     """
+    given = _arguments(make, sizes, names or {})
+    named = getattr(make, "__name__", "it")
+    try:
+        module = make(**given)
+    except Exception as error:  # somebody's code may raise anything
+        why = str(error).splitlines()[0] if str(error) else "no reason given"
+        raise Unfit(
+            f"{named} cannot be made for it ({type(error).__name__}: {why})"
+        ) from error
+    if not isinstance(module, nn.Module):
+        raise WrongUse(
+            f"{named} was to make an nn.Module; it gave a "
+            f"{type(module).__name__}"
+        )
+    return module
+
+
+def _arguments(
+    make: Callable, sizes: Mapping[str, Any], names: Mapping[str, str]
+) -> dict[str, Any]:
+    """The arguments by which a module is made of sizes (see `built`)."""
     wanted: Mapping[str, inspect.Parameter] = {}
     with contextlib.suppress(TypeError, ValueError):
         wanted = inspect.signature(make).parameters
@@ -55,7 +87,8 @@ def built(make: Callable, sizes: Mapping[str, Any]) -> nn.Module:
     for name, size in sizes.items():
         # Its required arguments are looked at first, because an optional `dim`
         # may be an axis.
-        theirs = takes(name, needed) or takes(name, wanted)
+        said = names.get(name, "")
+        theirs = said or takes(name, needed) or takes(name, wanted)
         if theirs and theirs not in given:
             given[theirs] = size
     named = getattr(make, "__name__", "it")
@@ -73,13 +106,7 @@ def built(make: Callable, sizes: Mapping[str, Any]) -> nn.Module:
                 f"this task, {listed(sizes, 9)}; write a function of these "
                 "that makes the module, and check that function as a module"
             )
-    module = make(**given)
-    if not isinstance(module, nn.Module):
-        raise WrongUse(
-            f"{named} was to make an nn.Module; it gave a "
-            f"{type(module).__name__}"
-        )
-    return module
+    return given
 
 
 class Places:
@@ -238,3 +265,36 @@ def _joined(values: list[Tensor], by_head: bool) -> Callable[[int], Tensor]:
         return torch.cat(cut, 1).flatten(0, 1)
 
     return join
+
+
+def is_module_class(target: Any) -> bool:
+    """Whether something is a class of modules, which has to be made first."""
+    return inspect.isclass(target) and issubclass(target, nn.Module)
+
+
+def has_parameters(target: Any) -> bool:
+    """Whether something is a module that has weights to be filled."""
+    return isinstance(target, nn.Module) and bool([*target.parameters()])
+
+
+def parameters_of(target: Any) -> Mapping[str, inspect.Parameter] | None:
+    """The parameters of what is called; of a module those of `forward`."""
+    module = getattr(target, "__wrapped__", target)
+    if isinstance(module, nn.Module):
+        target = module.forward
+    try:
+        return inspect.signature(target).parameters
+    except (TypeError, ValueError):
+        return None
+
+
+def wants(target: Any, name: str) -> bool:
+    """Whether a function cannot be called without an argument of this name."""
+    wanted = parameters_of(target) or {}
+    theirs = wanted.get(takes(name, wanted))
+    return theirs is not None and theirs.default is theirs.empty
+
+
+def copied(target: Any) -> Any:
+    """A copy of a module, so that its owner's stays as it is."""
+    return copy.deepcopy(target) if isinstance(target, nn.Module) else target
