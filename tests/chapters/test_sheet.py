@@ -16,6 +16,7 @@ from attnbook.collectives import all_gather, all_reduce, reduce_scatter
 from attnbook.gpt import GPT, GPTConfig
 from attnbook.hybrid import StateCache
 from attnbook.layers import TransformerBlock
+from attnbook.reward import best_law
 from attnbook.rounded_cache import RoundedCache
 from attnbook.teach.catalogue import all_mistakes
 from attnbook.wire import on_threads
@@ -267,6 +268,15 @@ def test_the_sheet_has_the_bytes_of_caches():
     (formula,) = re.findall(r"a layer keeps (`.*?`) bytes a token", part)
     assert L * S * value(formula, **sizes) == small.nbytes
     assert f"{small.nbytes / 1e9:.1f} GB here" in part
+
+
+def test_the_sheet_has_the_best_law_of_a_reward():
+    p = torch.tensor([0.5, 0.25, 0.25]).double()
+    r = torch.tensor([0.0, 0.0, 1.0]).double()
+    (formula,) = re.findall(r"have the best law (`.*?`)", TEXT)
+    for beta in (0.2, 2.0):
+        found = value(formula, p=p, r=r, β=beta)
+        torch.testing.assert_close(found, best_law(p, r, beta))
 
 
 @pytest.mark.parametrize("N", [1, 3, 4])
