@@ -74,6 +74,14 @@ def test_the_cause_is_among_the_first_three(half):
     assert sum(found) >= AIM * len(found), clinic.share(found)
 
 
+def test_the_causes_of_a_set_that_nothing_was_learned_from_are_found():
+    reports = clinic.later_reports()["fourth"]
+    learned = {words for words, _ in clinic.learned_from()}
+    assert not learned & {report["symptom"] for report in reports}
+    found = [clinic.is_found(report, report["symptom"]) for report in reports]
+    assert sum(found) >= AIM * len(found), clinic.share(found)
+
+
 def test_what_is_kept_or_left_out_is_not_learned_from():
     review, new = clinic.reports()
     learned = {words for words, _ in clinic.learned_from()}
