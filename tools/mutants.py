@@ -250,6 +250,8 @@ def main(arguments: list[str]) -> int:
         found[row] = sorted_out(result, known, is_room)
         if is_room:
             _print_row(row, found[row])
+        if options.store:  # at once: all rooms take hours
+            _store({row: found[row]}, options)
     for row, numbers in found.items():
         _print_row(row, numbers)
     wrong = [
@@ -261,8 +263,6 @@ def main(arguments: list[str]) -> int:
     if not options.sample and not options.what:
         wrong += [f"does not pass: {n}" for n in unused(alive, known)]
     print(*wrong, sep="\n")
-    if options.store:
-        _store(found, options)
     return int(bool(wrong))
 
 

@@ -87,6 +87,7 @@ FORMATS = {
 def step_at(x: Tensor, kind: Format) -> Tensor:
     """The distance of a format's numbers at x: float64, the shape of x."""
     _, exponent = x.double().frexp()  # |x| in [½, 1) · 2^exponent
+    exponent = exponent.masked_fill(x == 0, kind.least_exponent)
     power = (exponent - 1).clamp(min=kind.least_exponent) - kind.mantissa
     return torch.ldexp(torch.ones_like(x, dtype=torch.float64), power)
 

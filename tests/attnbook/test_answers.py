@@ -125,3 +125,47 @@ def test_the_optimum_of_all_pairs_is_the_law_of_the_rewards(beta):
 def test_as_many_answers_as_prompts():
     with pytest.raises(ValueError, match="3 prompts and 2 answers"):
         answer_batch(PROMPTS, ANSWERS[:2])
+
+
+def test_nothing_is_asked_of_no_tokens():
+    for prompts, answers, said in (
+        ([], [], "number of prompts is not allowed.*got 0"),
+        ([[]], [[1]], "length of a prompt is not allowed.*got 0"),
+        ([[1], []], [[1], [2]], "length of a prompt is not allowed.*got 0"),
+        ([[1]], [[]], "length of an answer is not allowed.*got 0"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            answer_batch(prompts, answers)
+    tokens, targets = answer_batch([[3]], [[4]])
+    assert tokens.tolist() == [[3]] and targets.tolist() == [[4]]
+    assert tokens.dtype == targets.dtype == torch.int64
+
+
+def test_logs_by_hand_and_what_does_not_fit():
+    logits = torch.tensor([[[0.0, 1.0], [2.0, 2.0], [5.0, 9.0]]])
+    found = token_logs(logits, torch.tensor([[1, 0, -100]]))
+    wanted = [-math.log(1 + math.exp(-1)), -math.log(2), 0]
+    assert found.tolist()[0] == pytest.approx(wanted, abs=1e-6)
+    with pytest.raises(ValueError, match="axis T of targets is 2; expected"):
+        token_logs(logits, torch.tensor([[1, 0]]))
+    with pytest.raises(TypeError, match="targets is of the wrong type"):
+        token_logs(logits, torch.ones(1, 3))
+    with pytest.raises(TypeError, match="logits is of the wrong type"):
+        token_logs(logits.long(), torch.ones(1, 3).long())
+
+
+def test_what_is_no_preference_is_refused():
+    one = torch.ones(2)
+    for beta in (0, -0.5):
+        said = f"beta is not allowed.*got {beta}"
+        with pytest.raises(ValueError, match=said):
+            preference_loss(one, one, one, one, beta)
+    names = "preferred", "other", "preferred_before", "other_before"
+    for n, name in enumerate(names):
+        given = [one] * 4
+        given[n] = one.long()
+        with pytest.raises(TypeError, match=f"{name} is of the wrong type"):
+            preference_loss(*given, 0.1)
+        given[n] = torch.ones(3)
+        with pytest.raises(ValueError, match="leading axes do not broadcast"):
+            preference_loss(*given, 0.1)

@@ -7,10 +7,20 @@ import pytest
 import torch
 from models import random_model
 
-from attnbook.data_parallel import ShardedOptimizer, data_parallel
+from attnbook.data_parallel import (
+    ShardedOptimizer,
+    data_parallel,
+    flat_gradients,
+)
 from attnbook.gpt import GPTConfig
 from attnbook.teach.check.difference import difference
-from attnbook.training import Recipe, loss_share, make_optimizer, update
+from attnbook.training import (
+    Recipe,
+    learning_rate,
+    loss_share,
+    make_optimizer,
+    update,
+)
 from attnbook.wire import on_threads
 
 CONFIG = GPTConfig(vocab_size=7, context=6, d_model=8, n_heads=2, n_layers=1)
@@ -191,3 +201,78 @@ def test_a_gradient_that_is_short_is_not_shortened():
 
     on_threads(1, work)
     same([*mine.parameters()], [*alone.parameters()])
+
+
+@pytest.mark.parametrize("shares", SHARES)
+@pytest.mark.parametrize("clip", [0.3, 1e6])
+def test_gradients_are_shortened_together_as_by_torch(shares, clip):
+    """AdamW nearly forgets how long a gradient is, so it is looked at what
+    AdamW is given."""
+    recipe = dataclasses.replace(RECIPE, clip=clip)
+    alone = small()
+    loss_share(alone, *batch()).backward()
+    torch.nn.utils.clip_grad_norm_(alone.parameters(), clip)
+    groups = [
+        torch.cat([p.grad.flatten() for p in group["params"]])
+        for group in make_optimizer(alone, recipe).param_groups
+    ]
+    models = [copy.deepcopy(small()) for _ in shares]
+
+    def work(wire):
+        mine = models[wire.rank]
+        shared = ShardedOptimizer(mine, recipe, wire)
+        own = dealt(shares, wire)
+        data_parallel(mine, *own, wire=wire, add_gradients=False)
+        shared.step(0)
+        return [
+            group["params"][0].grad for group in shared.optimizer.param_groups
+        ]
+
+    found = on_threads(len(shares), work)
+    for n, wanted in enumerate(groups):
+        same(torch.cat([gradients[n] for gradients in found]), wanted)
+
+
+def test_a_weight_without_a_gradient_counts_as_zeros():
+    first = torch.ones(2, 3)
+    second = torch.ones(4)
+    second.grad = torch.full((4,), 7.0)
+    found = flat_gradients([first, second])
+    assert found.tolist() == [0] * 6 + [7] * 4
+
+
+def test_a_rank_without_targets_has_no_gradients_of_its_own():
+    """Also none that a step before has left."""
+    model = small()
+    tokens, targets = batch()
+    silent = torch.full_like(targets, -100)
+
+    def work(wire):
+        mine = copy.deepcopy(model)
+        for own in (targets, silent if wire.rank else targets):
+            data_parallel(mine, tokens, own, wire=wire, add_gradients=False)
+        return flat_gradients([*mine.parameters()])
+
+    first, second = on_threads(2, work)
+    assert first.any() and not second.any()
+
+
+def test_the_options_of_each_group_are_kept():
+    """Its rate is that of the step, and vectors do not decay."""
+
+    def work(wire):
+        mine = small()
+        data_parallel(mine, *batch(), wire=wire, add_gradients=False)
+        shared = ShardedOptimizer(mine, RECIPE, wire)
+        assert shared.nbytes == 0  # nothing to remember yet
+        shared.step(2)
+        return [
+            (g["weight_decay"], g["lr"], g["betas"])
+            for g in shared.optimizer.param_groups
+        ]
+
+    (found,) = on_threads(1, work)
+    whole = make_optimizer(small(), RECIPE).param_groups
+    rate = learning_rate(2, RECIPE)
+    assert found == [(g["weight_decay"], rate, g["betas"]) for g in whole]
+    assert found[0][0] != found[1][0]

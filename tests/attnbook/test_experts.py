@@ -314,3 +314,75 @@ def test_new_weights_are_small_and_differ():
         (2, 4, 3),
         (2, 3, 4),
     ]
+
+
+def test_padding_adds_nothing_and_the_rest_stays():
+    """Without a limit of places, too."""
+    made = mixture(2)
+    x = randn(6, 4, seed=9)
+    real = torch.tensor([1, 0, 1, 1, 0, 1]).bool()
+    found = made(x, real)
+    assert not found[~real].any()
+    same(found[real], made(x)[real])
+
+
+@pytest.mark.parametrize("factor, places", [(0.5, 1), (1.0, 2), (1.5, 3)])
+def test_places_are_a_multiple_of_what_is_even(factor, places):
+    """Eight choices of four tokens among four experts: two are even; of the
+    five tokens one is padding."""
+    made = mixture(2, n_experts=4, capacity_factor=factor)
+    x = randn(5, 4, seed=9)
+    real = torch.tensor([1, 1, 0, 1, 1]).bool()
+    chosen, weights, _ = route(x @ made.router, 2)
+    kept = within_capacity(chosen, 4, places, real)
+    assert kept.sum() < 8 or factor > 1
+    wanted = torch.zeros_like(x)
+    for t, rank in kept.nonzero().tolist():
+        e = chosen[t, rank]
+        y = one_expert(x[t : t + 1], made.up[e], made.down[e])
+        wanted[t] += weights[t, rank] * y[0]
+    same(made(x, real), wanted)
+
+
+def test_experts_by_hand():
+    """One number, two experts, weights of 2 and 3."""
+    x = torch.tensor([[1.0]]).double()
+    up = torch.tensor([[[1.0]], [[2.0]]]).double()
+    down = torch.tensor([[[5.0]], [[7.0]]]).double()
+    router = torch.tensor([[2.0, 3.0]]).double().log()
+    gelu = [0.8411919906082768, 1.954597694087775]  # the tanh form of 1 and 2
+    wanted = 0.4 * 5 * gelu[0] + 0.6 * 7 * gelu[1]
+    found = dense_mixture(x, router, up, down, 2).item()
+    assert found == pytest.approx(wanted, abs=1e-12)
+    found = dense_mixture(x, router, up, down, 1).item()
+    assert found == pytest.approx(7 * gelu[1], abs=1e-12)
+
+
+def test_experts_that_do_not_fit_a_rank_are_refused():
+    made = mixture(1)
+    x = randn(2, 4, seed=1)
+
+    def with_down(wire):
+        mixture_on_ranks(x, made.router, made.up, made.down[:1], 1, wire)
+
+    with pytest.raises(ValueError, match="rank 0 has other experts than it s"):
+        on_threads(1, with_down)
+
+    def with_router(wire):
+        mixture_on_ranks(x, made.router[:3], made.up, made.down, 1, wire)
+
+    with pytest.raises(ValueError, match="d is both 3 and 4"):
+        on_threads(1, with_router)
+
+
+def test_k_and_sizes_at_their_bounds():
+    assert Mixture(1, 1, 1, 1).k == 1
+    assert route(torch.zeros(1, 3), 3).chosen.shape == (1, 3)
+    for wrong in ({"d_model": 0}, {"d_ff": 0}):
+        sizes = {"d_model": 2, "d_ff": 2, "n_experts": 2, "k": 1} | wrong
+        with pytest.raises(ValueError, match="is not allowed.*got 0"):
+            Mixture(**sizes)
+    with pytest.raises(ValueError, match="k is not allowed.*got 0"):
+        Mixture(2, 2, 2, 0)
+    none = within_capacity(torch.zeros(3, 1).long(), 1, 0)
+    assert none.tolist() == [[False]] * 3

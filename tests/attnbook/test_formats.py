@@ -193,3 +193,69 @@ def test_a_format_says_what_it_is():
     assert Format(2, 1).numbers().tolist() == [0, 0.5, 1, 1.5, 2, 3]
     fp4 = Format(2, 1, infinity=False)
     assert fp4.largest == 4.0
+
+
+def test_chance_is_drawn_in_float64():
+    """The upper neighbour comes where the place and the draw reach 1."""
+    form = FORMATS["float8_e5m2"]
+    x = randn(1000, seed=1)
+    found = stochastic(x, form, torch.Generator().manual_seed(3))
+    u = torch.rand(
+        1000, dtype=torch.float64, generator=torch.Generator().manual_seed(3)
+    )
+    step = step_at(x, form)
+    assert torch.equal(found, ((x / step + u).floor() * step))
+    assert found.dtype == x.dtype == torch.float64
+    assert stochastic(x.float(), form).dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    "fields, said",
+    [
+        ({"exponent": 1}, "exponent is not allowed.*got 1"),
+        ({"exponent": 9}, "exponent is not allowed.*got 9"),
+        ({"mantissa": 0}, "mantissa is not allowed.*got 0"),
+        ({"mantissa": 24}, "mantissa is not allowed.*got 24"),
+    ],
+)
+def test_bits_out_of_their_range_are_refused(fields, said):
+    with pytest.raises(ValueError, match=said):
+        Format(**fields)
+    with pytest.raises(TypeError, match="infinity is of the wrong type"):
+        Format(infinity=1)
+
+
+def test_a_step_by_hand():
+    """Between 4 and 8 the step of two bits of mantissa is 1; below the
+    smallest normal number it no longer shrinks, and zero has it, too."""
+    form = Format(3, 2)  # from 1/4 on numbers are normal
+    x = torch.tensor([4.0, 7.99, -5.0, 8.0, 0.25, 0.3, 0.2, 0.01, 0.0])
+    wanted = [1.0, 1.0, 1.0, 2.0, 1 / 16, 1 / 16, 1 / 16, 1 / 16, 1 / 16]
+    assert step_at(x, form).tolist() == wanted
+    assert step_at(x, form).dtype == torch.float64
+    assert form.smallest == 1 / 16 and form.largest == 14.0
+    assert len(form.numbers()) == 4 + 6 * 4
+    zero = torch.zeros(1)
+    assert step_at(zero, FORMATS["float16"]).item() == 2.0**-24
+
+
+def test_the_closure_is_called_and_its_loss_returned():
+    weight = torch.nn.Parameter(torch.ones(1))
+    groups = [{"params": [weight], "lr": 1e-3, "weight_decay": 0.0}]
+    optimizer = GridAdamW(groups, bfloat, masters=True)
+
+    def closure():
+        weight.grad = torch.ones(1)
+        return 7.0
+
+    assert optimizer.step(closure) == 7.0
+    assert optimizer.masters[0].item() == pytest.approx(0.999)
+    assert optimizer.step() is None
+
+
+def test_masters_are_copies_and_record_no_gradients():
+    weight = torch.nn.Parameter(torch.tensor([1.001]))
+    optimizer = GridAdamW([{"params": [weight]}], bfloat, masters=True)
+    assert weight.item() == 1.0 and not optimizer.masters[0].requires_grad
+    assert optimizer.masters[0].item() == pytest.approx(1.001)
+    assert weight.is_leaf and weight.requires_grad

@@ -217,3 +217,91 @@ def test_hooks_go_also_when_the_model_fails():
     with pytest.raises(ValueError, match="vocabulary"):
         input_moments(model, torch.tensor([[7]]))
     assert not any(m._forward_pre_hooks for m in model.modules())
+
+
+@pytest.mark.parametrize("bits", [2, 3, 4, 8])
+def test_plain_rounding_is_met_in_any_number_of_bits(bits):
+    """Where no input foretells another; the plain way, too. Zeros stay."""
+    w = randn(4, 6, seed=bits)
+    w[1] = 0
+    H = torch.diag(f64(1, 2, 3, 4, 5, 6))
+    wanted = by_scale(w, bits).values()
+    assert torch.equal(gptq(w, H, bits, damping=0), wanted)
+    assert torch.equal(gptq_slowly(w, H, bits), wanted)
+
+
+def test_a_row_with_too_many_ways_is_refused():
+    """And one with 65,025 of them is not."""
+    scale = f64(1.0)[0]
+    ways = "a row of 8 weights in 3 bits can be rounded in 5,764,801 ways; e"
+    with pytest.raises(ValueError, match=ways):
+        best_rounding(f64(*[0] * 8), torch.eye(8).double(), scale, 3)
+    row = f64(-200, 99.3)
+    best = best_rounding(row, torch.eye(2).double(), scale, 8)
+    assert best.codes.tolist() == [-127, 99]
+    same(best.error, f64(73**2 + 0.3**2)[0])
+
+
+def test_damping_adds_a_share_of_the_mean_diagonal():
+    H = torch.stack([f64(2, 1), f64(1, 4)])
+    wanted = torch.stack([f64(2.3, 1), f64(1, 4.3)])
+    same(damped(H, 0.1), wanted)
+    assert torch.equal(damped(H, 0), H)
+    with pytest.raises(ValueError, match="damping is not allowed.*got -0.1"):
+        damped(H, -0.1)
+    # In `gptq` it is a hundredth, if not given.
+    w = randn(8, 24, seed=1)
+    moments = moments_of(24, seed=2)
+    found = gptq(w, moments, 4)
+    assert torch.equal(found, gptq(w, moments, 4, damping=0.01))
+    for other in (0.02, 1.01):
+        assert not torch.equal(found, gptq(w, moments, 4, damping=other))
+
+
+@pytest.mark.parametrize("way", [gptq, gptq_slowly])
+def test_what_does_not_fit_is_refused(way):
+    w, H = randn(3, 4, seed=1), moments_of(4, seed=1)
+    for group in (0, -1):
+        with pytest.raises(ValueError, match=f"group is not .*got {group}"):
+            way(w, H, 3, group)
+    with pytest.raises(ValueError, match="axis n of moments is 3; expected"):
+        way(w, H[:3, :3], 3)
+    with pytest.raises(ValueError, match="axes|axis"):
+        way(w[0], H, 3)
+    with pytest.raises(TypeError, match="weight is of the wrong type"):
+        way(w.long(), H, 3)
+    with pytest.raises(TypeError, match="moments is of the wrong type"):
+        way(w, H.long(), 3)
+
+
+def test_moments_of_no_inputs_are_refused():
+    said = "the moments of the inputs are not positive definite; expected thos"
+    with pytest.raises(ValueError, match=said):
+        gptq(randn(3, 4, seed=1), torch.zeros(4, 4).double(), 3)
+    with pytest.raises(ValueError, match=said):
+        inverse_factor(-torch.eye(2).double())
+
+
+def test_the_result_has_the_type_of_the_weight():
+    """And the given matrix stays as it is."""
+    w, H = randn(3, 6, seed=1).float(), moments_of(6, seed=1)
+    before = w.clone()
+    assert gptq(w, H.float(), 3).dtype == torch.float32
+    assert gptq_slowly(w, H, 3).dtype == torch.float64
+    assert torch.equal(w, before)
+    w = w.double()
+    gptq(w, H, 3)
+    gptq_slowly(w, H, 3)
+    assert torch.equal(w, before.double())
+
+
+def test_a_model_is_rounded_in_groups_and_the_rest_stays():
+    model = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.Linear(4, 2))
+    moments = {"0.weight": moments_of(8, seed=1)}
+    found = gptq_model(model, moments, 3, 4)
+    wanted = gptq(model[0].weight.detach(), moments["0.weight"], 3, 4)
+    assert torch.equal(found[0].weight, wanted)
+    assert not torch.equal(
+        wanted, gptq(model[0].weight.detach(), moments["0.weight"], 3)
+    )
+    assert torch.equal(found[1].weight, model[1].weight)

@@ -12,9 +12,16 @@ import torch.nn.functional as F
 from models import random_tokens
 
 from attnbook.gpt import GPT, GPTConfig
-from attnbook.hybrid import StateCache, StateGPT, StateLayer
+from attnbook.hybrid import (
+    StateCache,
+    StateGPT,
+    StateLayer,
+    last_of,
+    real_first,
+)
 from attnbook.teach.check.difference import difference
 from attnbook.teach.check.inputs import drawn
+from attnbook.teach.check.seeded import randn
 
 CONFIG = GPTConfig(
     vocab_size=11,
@@ -286,3 +293,67 @@ def test_what_cannot_be_is_refused():
     with pytest.raises(ValueError, match="heads of one kind"):
         StateGPT(shared)
     assert isinstance(cache, StateCache)
+
+
+def test_what_a_cache_is_made_of():
+    """Keys for the layers that have some, and three tokens for a convolution
+    of four taps, if not told otherwise."""
+    sizes = {"n_layers": 4, "n_heads": 2, "d_k": 3}
+    cache = StateCache(5, 7, state_layers=[0, 2, 3], **sizes)
+    assert cache.keys.shape == cache.values.shape == (1, 5, 2, 7, 3)
+    assert cache.states.shape == (3, 5, 2, 3, 3)
+    assert cache.tails.shape == (3, 5, 3, 3 * 2 * 3)
+    assert cache.states.dtype == cache.tails.dtype == torch.float32
+    assert cache.capacity == 7
+    pure = StateCache(5, 7, state_layers=range(4), taps=2, **sizes)
+    assert len(pure.keys) == len(pure.values) == 0
+    assert pure.tails.shape == (4, 5, 1, 3 * 2 * 3)
+    assert pure.capacity == float("inf")
+    double = StateCache(5, 7, state_layers=[1], dtype=torch.float64, **sizes)
+    assert double.keys.shape[0] == 3
+    assert double.states.dtype == double.tails.dtype == torch.float64
+
+
+@pytest.mark.parametrize("taps", [1, 2, 4])
+def test_a_convolution_of_any_taps_is_continued(taps):
+    model = model_of(taps=taps)
+    assert cached_error(model, (5, 1, 1, 13)) < 1e-12
+    assert model.new_cache(2).tails.shape[-2] == taps - 1
+    assert model.new_cache(2).capacity == CONFIG.context
+    assert model.new_cache(2, 9).capacity == 9
+
+
+def test_a_gate_that_is_open_or_shut():
+    """Without the delta rule nothing fades and all is written; padding fades
+    nothing and writes nothing."""
+    x = randn(2, 3, 8, seed=1).float()
+    real = torch.tensor([[1, 1, 0], [1, 0, 0]]).bool()
+    for delta in (True, False):
+        layer = StateLayer(8, 2, delta=delta)
+        beta, log_alpha = layer._gates(x, None)
+        assert beta.shape == log_alpha.shape == (2, 2, 3)
+        if delta:
+            assert ((beta > 0) & (beta < 1)).all() and (log_alpha < 0).all()
+        else:
+            assert (beta == 1).all() and (log_alpha == 0).all()
+        masked = layer._gates(x, real)
+        for found, whole in zip(masked, (beta, log_alpha)):
+            assert torch.equal(found, whole * real[:, None])
+
+
+def test_the_last_real_tokens_by_hand():
+    tail = torch.tensor([[[1], [2]], [[3], [4]]])
+    new = torch.tensor([[[5], [6], [0]], [[0], [0], [0]]])
+    seen = torch.cat([tail, new], 1)
+    real = torch.tensor([[1, 1, 0], [0, 0, 0]]).bool()
+    assert last_of(seen, tail, real).tolist() == [[[5], [6]], [[3], [4]]]
+    assert last_of(seen, tail, None).tolist() == [[[6], [0]], [[0], [0]]]
+
+
+def test_real_tokens_come_first_in_their_order():
+    x = torch.arange(12.0).view(2, 6, 1).expand(-1, -1, 2)
+    real = torch.tensor([[0, 1, 0, 1, 1, 0], [1, 1, 1, 1, 1, 1]]).bool()
+    found, of_found, columns = real_first(x, real)
+    assert columns[..., 0].tolist() == [[1, 3, 4, 0, 2, 5], [*range(6)]]
+    assert found[0, :, 1].tolist() == [1, 3, 4, 0, 2, 5]
+    assert of_found.sum(1).tolist() == [3, 6] and of_found[0, :3].all()

@@ -215,6 +215,78 @@ def test_a_refusal_leaves_the_model_as_it_was():
     new = model()
     with pytest.raises(ValueError, match="rank"):
         add_lora(new, 9, 4)
+    # A matrix of 16 × 8 has no more than 8 ranks.
+    with pytest.raises(ValueError, match="rank is not allowed.*got 9"):
+        add_lora(new, 9, 4, layers=["key_value"])
+    with pytest.raises(ValueError, match="rank is not allowed.*got 0"):
+        add_lora(new, 0, 4)
     with pytest.raises(ValueError, match="alpha"):
         add_lora(new, 2, 0)
     assert all(p.requires_grad for p in new.parameters())
+
+
+def test_an_adapter_by_itself_is_checked_too():
+    plain = layer()
+    for rank in (0, 6):  # at most the smaller width, which is 5
+        said = f"rank is not .*, at least 1, at most 5; got {rank}"
+        with pytest.raises(ValueError, match=said):
+            LoRALinear(plain, rank, 4)
+    with pytest.raises(ValueError, match="alpha is not allowed.*got 0"):
+        LoRALinear(plain, 2, 0)
+    assert plain.weight.requires_grad and plain.bias.requires_grad
+    assert LoRALinear(plain, 5, 0.5).scale == 0.1
+
+
+def test_the_layers_numbers_are_taken_over_not_copied():
+    plain = layer()
+    adapter = LoRALinear(plain, 2, 6)
+    assert adapter.weight is plain.weight and adapter.bias is plain.bias
+    assert not plain.weight.requires_grad and not plain.bias.requires_grad
+    assert (adapter.in_features, adapter.out_features) == (7, 5)
+    assert adapter.down.dtype == adapter.up.dtype == torch.float64
+    assert LoRALinear(layer(bias=False), 2, 6).bias is None
+    assert adapter.scale == 3 and adapter.active
+
+
+def test_what_a_change_and_a_merged_layer_are_records_no_gradients():
+    adapter = trained(layer(), 2, 6)
+    assert not adapter.change().requires_grad
+    merged = adapter.merged()
+    assert merged.weight.is_leaf and merged.bias.is_leaf
+    assert (merged.in_features, merged.out_features) == (7, 5)
+
+
+def test_one_adapter_that_was_off_before_stays_off():
+    found = model()
+    first, *others = add_lora(found, 2, 6)
+    first.active = False
+    with without_lora(found):
+        assert not any(a.active for a in (first, *others))
+    assert not first.active and all(a.active for a in others)
+
+
+def test_the_names_that_there_are_are_told():
+    said = (
+        "no linear layer of the model has one of the names in `layers`, so "
+        r"nothing would be trained; expected some of \["
+    )
+    with pytest.raises(ValueError, match=said) as told:
+        add_lora(model(), 2, 4, layers=["q_proj"])
+    assert "'key_value'" in str(told.value) and "q_proj" in str(told.value)
+
+
+def test_adapters_come_in_the_order_of_the_model():
+    found = model()
+    adapters = add_lora(found, 2, 4, layers=("out", "query"))
+    assert adapters == [
+        layer
+        for block in found.blocks
+        for layer in (block.attention.query, block.attention.out)
+    ]
+
+
+def test_a_model_that_is_one_layer_in_a_list_is_met_too():
+    found = torch.nn.Sequential(layer())
+    (adapter,) = add_lora(found, 2, 4, layers=["0"])
+    assert found[0] is adapter
+    assert merge_lora(found) == 1 and type(found[0]) is nn.Linear

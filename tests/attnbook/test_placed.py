@@ -215,3 +215,44 @@ def test_a_placed_tensor_is_the_ranks_own():
 
     assert on_threads(2, work) == [[0, 0], [1, 1]]
     assert x.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("axis", [-1, -2])
+def test_sizes_are_the_same_however_a_part_came_about(axis):
+    """Else what was split could not be added to what was placed."""
+    x = randn(5, 7, seed=1)
+
+    def work(wire):
+        replicated = place(x, REPLICATED, wire)
+        partial = place(x, PARTIAL, wire)
+        even = place(x, sharded(axis), wire).sizes
+        assert split(replicated, axis).sizes == even
+        assert scatter(partial, axis).sizes == even
+        own = [1, x.shape[axis] - 1]
+        mine = split(replicated, axis, own)
+        assert mine.sizes == tuple(own)
+        assert mine.local.shape[axis] == own[wire.rank]
+        assert place(x, REPLICATED, wire).sizes == ()
+        assert gather(mine).sizes == copy(replicated).sizes == ()
+        return even
+
+    n = x.shape[axis]
+    assert on_threads(2, work) == [(n - n // 2, n // 2)] * 2
+
+
+def test_what_is_put_together_has_no_gradient_and_is_whole():
+    def work(wire):
+        for type_ in TYPES:
+            x = place(randn(3, 3, seed=1), type_, wire, learned=True)
+            assert x.local.requires_grad
+            assert not together(x).requires_grad
+        return True
+
+    assert on_threads(2, work) == [True] * 2
+    assert [str(type_) for type_ in TYPES] == [
+        "replicated",
+        "copied",
+        "partial",
+        "sharded(-1)",
+        "sharded(-2)",
+    ]

@@ -153,3 +153,54 @@ def test_matrices_are_rounded_in_a_copy_and_vectors_are_left():
         assert changed == (p.ndim == 2 and "embedding" not in name), name
         if changed:
             assert torch.equal(found[name], by_scale(p, 2).values())
+
+
+@pytest.mark.parametrize("rule", [by_scale, by_range])
+def test_bits_and_groups_out_of_their_range_are_refused(rule):
+    x = randn(3, 12, seed=1)
+    for bits in (1, 9):
+        said = f"bits is not .*, at least 2, at most 8; got {bits}"
+        with pytest.raises(ValueError, match=said):
+            rule(x, bits)
+    with pytest.raises(ValueError, match="group is not allowed.*got 0"):
+        rule(x, 4, 0)
+    said = "the rows cannot be cut into groups of 5; expected a number that d"
+    with pytest.raises(ValueError, match=said):
+        rule(x, 4, 5)
+    # The length is that of a row, not the number of rows.
+    assert rule(x, 4, 6).codes.shape == (3, 2, 6)
+    with pytest.raises(ValueError, match="divides their length, 12"):
+        rule(x[:3], 4, 8)
+    with pytest.raises(ValueError, match="group is not allowed.*got 0"):
+        bits_a_weight(4, 0)
+    assert bits_a_weight(4, 1) == 20
+
+
+def test_codes_that_fill_no_bytes_are_refused():
+    codes = torch.zeros(2, 6)
+    for bits in (3, 5, 16):
+        said = f"codes are packed in 4 or 8 bits here, .*; got {bits}"
+        with pytest.raises(ValueError, match=said):
+            pack(codes, bits)
+        with pytest.raises(ValueError, match=said):
+            unpack(codes.byte(), bits)
+    with pytest.raises(ValueError, match="an even number of them; got 3"):
+        pack(codes[:, :3], 4)
+    assert pack(codes[:, :3], 8).shape == (2, 3)
+    assert unpack(pack(codes, 4)[:, :1], 4).shape == (2, 2)
+
+
+def test_a_copy_records_no_gradients_and_keeps_its_own_types():
+    model = torch.nn.Linear(4, 2)
+    found = round_matrices(model, lambda _, w: 0 * w)
+    assert found is not model and not found.weight.any()
+    assert found.weight.is_leaf and found.weight.requires_grad
+    assert model.weight.all()
+
+
+def test_what_lies_below_the_kept_smallest_gets_its_code():
+    """In 16 bits 1000.3 is kept as 1000.5: nothing goes below code 0."""
+    x = torch.tensor([[1000.3, 1000.9]])
+    found = by_range(x, 8, kept=torch.float16)
+    assert found.smallest.item() == 1000.5
+    assert found.codes.tolist() == [[[0, 170]]]

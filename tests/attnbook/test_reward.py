@@ -252,3 +252,120 @@ def test_at_the_first_step_a_clipped_gain_is_the_policy_gradient():
     log_ratio = x.log_softmax(-1) - law.log()
     (law * clipped_gain(log_ratio, rewards)).sum().backward()
     close(x.grad, expected_gradient(logits, rewards), 1e-15)
+
+
+@pytest.mark.parametrize("rule", [best_law, best_law_forward])
+def test_what_gives_no_best_law_is_refused(rule):
+    half = torch.tensor([0.5, 0.5])
+    for beta in (0, 0.0, -0.5):
+        with pytest.raises(ValueError, match="beta is not allowed.*got -?0"):
+            rule(half, half, beta)
+    with pytest.raises(ValueError, match="Y is both 2 and 3; expected before"):
+        rule(half, torch.ones(3), 1.0)
+    with pytest.raises(TypeError, match="before is of the wrong type"):
+        rule(half.long(), half, 1.0)
+    with pytest.raises(TypeError, match="rewards is of the wrong type"):
+        rule(half, half.long(), 1.0)
+
+
+def test_a_beta_may_be_a_tensor_of_one_number():
+    before = randn(5, seed=1).softmax(-1)
+    rewards = randn(5, seed=2)
+    for rule in (best_law, best_law_forward):
+        found = rule(before, rewards, torch.tensor(0.5).double())
+        close(found, rule(before, rewards, 0.5))
+
+
+@pytest.mark.parametrize("beta", [1e-9, 1e-4, 10.0, 1e4])
+def test_the_other_best_law_sums_to_one_whatever_a_nat_costs(beta):
+    """Where β is tiny, λ is so near the largest reward that its last digits
+    are lost; the sum is 1 all the same."""
+    before = randn(5, seed=1).softmax(-1)
+    rewards = randn(5, seed=2)
+    law = best_law_forward(before, rewards, beta)
+    close(law.sum(), torch.ones(()).double(), 1e-15)
+    best = rewards.argmax()
+    if beta < 1e-3:
+        assert law[best] > 0.999
+    if beta > 1e3:
+        close(law, before, 1e-3)
+
+
+def test_the_other_best_law_by_hand():
+    """β π₀ / (λ − r) with λ = 3/2: a quarter and three quarters of ½ · ½."""
+    before = torch.tensor([0.5, 0.5]).double()
+    rewards = torch.tensor([0.0, 1.0]).double()
+    beta = 0.75  # ½ · ¾ / 1.5 + ½ · ¾ / 0.5 = 0.25 + 0.75
+    close(best_law_forward(before, rewards, beta), before.new([0.25, 0.75]))
+
+
+def test_several_laws_at_once_are_each_what_they_are_alone():
+    logits, weights = randn(3, 5, seed=1), randn(3, 5, seed=2)
+    law, other = logits.softmax(-1), weights.softmax(-1)
+    for rule, given in (
+        (expected_gradient, (logits, weights)),
+        (divergence, (law, other)),
+        (lambda p, r: best_law(p, r, 0.5), (law, weights)),
+        (advantages, (weights,)),
+        (lambda r: advantages(r, "deviation"), (weights,)),
+    ):
+        wanted = torch.stack([rule(*row) for row in zip(*given)])
+        close(rule(*given), wanted, 1e-15)
+
+
+def test_what_cannot_be_compared_is_refused():
+    x = torch.ones(2, 3)
+    whole = x.long()
+    for call, name in (
+        (lambda: divergence(whole, x), "p"),
+        (lambda: divergence(x, whole), "q"),
+        (lambda: expected_gradient(whole, x), "logits"),
+        (lambda: expected_gradient(x, whole), "weights"),
+        (lambda: advantages(whole), "rewards"),
+        (lambda: clipped_gain(whole, x), "log_ratio"),
+        (lambda: clipped_gain(x, whole), "advantage"),
+    ):
+        with pytest.raises(TypeError, match=f"{name} is of the wrong type"):
+            call()
+    for call in (
+        lambda: divergence(x, x[:, :2]),
+        lambda: expected_gradient(x, x[:, :2]),
+        lambda: clipped_gain(x, x[:, :2]),
+    ):
+        with pytest.raises(
+            ValueError, match="Y is both 3 and 2|do not broadcast"
+        ):
+            call()
+
+
+def test_a_group_has_two_answers_and_a_known_baseline():
+    one = torch.ones(2, 1)
+    for baseline in ("mean", "others", "deviation"):
+        said = "answers in a group is not allowed.*got 1"
+        with pytest.raises(ValueError, match=said):
+            advantages(one, baseline)
+    assert advantages(one, "none") is one
+    with pytest.raises(ValueError, match="baseline"):
+        advantages(one, "median")
+    two = advantages(torch.tensor([0.0, 1.0]))
+    assert two.tolist() == [-1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    "bounds", [{"low": 0}, {"low": 1}, {"low": -0.5}, {"high": 0}]
+)
+def test_bounds_of_a_ratio_out_of_their_range_are_refused(bounds):
+    ((name, value),) = bounds.items()
+    with pytest.raises(ValueError, match=f"{name} is not allowed.*{value}"):
+        clipped_gain(torch.zeros(1), torch.ones(1), **bounds)
+    # There is no upper bound for `high`.
+    found = clipped_gain(torch.ones(1), torch.ones(1), high=1.5)
+    assert found.item() == 2.5
+
+
+def test_estimates_by_hand():
+    """At a ratio of 2: log 2, half its square, and ½ − 1 + log 2."""
+    log = math.log(2)
+    at = torch.tensor([log], dtype=torch.float64)
+    found = [KL_ESTIMATES[name](at).item() for name in ("k1", "k2", "k3")]
+    assert found == pytest.approx([log, log**2 / 2, log - 0.5], abs=1e-15)

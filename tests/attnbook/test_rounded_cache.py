@@ -149,3 +149,51 @@ def test_a_model_writes_with_it():
         logits = model(torch.tensor([tokens[-1:]]), cache=cache)
     assert cache.lengths == [8]
     assert tokens[3:] == new  # in 8 bits, this text is the same
+
+
+@pytest.mark.parametrize("value", [torch.inf, torch.nan, -7e4, 2e7])
+def test_what_does_not_fit_into_16_bits_is_refused(value):
+    x = randn(3, 8, seed=1).float()
+    x[1, 2] = value
+    said = "does not fit into 16 bits; expected finite numbers up to 65,504"
+    with pytest.raises(ValueError, match=said):
+        to_blocks(x, 8)
+    x[1] = 6e4  # as large as they may be
+    assert from_blocks(to_blocks(x, 8), 8, torch.float32)[1].eq(6e4).all()
+
+
+def test_what_cannot_be_rounded_is_refused():
+    x = randn(3, 8, seed=1)
+    with pytest.raises(TypeError, match="record gradients cannot be rounded"):
+        to_blocks(x.requires_grad_(), 8)
+    with pytest.raises(ValueError, match="packed in 4 or 8 bits here.*got 6"):
+        cache_of(bits=6)
+    for wrong, name in (({"d_k": 0}, "d_k"), ({"d_k": 4, "d_v": 0}, "d_v")):
+        with pytest.raises(ValueError, match=f"{name} is not allowed.*got 0"):
+            RoundedCache(1, 4, n_layers=1, n_heads=1, **wrong)
+    with pytest.raises(TypeError, match="d_k is of the wrong type"):
+        RoundedCache(1, 4, n_layers=1, n_heads=1, d_k=4.0)
+    with pytest.raises(ValueError, match="an even number of them; got 5"):
+        RoundedCache(1, 4, n_layers=1, n_heads=1, d_k=5, bits=4)
+
+
+def test_what_it_is_made_of():
+    cache = RoundedCache(2, 4, n_layers=3, n_heads=5, d_k=6, d_v=8)
+    assert (cache.bits, cache.dtype) == (8, torch.float32)
+    assert cache.keys.shape == (3, 2, 5, 4, 4 + 6)
+    assert cache.values.shape == (3, 2, 5, 4, 4 + 8)
+    assert cache.keys.dtype == cache.values.dtype == torch.uint8
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_a_block_by_hand(bits):
+    """Scale and smallest in two bytes each, then the codes."""
+    x = torch.tensor([[-1.0, 14.0, 0.0, 3.0]])
+    block = to_blocks(x, bits)
+    step = 1.0 if bits == 4 else 15 / 255
+    shared = block[:, :4].contiguous().view(torch.float16)
+    wanted = torch.tensor([[step, -1.0]]).half()
+    assert torch.equal(shared, wanted)
+    if bits == 4:  # the first half low, the second half high
+        assert block[0, 4:].tolist() == [0 + 16 * 1, 15 + 16 * 4]
+        assert from_blocks(block, 4, torch.float64).tolist() == x.tolist()

@@ -116,3 +116,30 @@ def test_a_block_that_cannot_be_dealt_out_is_refused(options):
     said = "this block cannot be dealt out here; expected one with the norms "
     with pytest.raises(ValueError, match=said):
         on_threads(1, lambda wire: deal_block(block, wire))
+
+
+def test_a_block_with_another_layer_in_place_of_feed_forward_is_refused():
+    block = TransformerBlock(8, 2)
+    block.feed_forward = torch.nn.Identity()
+    with pytest.raises(ValueError, match="this block cannot be dealt out her"):
+        on_threads(1, lambda wire: deal_block(block, wire))
+
+
+def test_what_each_rank_has_is_learned_and_has_its_type():
+    def work(wire):
+        parts = deal_block(block_of(3), wire)
+        assert all(part.local.requires_grad for part in parts.values())
+        return {name: str(part.type) for name, part in parts.items()}
+
+    first, _ = on_threads(2, work)
+    columns = ("query", "key", "value", "up")
+    rows = ("out", "down")
+    norms = ("attention_norm", "feed_forward_norm")
+    assert first == (
+        dict.fromkeys(columns, "sharded(-1)")
+        | dict.fromkeys([f"{name}_bias" for name in columns], "sharded(-1)")
+        | dict.fromkeys(rows, "sharded(-2)")
+        | dict.fromkeys([f"{name}_bias" for name in rows], "replicated")
+        | dict.fromkeys(norms, "replicated")
+        | dict.fromkeys([f"{name}_bias" for name in norms], "replicated")
+    )

@@ -1,6 +1,9 @@
 """What the command tells of the mutants that pass."""
 
+import json
+
 import mutants
+import pytest
 from mutants import Result
 
 
@@ -18,3 +21,20 @@ def test_a_reason_answers_a_survivor_and_nothing_else(tmp_path):
     assert row["left"] == 1
     assert row["survivors"] == {"g: d → e": "a digit", "g: a → b in c": ""}
     assert mutants.unused(alive, known) == ["g: gone"]
+
+
+def test_a_rooms_result_is_kept_though_the_next_one_fails(
+    tmp_path, monkeypatch
+):
+    def results(options):
+        yield "first", Result(3, 9), True
+        raise KeyboardInterrupt
+
+    stored = tmp_path / "mutants.json"
+    monkeypatch.setattr(mutants, "STORED", stored)
+    monkeypatch.setattr(mutants, "_import_once", lambda: None)
+    monkeypatch.setattr(mutants, "_results", results)
+    with pytest.raises(KeyboardInterrupt):
+        mutants.main(["--store", "first", "second"])
+    kept = json.loads(stored.read_text("utf-8"))
+    assert kept["first"]["mutants"] == 3 and len(kept) == 1

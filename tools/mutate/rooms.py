@@ -34,6 +34,7 @@ GUARDED_BY = {
     "cache": ("test_cache", "test_window"),
     "pages": ("test_pages", "test_server"),
     "command": ("run/test_command",),
+    "hands": ("run/test_hands",),
     "options": ("run/test_options", "run/test_command"),
     "places": ("run/test_command",),
 }
@@ -41,6 +42,8 @@ GUARDED_BY = {
 #: function of the room, `room.function`, as its home.
 TASKS = TESTS / "teach" / "catalogue" / "test_catalogue.py"
 OWN = f"{TASKS}::test_the_right_answer_and_the_packages_own_pass"
+#: Seconds for which a rank waits for another one while mutants are asked.
+PATIENCE = 10.0
 #: What tests import beside the package. It is the same whatever is mutated, so
 #: it is imported once, before processes are forked.
 OTHERS = {
@@ -88,8 +91,19 @@ def rooms() -> dict[str, Room]:
         if room == "kernel" and not importlib.util.find_spec("triton"):
             continue  # its tests would be skipped
         if all(test.exists() for test in tests):
-            found[room] = Room(room, path, (*map(str, tests), OWN))
+            own = (OWN,) if _is_home(room) else ()
+            found[room] = Room(room, path, (*map(str, tests), *own))
     return found
+
+
+def _is_home(room: str) -> bool:
+    """Whether a task of the catalogue names a function of a room as its home.
+
+    The catalogue is read as text, because to import it takes seconds.
+    """
+    folder = CHAPTERS / "attnbook" / "teach" / "catalogue"
+    texts = (path.read_text("utf-8") for path in folder.glob("*.py"))
+    return any(f'home="{room}.' in text for text in texts)
 
 
 class Planted(importlib.abc.MetaPathFinder):
@@ -157,6 +171,15 @@ class Chosen:
             place = {name: n for n, name in enumerate(self.names)}
             items[:] = [i for i in items if i.nodeid in place]
             items.sort(key=lambda item: place[item.nodeid])
+
+    def pytest_collection_finish(self) -> None:
+        """Let ranks that are threads wait for a few seconds only, not for a
+        minute; called by pytest. With many mutants a rank waits for a tensor
+        that nobody sends."""
+        on_threads = getattr(sys.modules.get("attnbook.wire"), "on_threads", 0)
+        defaults = getattr(on_threads, "__kwdefaults__", None) or {}
+        if "patience" in defaults:
+            defaults["patience"] = PATIENCE
 
     def pytest_runtest_protocol(self, item: Any, nextitem: Any) -> Any:
         """Run a test and keep its time and lines; called by pytest."""
@@ -241,7 +264,7 @@ def survey(room: Room) -> tuple[Reached, set[int], set[int]]:
         raise RuntimeError(
             f"the tests of {room.name} fail although nothing was changed; "
             "expected them to pass before mutants are made. Run them alone: "
-            f"pytest {' '.join(room.tests[:-1])}"
+            f"pytest {' '.join(test for test in room.tests if test != OWN)}"
         )
     passed, reached, imported, collected, modules = answer
     for name in modules:  # once, instead of in every process

@@ -1,5 +1,6 @@
 """One step on one rank and on several: threads, and real processes."""
 
+import functools
 import os
 import pickle
 import subprocess
@@ -16,14 +17,14 @@ from attnbook.run.hands import Shared, as_one, compare, main, report, unequal
 from attnbook.wire import on_threads
 
 
-@pytest.fixture(scope="module")
-def of_threads():
-    return {n: on_threads(n, compare)[0] for n in (1, 2, 3, 4)}
+@functools.cache
+def of_threads(ranks):
+    return on_threads(ranks, compare)[0]
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
-def test_every_way_is_as_one_rank(of_threads, ranks):
-    found = of_threads[ranks]
+def test_every_way_is_as_one_rank(ranks):
+    found = of_threads(ranks)
     assert len(found) == len(hands.WAYS) == 6
     for one in found:
         assert one.difference <= 1e-12, one
@@ -38,14 +39,14 @@ def test_shares_are_unequal():
     assert unequal(9, 1) == [9]
 
 
-def test_processes_send_and_find_what_threads_do(of_threads, tmp_path):
+def test_processes_send_and_find_what_threads_do(tmp_path):
     """Four processes joined by gloo, and groups of 1 to 4 of them: the same
     differences to the bit, and the same bytes. Their sum is torch's."""
     assert killed.in_processes(helper.all_cases, tmp_path, n=4) == [0] * 4
     for rank in range(4):
         found = pickle.loads((tmp_path / f"{rank}.pickle").read_bytes())
         for size in range(4 - rank, 5):
-            assert found[size] == of_threads[size]
+            assert found[size] == of_threads(size)
         torch.testing.assert_close(
             found["ours"], found["theirs"], rtol=0, atol=1e-12
         )
@@ -110,3 +111,112 @@ def test_a_sum_that_is_left_out_is_found(monkeypatch):
     )
     found = on_threads(2, hands.by_data)
     assert max(one.difference for one in found) > 0.01
+
+
+#: A thing for each way and rank, and what is dealt out in it.
+DEALT = {
+    "data parallel": 7,
+    "ZeRO, stage 1": 7,
+    "tensor parallel": 5,
+    "ring attention": 9,
+    "experts": 5,
+    "pipeline": 5,
+}
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_the_bytes_are_those_of_the_sizes(ranks):
+    """Written out, with the sizes of what is compared."""
+    sent = {one.way: one.sent for one in of_threads(ranks)}
+    # Token and position tables, two norms and one more, the four matrices of
+    # attention, the two of the feed-forward layer, and their biases.
+    d = 8
+    block = 4 * d + 4 * d * d + 4 * d + 8 * d * d + 5 * d
+    weights = 11 * d + 6 * d + block + 2 * d
+    once = 2 * (ranks - 1) * 8
+    assert sent["data parallel"] == once * (weights + 2)
+    assert sent["ZeRO, stage 1"] == 4 * once * (weights + 3)
+    assert sent["tensor parallel"] == 4 * once * 2 * 6 * 15
+    assert sent["ring attention"] == once * 2 * 9 * (4 + 3)
+    assert sent["pipeline"] == once * (7 * 5 + 1)
+    # Of each token 4 numbers, for a choice that is elsewhere; a whole number
+    # of them, and at most both choices of all nine tokens.
+    away, rest = divmod(sent["experts"] - (ranks - 1) * 5 * 8, 4 * 4 * 8)
+    assert rest == 0 and 0 < away <= 2 * 9
+    for one in of_threads(ranks):
+        assert sum(one.shares) == DEALT[one.way]
+
+
+def test_the_sequences_have_unequal_numbers_of_targets():
+    model, tokens, targets = hands.small_gpt()
+    assert tokens.shape == targets.shape == (7, 6)
+    counts = (targets != -100).sum(1)
+    assert counts.tolist() == [1, 6, 2, 5, 4, 6, 3]
+    assert (targets[targets != -100] >= 0).all()
+    for one in (tokens, targets):
+        assert one.max() == 10
+    assert next(model.parameters()).dtype == torch.float64
+    assert hands.n_bytes(model) == 8 * sum(
+        p.numel() for p in model.parameters()
+    )
+
+
+def test_making_a_model_draws_nothing_from_the_common_generator():
+    torch.manual_seed(0)
+    before = torch.random.get_rng_state()
+    on_threads(1, compare)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_each_gradient_of_a_block_is_compared(monkeypatch):
+    """Fourteen of them; one that is off is noticed, whichever it is."""
+    together = hands.together
+    n_calls = 0
+    for wrong in range(14):
+        n_calls = 0
+
+        def spoiled(x, wrong=wrong):
+            nonlocal n_calls
+            n_calls += 1
+            return together(x) + (n_calls == wrong + 1)
+
+        monkeypatch.setattr(hands, "together", spoiled)
+        (found,) = on_threads(1, hands.by_heads)
+        assert n_calls == 14 and found.difference > hands.CLOSE
+
+
+def test_how_far_two_things_are_apart():
+    """As a share of a tensor's largest number, if that is above 1."""
+    zeros, empty = torch.zeros(3), torch.zeros(0)
+    wanted = torch.tensor([1.0, -8.0, 2.0])
+    found = torch.tensor([1.0, -8.0, 6.0])
+    assert hands.apart([found], [wanted]) == 0.5
+    assert hands.apart([zeros + 0.25, found], [zeros, wanted]) == 0.5
+    assert hands.apart([found, zeros - 0.75], [wanted, zeros]) == 0.75
+    assert hands.apart([empty], [empty]) == hands.apart([], []) == 0.0
+    with pytest.raises(ValueError, match="shorter"):
+        hands.apart([zeros], [])
+
+
+def test_a_difference_of_any_rank_is_told_by_all(monkeypatch):
+    def way(wire):
+        wire.sent += 8 * (wire.rank + 1)
+        return Shared("a way", [1, 1, 1], wire.rank / 4, wire.sent, 48)
+
+    monkeypatch.setattr(hands, "WAYS", (way, way))
+    wanted = [Shared("a way", [1, 1, 1], 0.5, 48, 48)] * 2
+    assert on_threads(3, compare) == [wanted] * 3
+
+
+def test_a_table_by_hand():
+    one = Shared("a way", [1, 12], 1e-12, 1234, 1235)
+    assert not as_one([one])
+    assert as_one([Shared("a way", [1, 12], 1e-12, 1234, 1234)])
+    assert not as_one([Shared("a way", [1, 12], 1.1e-12, 1234, 1234)])
+    assert report([one], "2 ranks").splitlines() == [
+        "2 ranks, against one rank",
+        "                shares        largest difference    "
+        "bytes sent  by formula",
+        "a way           1 12          at most 1e-12       "
+        "       1,234       1,235",
+    ]

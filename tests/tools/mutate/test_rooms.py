@@ -2,7 +2,7 @@
 
 import mutants
 import pytest
-from mutate.rooms import Room, mutants_of_room
+from mutate.rooms import OWN, Room, mutants_of_room, rooms
 
 ROOM = """
 LIMIT = 3
@@ -58,3 +58,16 @@ def test_a_room_is_asked_by_its_tests(tmp_path):
         "4 → 3 in width = 4",
         *(m.name for m in every if m.function == "toy.unseen"),
     }
+
+
+def test_the_catalogues_test_is_asked_where_a_task_is_at_home():
+    """For the other rooms it would only be collected, which takes seconds."""
+    from attnbook.teach.catalogue import all_tasks
+
+    homes = {(task.home or "").split(".")[0] for task in all_tasks().values()}
+    found = rooms()
+    assert {name for name, room in found.items() if OWN in room.tests} == {
+        *found
+    } & homes
+    (tests,) = found["hands"].tests
+    assert tests.endswith("run/test_hands.py")
