@@ -1,16 +1,22 @@
 """Run chapters and store their outputs, the same bytes every time.
 
-usage: python tools/outputs.py [CHAPTER ...]     e.g. 04 mistakes; all if none
+usage: python tools/outputs.py [--drawings] [CHAPTER ...]
+
+A chapter is named as 04 or mistakes; without a name all are run. With
+--drawings only the cells that show a drawing are run, which takes seconds: for
+a drawing that was changed, or another way of showing them.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 
 from nbclient import NotebookClient
 from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell, new_notebook
 from notebooks import notebooks, read, write
 
 METADATA = {
@@ -21,6 +27,8 @@ METADATA = {
     },
     "language_info": {"name": "python", "pygments_lexer": "ipython3"},
 }
+#: A line that shows a drawing.
+DRAWN = re.compile(r"(?m)^drawing\(")
 #: The metadata by which JupyterLab and Colab hide a cell's code.
 HIDDEN = {"jupyter": {"source_hidden": True}, "cellView": "form"}
 #: The metadata by which JupyterLab folds what is below a heading.
@@ -35,6 +43,43 @@ def execute(path: Path) -> NotebookNode:
             `raises-exception`; the file on disk stays as it is.
     """
     notebook = read(path)
+    run_cells(notebook, path.parent)
+    normalise(notebook)
+    return notebook
+
+
+def draw_again(path: Path) -> NotebookNode:
+    """Run only the cells of a notebook that show a drawing.
+
+    Such a cell needs nothing of the cells before it besides the name
+    `drawing`.
+
+    Returns:
+        the whole notebook with new drawings, in normal form.
+
+    Raises:
+        nbclient.exceptions.CellExecutionError: see `execute`.
+    """
+    notebook = read(path)
+    drawn = [
+        cell
+        for cell in notebook.cells
+        if cell.cell_type == "code" and DRAWN.search(cell.source)
+    ]
+    if drawn:
+        imported = "from attnbook.teach.page.drawings import drawing"
+        cells = [new_code_cell(imported), *drawn]
+        run_cells(new_notebook(cells=cells), path.parent)
+    normalise(notebook)
+    return notebook
+
+
+def run_cells(notebook: NotebookNode, folder: Path) -> None:
+    """Run the cells of a notebook in a folder; their outputs become new.
+
+    Raises:
+        nbclient.exceptions.CellExecutionError: see `execute`.
+    """
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs = []
@@ -46,10 +91,8 @@ def execute(path: Path) -> NotebookNode:
         record_timing=False,
         coalesce_streams=True,
         extra_arguments=["--log-level=40"],
-        resources={"metadata": {"path": str(path.parent)}},
+        resources={"metadata": {"path": str(folder)}},
     ).execute()
-    normalise(notebook)
-    return notebook
 
 
 def normalise(notebook: NotebookNode) -> None:
@@ -84,6 +127,8 @@ def normalise(notebook: NotebookNode) -> None:
 
 def main(wanted: list[str]) -> int:
     """Run the chapters that are asked for, or all; return an exit status."""
+    renewed = draw_again if "--drawings" in wanted else execute
+    wanted = [name for name in wanted if name != "--drawings"]
     names = {p: {p.stem, p.stem[:2]} for p in notebooks()}
     unknown = {*wanted} - set().union(*names.values())
     if unknown:
@@ -96,7 +141,7 @@ def main(wanted: list[str]) -> int:
     chosen = [p for p in names if not wanted or names[p] & {*wanted}]
     os.environ |= {"ATTNBOOK_OFFLINE": "1", "ATTNBOOK_QUIET": "1"}
     for path in chosen:
-        write(path, execute(path))
+        write(path, renewed(path))
         print(f"stored {path.name}")
     return 0
 

@@ -2,8 +2,8 @@
 
 Formulas are rendered while building, by KaTeX, where a wrong one fails the
 build, and numbered. Citations are plain links, so that they read well in a
-notebook too. Exercises get a box. The theme's pages are made by templates/;
-what no template reaches is mended here.
+notebook too. Drawings become a part of the page, and exercises get a box. The
+theme's pages are made by templates/; what no template reaches is mended here.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from sphinx.environment import BuildEnvironment
 from sphinx.highlighting import PygmentsBridge
 from sphinx.util import logging
 
+from attnbook.teach.page.drawings import in_the_page
 from press.markup import Markup
 from press.places import SITE
 from press.settings import is_placeholder
@@ -117,6 +118,19 @@ def number_equations(app: Sphinx, doctree: nodes.document) -> None:
             formula["number"] = domain.get_equation_number_for(label)
             formula["docname"] = docname
             formula["ids"].append(nodes.make_id(f"equation-{label}"))
+
+
+def put_drawings_in(app: Sphinx, doctree: nodes.document) -> None:
+    """Make each drawing a part of its page, which a notebook has as a picture.
+
+    Raises:
+        ValueError: an output that begins like a drawing is none.
+    """
+    for output in list(doctree.findall(nodes.raw)):
+        if output.astext().startswith('<div class="drawing">'):
+            drawn = in_the_page(output.astext())
+            output.clear()
+            output += nodes.Text(drawn)
 
 
 def box_exercises(app: Sphinx, doctree: nodes.document) -> None:
@@ -335,6 +349,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     PygmentsBridge.html_formatter = FewerElements
     app.connect("config-inited", hide_buttons)
     app.connect("doctree-read", number_equations)
+    app.connect("doctree-read", put_drawings_in)
     app.connect("doctree-read", box_exercises)
     # After sphinxcontrib-bibtex, at the usual priority, has made its list.
     app.connect("env-updated", link_entries, priority=900)

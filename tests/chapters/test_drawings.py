@@ -1,6 +1,8 @@
 """The shapes that stand in a drawing are those of tensors."""
 
 import re
+from urllib.parse import unquote
+from xml.etree import ElementTree as xml
 
 import pytest
 import torch
@@ -25,7 +27,7 @@ from attnbook.teach.catalogue.c21_states import step_by_step
 from attnbook.teach.catalogue.c22_bits import round_groups
 from attnbook.teach.catalogue.c24_hands import feed_forward_on_ranks
 from attnbook.teach.page import drawings
-from attnbook.teach.page.drawings import DRAWINGS
+from attnbook.teach.page.drawings import DRAWINGS, in_the_page
 from attnbook.text import book_text
 
 SIZES = {"T": 5, "d_model": 12, "d_k": 3, "d_v": 2}
@@ -347,17 +349,51 @@ def test_the_numbers_of_the_cut_are_those_of_its_tensors():
     assert [int(n) for n in drawn] == torch.cat(each).tolist()
 
 
-def test_a_drawing_holds_no_words_but_those_that_are_seen(monkeypatch):
-    """A search marks all text of a page, and fails inside these."""
-    shown = []
-    monkeypatch.setattr(drawings, "display", lambda x, raw: shown.append(x))
+@pytest.fixture
+def shown(monkeypatch):
+    """What is displayed as each drawing, by its name."""
+    found = []
+    monkeypatch.setattr(drawings, "display", lambda x, raw: found.append(x))
     for name in DRAWINGS:
         drawings.drawing(name)
-    for one in shown:
-        soup = BeautifulSoup(one["text/html"], "html.parser")
-        assert not soup.select("title, desc, style, [class=flow]")
-        assert one["text/plain"] in soup.svg["aria-label"]
+    return dict(zip(DRAWINGS, found, strict=True))
+
+
+def test_an_unknown_drawing_is_refused():
     with pytest.raises(
         ValueError, match="expected one of batch_norm,.*'knot'"
     ):
         drawings.drawing("knot")
+
+
+@pytest.mark.parametrize("name", DRAWINGS)
+def test_in_a_notebook_a_drawing_is_a_picture(shown, name):
+    """An untrusted one loses all other elements of it, and keeps the words."""
+    soup = BeautifulSoup(shown[name]["text/html"], "html.parser")
+    image = soup.select_one("div.drawing > img")
+    assert soup.get_text().strip() == ""
+    assert shown[name]["text/plain"] in image["alt"]
+    kind, _, source = unquote(image["src"]).partition(",")
+    assert kind == "data:image/svg+xml"
+    assert xml.fromstring(source).tag == "{http://www.w3.org/2000/svg}svg"
+
+
+@pytest.mark.parametrize("name", DRAWINGS)
+def test_in_the_page_a_drawing_holds_no_words_but_those_seen(shown, name):
+    """A search marks all text of a page, and fails inside these."""
+    html = in_the_page(shown[name]["text/html"])
+    soup = BeautifulSoup(html, "html.parser")
+    assert not soup.select("img, title, desc, style, [class=flow]")
+    assert shown[name]["text/plain"] in soup.svg["aria-label"]
+    assert "max-width" in soup.svg["style"]
+    assert "background" not in soup.svg["style"]
+    svg = (CHAPTERS / f"attnbook/teach/page/drawings/{name}.svg").read_text()
+    words = BeautifulSoup(svg, "html.parser").select("text")
+    assert soup.get_text("", strip=True) == "".join(
+        "".join(word.stripped_strings) for word in words
+    )
+
+
+def test_what_is_no_drawing_is_not_put_into_the_page():
+    with pytest.raises(ValueError, match="not the HTML of a drawing.*<svg>"):
+        in_the_page('<div class="drawing">\n<svg></svg></div>')

@@ -9,6 +9,7 @@ from myst_nb.sphinx_ import HideCodeCellNode
 from pygments import highlight
 from pygments.lexers import PythonLexer
 
+from attnbook.teach.page import drawings
 from press import book_page
 
 
@@ -37,6 +38,20 @@ def test_code_has_elements_for_what_has_a_colour_alone():
     assert soup.get_text().strip() == "def f(x): return x"
     classes = {span["class"][0] for span in soup.select("span[class]")}
     assert classes == {"k", "nf"}
+
+
+def test_a_drawing_becomes_a_part_of_its_page(monkeypatch):
+    shown = []
+    monkeypatch.setattr(drawings, "display", lambda x, raw: shown.append(x))
+    drawings.drawing("lora")
+    picture, other = shown[0]["text/html"], "<p>A figure that moves.</p>"
+    tree = nodes.section(
+        "", *(nodes.raw("", h, format="html") for h in (picture, other))
+    )
+    book_page.put_drawings_in(None, tree)
+    assert tree[0].astext().startswith('<div class="drawing">\n<svg')
+    assert tree[0]["format"] == "html"
+    assert tree[1].astext() == other
 
 
 def cell(*parts):

@@ -43,3 +43,19 @@ def test_a_failure_leaves_the_file_as_it_was(notebook, monkeypatch, fault):
 @pytest.mark.parametrize("name", ["99", "0", "01_"])
 def test_an_unknown_chapter_is_refused(name):
     assert outputs.main([name]) == 2
+
+
+def test_drawings_alone_are_stored_again(notebook, monkeypatch):
+    """The other cells are not run, and keep what they have."""
+    changed = files.read(notebook)
+    changed.cells.append(new_code_cell("1 / 0"))
+    changed.cells.append(new_code_cell('drawing("lora")'))
+    files.write(notebook, changed)
+    monkeypatch.setattr(outputs, "notebooks", lambda: [notebook])
+    monkeypatch.setenv("PYTHONPATH", str(files.CHAPTERS))
+    assert outputs.main(["--drawings", "01"]) == 0
+    done = files.read(notebook)
+    (shown,) = done.cells[-1].outputs
+    assert shown.data["text/html"].startswith('<div class="drawing">')
+    assert done.cells[-2].outputs == []
+    assert done.cells[-1].execution_count == 4

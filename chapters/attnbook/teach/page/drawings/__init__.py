@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from urllib.parse import quote, unquote
 
 from IPython.display import display
 
@@ -38,13 +39,50 @@ def drawing(name: str) -> None:
     width = int(_found(r'viewBox="\S+ \S+ (\d+)', svg))
     # A narrow drawing fits a phone; a wide one scrolls sideways there.
     narrowest, widest = (280, width) if width < 480 else (480, 700)
-    style = _STYLES["svg"].format(narrowest, widest)
-    label = f'aria-label="{title}. {text}" style="{style}"'
-    svg = re.sub(r'aria-labelledby="[^"]*"', label, svg)
+    style = _STYLES["svg"]
+    svg = re.sub(r'aria-labelledby="[^"]*"', f'style="{style}"', svg)
     svg = re.sub(r'class="([^"]*)"', lambda m: _styled(m[1], name), svg)
     svg = svg.replace(">", f">\n<defs>{_TIP.format(name)}</defs>", 1)
-    html = f'<div class="drawing">\n{svg}</div>'
+    html = _IMAGE.format(
+        label=f"{title}. {text}",
+        width=widest,
+        box=_BOX.format(narrowest, widest),
+        source=_as_address(svg),
+    )
     display({"text/html": html, "text/plain": text}, raw=True)
+
+
+def _as_address(svg: str) -> str:
+    """An svg as an address that holds all of it, for an <img>.
+
+    Only what would end the address, or have another meaning in it, is
+    written as a percent sign and two digits, so that one can read the rest.
+    """
+    return "data:image/svg+xml," + quote(svg, safe=_AS_THEY_ARE)
+
+
+def in_the_page(html: str) -> str:
+    """A drawing that `drawing` has displayed, as a part of its page.
+
+    A picture has the colours of paper. As elements of the page, the drawing
+    takes the page's colours, light or dark, and its words can be found.
+
+    Args:
+        html: what `drawing` has displayed as HTML.
+
+    Raises:
+        ValueError: the HTML is not that of a drawing.
+    """
+    found = re.fullmatch(_IMAGE_AGAIN, html.strip())
+    if found is None:
+        raise ValueError(
+            "this is not the HTML of a drawing; expected a <div> of the class "
+            f'"drawing" with an <img> in it; got {html[:60]!r}'
+        )
+    svg = unquote(found["source"]).partition(",")[2]
+    whole = f'aria-label="{found["label"]}" style="{found["box"]}; '
+    svg = svg.replace('style="', whole, 1)
+    return f'<div class="drawing">\n{svg}</div>'
 
 
 def _found(pattern: str, svg: str) -> str:
@@ -76,11 +114,9 @@ def _styled(classes: str, name: str) -> str:
 
 _ONE_HEAD = "fill: {0}; fill-opacity: .22; stroke: {0}; stroke-width: 1.6"
 
-#: What the classes of a drawing mean; "svg" is the whole, of two widths.
+#: What the classes of a drawing mean; "svg" is the whole.
 _STYLES = {
-    "svg": "display: block; width: 100%; min-width: {}px; max-width: {}px; "
-    "margin: auto; font: 14px sans-serif; fill: currentColor; "
-    "text-anchor: middle",
+    "svg": "font: 14px sans-serif; fill: currentColor; text-anchor: middle",
     "left": "text-anchor: start",
     "name": "font-weight: 600",
     "note": "font-size: 12px",
@@ -97,3 +133,24 @@ _TIP = (
     '<marker id="tip-{}" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" '
     'markerHeight="7" orient="auto"><path d="M0 0 8 4 0 8z"/></marker>'
 )
+
+#: How wide a drawing is, at least and at most, in pixels.
+_BOX = (
+    "display: block; width: 100%; min-width: {}px; max-width: {}px; "
+    "margin: auto"
+)
+
+#: A drawing as a picture. JupyterLab takes the elements of an svg away from a
+#: notebook that was not run yet, and leaves its words; a picture it shows.
+_IMAGE = (
+    '<div class="drawing">\n<img alt="{label}" width="{width}" '
+    "style=\"{box}; background: white\" src='{source}'>\n</div>"
+)
+_IMAGE_AGAIN = (
+    r'<div class="drawing">\n<img alt="(?P<label>[^"]*)" width="\d+" '
+    'style="(?P<box>[^"]*); background: white" '
+    r"src='(?P<source>[^']*)'>\n</div>"
+)
+
+#: What an address in single quotes may have besides letters and digits.
+_AS_THEY_ARE = ' !"$()*+,-./:;=?@[]^_{|}~'
