@@ -237,13 +237,14 @@ def guess_ahead():
 
 
 def state_step():
-    q, k, v = torch.randn(1, 5), torch.randn(1, 5), torch.randn(1, 3)
-    state = torch.randn(5, 3)
+    q, k = torch.randn(2, 1, 5, dtype=torch.float64)
+    v, half = torch.randn(1, 3).double(), torch.tensor([0.5]).double()
+    state = torch.randn(5, 3).double()
     faded = 0.5 * state
     error = v - k @ faded
     written = faded + 0.5 * k.T @ error
     out = q @ written
-    read = (q, k, v, torch.tensor([0.5]), torch.tensor([0.5]).log(), state)
+    read = (q, k, v, half, half.log(), state)
     theirs = step_by_step.right(*read)
     assert torch.allclose(torch.cat([out, written]), torch.cat(theirs))
     return {"d_k": 5, "d_v": 3}, locals()
