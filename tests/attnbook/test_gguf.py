@@ -160,6 +160,15 @@ def test_a_vocabulary_that_is_said_is_not_counted(tmp_path):
     assert config["vocab_size"] == 9
 
 
+def test_a_setting_that_is_no_number_is_refused_by_name(tmp_path):
+    path = tmp_path / "a.gguf"
+    write(path, change=changed("llama.rope.freq_base", "fast"))
+    config, _ = gguf.as_checkpoint(gguf.read(path))
+    assert config["rope_theta"] == "fast"
+    with pytest.raises(ValueError, match=f"{path}: rotary_base .*'fast'"):
+        load(path)
+
+
 def test_widths_of_a_head_that_fit_are_taken(tmp_path):
     write(
         tmp_path / "a.gguf", change=changed("llama.attention.key_length", 16)
