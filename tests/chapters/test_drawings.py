@@ -238,7 +238,8 @@ def guess_ahead():
 
 def state_step():
     q, k = torch.randn(2, 1, 5, dtype=torch.float64)
-    v, half = torch.randn(1, 3).double(), torch.tensor([0.5]).double()
+    v = torch.randn(1, 3).double()
+    half = torch.tensor([0.5]).double()
     state = torch.randn(5, 3).double()
     faded = 0.5 * state
     error = v - k @ faded

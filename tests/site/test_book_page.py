@@ -44,7 +44,8 @@ def test_a_drawing_becomes_a_part_of_its_page(monkeypatch):
     shown = []
     monkeypatch.setattr(drawings, "display", lambda x, raw: shown.append(x))
     drawings.drawing("lora")
-    picture, other = shown[0]["text/html"], "<p>A figure that moves.</p>"
+    picture = shown[0]["text/html"]
+    other = "<p>A figure that moves.</p>"
     tree = nodes.section(
         "", *(nodes.raw("", h, format="html") for h in (picture, other))
     )
