@@ -121,6 +121,29 @@ def offer(page: Page, file: str) -> None:
         return
 
 
+# The skip link
+
+#: The name of the place where a page's text begins.
+TEXT = "page-text"
+
+
+def skip_to_text(page: Page) -> None:
+    """Let the skip link lead to the text, and give the text the focus.
+
+    The theme's link leads to an element that begins with the page's buttons,
+    and gives the focus to nothing: the next stops of the keyboard would be
+    the buttons, and not the text. The search page, which has no text, is as
+    the theme makes it.
+    """
+    for article in page.tags("article")[:1]:
+        text = article.having({"id": TEXT, "tabindex": "-1"})
+        page.markup.replace(article.start, article.end, text)
+        for link in page.tags("a"):
+            if link.attributes.get("href") == "#main-content":
+                text = link.text.replace("#main-content", f"#{TEXT}")
+                page.markup.replace(link.start, link.end, text)
+
+
 # While the book is built
 
 
@@ -151,6 +174,7 @@ def finish(app: Sphinx, exception: Exception | None) -> None:
     pages = [Page.read(path) for path in contents.files(site)]
     for page in pages:
         pictures.settle(page, site)
+        skip_to_text(page)
     styles.lighten(pages, site)
     for page in pages:
         page.write()

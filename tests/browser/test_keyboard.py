@@ -60,6 +60,24 @@ def test_all_is_reached_and_seen(visit):
     assert set(STOPS) - reached == set()
 
 
+@pytest.mark.parametrize("path", [CHAPTER, "index", "glossary"])
+def test_the_first_stop_skips_to_the_text(visit, path):
+    """It is seen, it gives the text the focus, and the text comes next."""
+    page = visit(path, reduced_motion="reduce")
+    press(page, "Tab")
+    assert focused(page, STOPS["skip link"])
+    assert page.evaluate("focusFaults()") == []
+    left, top = page.evaluate(
+        "(({ left, top }) => [left, top])"
+        "(document.activeElement.getBoundingClientRect())"
+    )
+    assert left >= 0 and top >= 0
+    press(page, "Enter")
+    assert focused(page, "article.bd-article")
+    press(page, "Tab")
+    assert focused(page, "article.bd-article *")
+
+
 def test_a_link_to_a_side_road_opens_it(visit):
     page = visit(CHAPTER, reduced_motion="reduce")
     link = page.locator("#pst-page-toc-nav a[href^='#side-road']").nth(1)

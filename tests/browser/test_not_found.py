@@ -44,9 +44,7 @@ def test_the_page_finds_its_files_and_the_book(
         settle(page)
         assert violations(page) == []
         skip = page.get_by_text("Skip to main content")
-        assert skip.evaluate("a => a.href") == (
-            f"{address}{path}#main-content"
-        )
+        assert skip.evaluate("a => a.href") == (f"{address}{path}#page-text")
         first = page.get_by_role("link", name="first page")
         assert first.evaluate("a => a.href") == f"{address}index.html"
         words = page.get_by_role("searchbox", name="Search this book")

@@ -183,3 +183,19 @@ def test_a_page_is_read_and_written_once(site, monkeypatch):
     for file in files:
         assert "book." in file.read_text("utf-8")
     assert (site / "sitemap.xml").is_file() and (site / "b.txt").is_file()
+
+
+def test_the_skip_link_leads_to_the_text_where_there_is_one(tmp_path):
+    link = '<a href="#main-content">Skip</a>'
+    text = '<article class="bd-article"><a href="#end">End</a></article>'
+    for name, html in {"with": link + text, "without": link}.items():
+        (tmp_path / name).write_text(html, "utf-8")
+        page = Page.read(tmp_path / name)
+        finish.skip_to_text(page)
+        page.write()
+    assert (tmp_path / "with").read_text("utf-8") == (
+        '<a href="#page-text">Skip</a>'
+        '<article id="page-text" tabindex="-1" class="bd-article">'
+        '<a href="#end">End</a></article>'
+    )
+    assert (tmp_path / "without").read_text("utf-8") == link
