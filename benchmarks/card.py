@@ -92,7 +92,8 @@ class Recorded(CompiledGPT):
             step = super().step
 
             def work() -> None:
-                self.logits = step(*self.inputs, keys, values)
+                own_tokens, own_at = self.inputs
+                self.logits = step(own_tokens, own_at, keys, values)
 
             self.repeat = self.record(work)
         for own, new in zip(self.inputs, (tokens, at)):

@@ -56,6 +56,7 @@ FOLDER = ROOT / "_build" / "fewer_calls"
 def prompts_of() -> list[list[int]]:
     """Eight pieces of a story, 32 tokens each."""
     tokens = load_tokenizer(MODEL).encode(TEXT)
+    assert isinstance(tokens, list)
     return [tokens[at : at + READ] for at in range(0, 16 * TEXTS, 16)]
 
 
@@ -116,8 +117,9 @@ def answers(way: str) -> None:
     lines = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
     os.dup2(2, 1)  # what compilers print is no answer
     plain = load(MODEL).eval()
+    assert isinstance(plain, GPT)
     prompts = prompts_of()
-    writer = plain
+    writer: GPT = plain
     for line in sys.stdin:
         asked = json.loads(line)
         torch.set_num_threads(asked.get("threads", 2))

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from attnbook.compiled import compile_steps
-from attnbook.fast import EightBitLinear, pack, replace_linear
+from attnbook.fast import EightBitLinear, Kind, pack, replace_linear
 from attnbook.gpt import GPT
 from attnbook.quantised import by_scale
 from attnbook.quantised import pack as pack_codes
@@ -24,8 +25,22 @@ def with_head(model: GPT) -> GPT:
     """The model with a head of its own, which has the embedding's numbers."""
     new = deepcopy(model)
     if new.head is None:
-        new.head = nn.Linear(*model.token_embedding.weight.T.shape, bias=False)
-        new.head.weight = nn.Parameter(model.token_embedding.weight.detach())
+        new.head = _linear(model.token_embedding.weight.detach())
+    return new
+
+
+def _linear(weight: Tensor) -> nn.Linear:
+    """A linear layer with this weight, (out, in), which is not copied."""
+    out, width = weight.shape
+    layer = nn.Linear(width, out, bias=False)
+    layer.weight = nn.Parameter(weight)
+    return layer
+
+
+def remade(model: GPT, kind: Kind) -> GPT:
+    """The model with each `nn.Linear` made anew."""
+    new = replace_linear(model, kind)
+    assert isinstance(new, GPT)
     return new
 
 
@@ -36,8 +51,11 @@ def in_8_bits(model: GPT) -> GPT:
 
 def in_4_bits(model: GPT) -> GPT:
     """The matrices in 4 bits, and the blocks compiled. The head keeps 8."""
-    new = replace_linear(model, FourBitLinear)
-    new.head = EightBitLinear(with_head(model).head.weight.detach(), None)
+    new: Any = remade(model, FourBitLinear)
+    weight = model.token_embedding.weight
+    if model.head is not None:
+        weight = model.head.weight
+    new.head = EightBitLinear(weight.detach(), None)
     return compile_steps(new)
 
 
@@ -49,6 +67,10 @@ class FourBitLinear(nn.Module):
     """
 
     GROUP = 32
+
+    packed: Tensor  # (out, groups / 2, 32), uint8
+    low: Tensor  # the scales of the first half: (out, groups / 2, 1)
+    high: Tensor
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
@@ -80,7 +102,7 @@ class FourBitLinear(nn.Module):
 
 def by_torchs_4_bits(model: GPT) -> GPT:
     """The matrices in 4 bits by torch's kernel, and the blocks compiled."""
-    return compile_steps(replace_linear(with_head(model), Int4Linear))
+    return compile_steps(remade(with_head(model), Int4Linear))
 
 
 class Int4Linear(nn.Module):
@@ -91,6 +113,9 @@ class Int4Linear(nn.Module):
     """
 
     GROUP = 32
+
+    codes: Tensor  # (out, in / 2), uint8
+    scales: Tensor  # (groups, out, 2)
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()

@@ -88,6 +88,7 @@ class EightBitLinear(nn.Module):
 
     codes: Tensor  # (out, in), int8
     scale: Tensor  # (out,)
+    bias: Tensor | None  # (out,)
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
