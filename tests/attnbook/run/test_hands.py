@@ -1,5 +1,6 @@
 """One step on one rank and on several: threads, and real processes."""
 
+import contextlib
 import functools
 import os
 import pickle
@@ -220,3 +221,29 @@ def test_a_table_by_hand():
         "a way           1 12          at most 1e-12       "
         "       1,234       1,235",
     ]
+
+
+@pytest.mark.parametrize("difference, code", [(1e-13, 0), (1e-11, 1)])
+def test_the_command_of_a_process_ends_as_that_of_threads(
+    monkeypatch, capsys, difference, code
+):
+    """In this process, with what `torch.distributed` does left out."""
+    done = []
+
+    class Wire:
+        def finish(self):
+            done.append("finish")
+
+    def compared(wire):
+        done.append("compare")
+        return [Shared("a way", [1, 1, 5], difference, 16, 16)]
+
+    monkeypatch.setattr(hands, "processes_here", lambda: (0, 3))
+    monkeypatch.setattr(hands, "joined", contextlib.nullcontext)
+    monkeypatch.setattr(hands, "ProcessWire", Wire)
+    monkeypatch.setattr(hands, "compare", compared)
+    monkeypatch.setattr(hands.dist, "barrier", lambda: done.append("barrier"))
+    assert main(["--ranks", "2"]) == code
+    assert done == ["compare", "finish", "barrier"]
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first == "3 ranks, processes joined by gloo, against one rank"
