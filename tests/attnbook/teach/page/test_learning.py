@@ -26,7 +26,7 @@ def test_a_group_of_synonyms_is_learned_as_a_word_is():
 
 
 def test_only_weights_of_words_change():
-    learned = learn(INDEX, EXAMPLES)
+    learned = learn(INDEX, [*EXAMPLES, ("mask batch", 0)])
     assert learned["phrases"] == INDEX["phrases"]
     assert list(learned["terms"]) == list(INDEX["terms"])
     for term, listed in INDEX["terms"].items():
