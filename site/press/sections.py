@@ -144,9 +144,9 @@ def examples(sections: Sequence[Section]) -> list[tuple[str, int]]:
         numbers.setdefault(" ".join(stems(title)), number)
     found = []
     for group in tomllib.loads(WORDS.read_text("utf-8"))["synonyms"]:
-        number = numbers.get(" ".join(stems(group[-1])))
-        if number is not None:
-            found += [(phrase, number) for phrase in group]
+        meant = numbers.get(" ".join(stems(group[-1])))
+        if meant is not None:
+            found += [(phrase, meant) for phrase in group]
     return found
 
 
