@@ -325,8 +325,8 @@ def takes_the_mean_of_the_blocks(q, k, v, *, sizes):
 
 @ring.mistake("huggingface/diffusers #14265", symptom=symptoms.WRONG_GRADIENTS)
 def goes_back_with_its_own_keys(q, k, v, *, sizes):
-    """The context is right, and so is the loss. The gradients are right on
-    one rank only.
+    """The context is right, and so is the loss. The gradients are right only
+    if there is a single rank.
     cause: On the way there the blocks travel. On the way back each round
     computes with the keys that were saved in the first one: the rank's own.
     fix: On the way back the blocks have to travel as well, or be kept.
