@@ -13,6 +13,8 @@ from outputs import normalise
 from repository import address, badges_source, models_of, setup_source
 
 UNCOMPARED = {"nbval-ignore-output", "nbval-skip", "skip-execution"}
+#: As many lines of a function or class can be read without scrolling.
+LINES_AT_ONCE = 30
 FORBIDDEN = re.compile(
     r"grad_fn=|device\s?='|cuda:\d|mps:\d| at 0x[0-9a-f]|/home/|/root/|/tmp/"
     r"|\d\.\d+\+cpu"
@@ -34,6 +36,19 @@ def prose(path):
 def test_cells_were_run_in_order(path):
     counts = [c.execution_count for c in code_cells(path)]
     assert counts == list(range(1, len(counts) + 1))
+
+
+@by_notebook()
+def test_what_a_visible_cell_defines_is_short(path):
+    too_long = [
+        f"{node.name}: {node.end_lineno - node.lineno + 1} lines"
+        for cell in code_cells(path)
+        if not any(tag.startswith("hide") for tag in tags(cell))
+        for node in ast.walk(ast.parse(cell.source))
+        if isinstance(node, ast.FunctionDef | ast.ClassDef)
+        and node.end_lineno - node.lineno >= LINES_AT_ONCE
+    ]
+    assert not too_long
 
 
 @by_notebook()
