@@ -180,7 +180,12 @@ _SMALL = _qkv((2,), 2, 3, 4, 2, seed=17)
         "two texts of three heads, a mask each": call(
             *_qkv((2, 3), 4, 4, 2, 5, seed=26), mask=_PADDED
         ),
-        "all scores below −100,000": _FAR_DOWN,
+        "all scores below −100,000": call(
+            f64([131072]),
+            f64([-1], [-1.5], [-1.25]),
+            f64([1], [2], [9]),
+            mask=marks("110"),
+        ),
         "a scale given": call(*_qkv((), 2, 3, 4, 2, seed=23), scale=0.3),
         "a scale of 0": call(*_qkv((), 2, 3, 4, 2, seed=23), scale=0.0),
         # The raw score of the first key, 65536, is too large for float16. The

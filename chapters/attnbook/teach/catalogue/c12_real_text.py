@@ -28,6 +28,8 @@ _RARE = [part.encode() for part in ("\ufeff", "e\u0301", "\ufffd", "!")]
         "bytes that are no text": (3 * _CUT, 5),
         "two sentences": (_TEXT, 20),
         "a hundred merges": (_EVERY, 100),
+        # The pair bc is the second merge, though it has lost an occurrence.
+        "a count that falls": (b"abc1ab2ab3ab4ab5ab6bc7bc8bc9bcxdeydez", 3),
     },
 )
 def learn_merges(data, n_merges):

@@ -366,8 +366,8 @@ _EMPTY = (torch.zeros(2, 2, dtype=torch.float64), f64([-INF], [-INF]))
         "three keys and five": (_done(3, seed=20), _done(5, seed=30)),
         "nothing in the second": (_done(3, seed=20), _EMPTY),
         "scores in the thousands": (
-            (f64([1, 2], [3, 4]), f64([2000], [-2000])),
-            (f64([5, 0], [0, 1]), f64([2001], [-2002])),
+            (f64([1, 2], [3, 4], [6, 7]), f64([2000], [-2000], [-2000])),
+            (f64([5, 0], [0, 1], [8, 9]), f64([2001], [-2002], [2000])),
         ),
         "nothing in either": (_EMPTY, _EMPTY),
     },
