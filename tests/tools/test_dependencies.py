@@ -71,8 +71,9 @@ def test_all_that_is_asked_for_has_one_exact_version_for_a_python():
 
 #: What is imported where it is there, and asked for nowhere: Triton comes with
 #: PyTorch where there are cards, `model` is nanoGPT's, of a folder given. The
-#: two engines are measured beside the book where somebody has installed them.
-OPTIONAL = {"triton", "model", "ctranslate2", "xllamacpp"}
+#: two engines, and the 8 bits of torchao, are measured beside the book where
+#: somebody has installed them.
+OPTIONAL = {"triton", "model", "ctranslate2", "xllamacpp", "torchao"}
 
 #: A namespace that many distributions share.
 SHARED = {"sphinxcontrib": "sphinxcontrib.katex"}
