@@ -4,6 +4,7 @@ usage: .venv/bin/python tools/build.py          the pages, as `make book`
        .venv/bin/python tools/build.py epub     one EPUB, as `make epub`
        .venv/bin/python tools/build.py pdf      one PDF, as `make pdf`
        .venv/bin/python tools/build.py slides   decks, as `make slides`
+       .venv/bin/python tools/build.py slides 04      one deck
 
 The pages show the outputs that are stored in the notebooks. Anything amiss
 is an error. The pages are at _build/html; an EPUB or a PDF is made of them,
@@ -20,7 +21,7 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
-from notebooks import CHAPTERS, ROOT
+from notebooks import CHAPTERS, ROOT, chosen, notebooks
 
 from press.contents import contents
 from press.finish import put_on_site
@@ -28,7 +29,7 @@ from press.package import put_package_on_site
 from press.places import HTML, SITE
 from press.settings import settings
 
-USAGE = "usage: tools/build.py [epub | pdf | slides]"
+USAGE = "usage: tools/build.py [epub | pdf | slides [CHAPTER ...]]"
 
 
 def check_version(version: str) -> None:
@@ -107,12 +108,26 @@ def build_pages() -> int:
     return 0
 
 
-def make_format(kind: str) -> int:
+def pages_with_slides(chapters: list[str]) -> list[str]:
+    """The names of the pages of which slides are made, which have a number.
+
+    Args:
+        chapters: those that are wanted; empty for all.
+
+    Raises:
+        ValueError: there is no such chapter.
+    """
+    numbered = [path for path in notebooks() if path.stem[0].isdigit()]
+    return [path.stem for path in chosen(chapters, numbered)]
+
+
+def make_format(kind: str, chapters: list[str]) -> int:
     """Make an EPUB or a PDF of the built pages, and link it on them; or make
     slides of the chapters.
 
     Args:
         kind: "epub", "pdf" or "slides".
+        chapters: of which slides are made; empty for all.
 
     Returns:
         the exit status: 0, or 1 after an error, which is printed.
@@ -125,7 +140,7 @@ def make_format(kind: str) -> int:
     try:
         if kind == "slides":
             with open_chromium() as chromium:
-                print(slides.make(book, chromium))
+                print(slides.make(pages_with_slides(chapters), chromium))
             return 0
         writer = {"epub": epub, "pdf": pdf}[kind]
         print(writer.make(HTML, settings(), book))
@@ -147,14 +162,17 @@ def main(arguments: list[str]) -> int:
     """Build what the command line asks for, and return an exit status."""
     if not arguments:
         return build_pages()
-    if len(arguments) > 1 or arguments[0] not in (
-        "epub",
-        "pdf",
-        "slides",
-    ):
+    kind, *chapters = arguments
+    alone = kind in ("epub", "pdf") and not chapters
+    if not alone and kind != "slides":
         print(USAGE, file=sys.stderr)
         return 2
-    return make_format(arguments[0])
+    try:
+        pages_with_slides(chapters)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return make_format(kind, chapters)
 
 
 if __name__ == "__main__":

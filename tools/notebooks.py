@@ -17,12 +17,41 @@ for folder in ("site", "chapters"):
 
 from press.places import CHAPTERS, ROOT  # noqa: E402
 
-__all__ = ["CHAPTERS", "ROOT", "notebooks", "read", "write", "write_text"]
+__all__ = [
+    "CHAPTERS",
+    "ROOT",
+    "chosen",
+    "notebooks",
+    "read",
+    "write",
+    "write_text",
+]
 
 
 def notebooks() -> list[Path]:
     """The paths of all notebooks of the book, sorted by name."""
     return sorted(CHAPTERS.glob("*.ipynb"))
+
+
+def chosen(wanted: list[str], among: list[Path]) -> list[Path]:
+    """Those of some notebooks that a command line asks for.
+
+    Args:
+        wanted: names such as mistakes, or a chapter's two digits; empty for
+            all.
+        among: the paths of the notebooks.
+
+    Raises:
+        ValueError: one of the names is no notebook's.
+    """
+    names = {path: {path.stem, path.stem[:2]} for path in among}
+    unknown = {*wanted} - set().union(*names.values())
+    if unknown:
+        raise ValueError(
+            f"there is no chapter {', '.join(sorted(unknown))}; expected "
+            f"numbers such as 04, or {', '.join(p.stem for p in names)}"
+        )
+    return [path for path in names if not wanted or names[path] & {*wanted}]
 
 
 def read(path: Path) -> nbformat.NotebookNode:

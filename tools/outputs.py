@@ -17,7 +17,7 @@ from pathlib import Path
 from nbclient import NotebookClient
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_notebook
-from notebooks import notebooks, read, write
+from notebooks import chosen, notebooks, read, write
 
 METADATA = {
     "kernelspec": {
@@ -129,18 +129,13 @@ def main(wanted: list[str]) -> int:
     """Run the chapters that are asked for, or all; return an exit status."""
     renewed = draw_again if "--drawings" in wanted else execute
     wanted = [name for name in wanted if name != "--drawings"]
-    names = {p: {p.stem, p.stem[:2]} for p in notebooks()}
-    unknown = {*wanted} - set().union(*names.values())
-    if unknown:
-        print(
-            f"there is no chapter {', '.join(sorted(unknown))}; expected "
-            f"numbers such as 04, or {', '.join(p.stem for p in names)}",
-            file=sys.stderr,
-        )
+    try:
+        paths = chosen(wanted, notebooks())
+    except ValueError as error:
+        print(error, file=sys.stderr)
         return 2
-    chosen = [p for p in names if not wanted or names[p] & {*wanted}]
     os.environ |= {"ATTNBOOK_OFFLINE": "1", "ATTNBOOK_QUIET": "1"}
-    for path in chosen:
+    for path in paths:
         write(path, renewed(path))
         print(f"stored {path.name}")
     return 0

@@ -18,8 +18,8 @@ from bs4 import Tag
 from playwright.sync_api import Browser
 
 from press.articles import article
-from press.contents import Contents
 from press.places import HTML, SITE
+from press.plain import tex
 from press.tree import classes, fragment, one, parse, value
 
 FOLDER = HTML.parent / "slides"
@@ -34,6 +34,15 @@ IDEAS = "What is new here"
 
 #: A slide has room for so many lines of code, or of an output.
 MOST_LINES = 18
+
+#: Stands for a formula in a text.
+FORMULA = "\N{OBJECT REPLACEMENT CHARACTER}"
+
+#: Says on the first slide how to go on; not on paper.
+HINT = (
+    "<p class='keys'>The arrow keys go from slide to slide; "
+    "N shows the notes.</p>"
+)
 
 SENTENCE = re.compile(r".+?[.?!](?=\s|$)", re.DOTALL)
 
@@ -56,13 +65,40 @@ class Slide:
         )
 
 
-def words(tag: Tag) -> str:
-    """The words of an element in one line; of a formula, its source."""
+def words_and_formulas(tag: Tag) -> tuple[str, list[Tag]]:
+    """The words of an element in one line, and its formulas.
+
+    Among the words `FORMULA` stands for each of the formulas.
+    """
     copy = fragment(str(tag))
-    for formula in copy.select(".katex"):
-        source = formula.select_one("annotation")
-        formula.replace_with(source.get_text() if source else "")
-    return " ".join(copy.get_text().split())
+    formulas = copy.select(".katex")
+    for formula in formulas:
+        formula.replace_with(FORMULA)
+    return " ".join(copy.get_text().split()), formulas
+
+
+def filled_in(text: str, formulas: list[str]) -> str:
+    """A text with formulas in the places where `FORMULA` stands for them.
+
+    Args:
+        text: the text, or its beginning.
+        formulas: all formulas of the text, as they are to be written.
+    """
+    first, *rest = text.split(FORMULA)
+    pairs = zip(formulas, rest, strict=False)
+    return first + "".join(formula + after for formula, after in pairs)
+
+
+def words(tag: Tag) -> str:
+    """The words of an element in one line, for the speaker's notes; formulas
+    are TeX between dollars, as in the page's plain text."""
+    text, formulas = words_and_formulas(tag)
+    return filled_in(text, [f"${tex(formula)}$" for formula in formulas])
+
+
+def shown_words(text: str, formulas: list[Tag]) -> str:
+    """Words as HTML for a slide, with the formulas as the page shows them."""
+    return filled_in(escape(text), [str(formula) for formula in formulas])
 
 
 def key_sentence(section: Tag) -> str:
@@ -75,9 +111,10 @@ def key_sentence(section: Tag) -> str:
     first = section.select_one(":scope > p")
     if first is None:
         return ""
-    found = SENTENCE.match(words(first))
-    text = found[0] if found else words(first)
-    return f"<p class='key'>{escape(text)}</p>"
+    text, formulas = words_and_formulas(first)
+    if found := SENTENCE.match(text):
+        text = found[0]
+    return f"<p class='key'>{shown_words(text, formulas)}</p>"
 
 
 def is_shown(part: Tag) -> bool:
@@ -138,7 +175,8 @@ def questions(section: Tag) -> Iterator[Slide]:
     slide: Slide | None = None
     for part in section.find_all(recursive=False):
         if part.name == "ol":
-            slide = Slide("A question", [f"<p>{words(one(part, 'li'))}</p>"])
+            asked = shown_words(*words_and_formulas(one(part, "li")))
+            slide = Slide("A question", [f"<p>{asked}</p>"])
             yield slide
         elif slide and "choice" in classes(part):
             slide.shown.append(str(part))
@@ -159,7 +197,7 @@ def slides_of(page: str, html: str) -> list[Slide]:
     """
     found = article(page, parse(html))
     title = one(found, "h1").get_text()
-    first = Slide(title)
+    first = Slide(title, [HINT])
     top = one(found, "section")
     first.notes += [words(p) for p in top.select(":scope > p")]
     slides = [first]
@@ -194,15 +232,18 @@ def deck(page: str, html: str) -> str:
 """
 
 
-def make(contents: Contents, chromium: Browser) -> str:
-    """Write the decks of all chapters, print them, and return a line that
-    says where they are.
+def make(pages: list[str], chromium: Browser) -> str:
+    """Write the decks of chapters, print them, and return a line that says
+    where they are.
+
+    Args:
+        pages: the names of the chapters' pages.
+        chromium: which prints the decks.
 
     Raises:
         FileNotFoundError: a page has not been built.
     """
     FOLDER.mkdir(exist_ok=True)
-    pages = [name for name in contents.documents if name[0].isdigit()]
     for page in pages:
         html = (HTML / f"{page}.html").read_text("utf-8")
         path = FOLDER / f"{page}.html"
@@ -216,4 +257,6 @@ def make(contents: Contents, chromium: Browser) -> str:
             print_background=True,
         )
         tab.close()
+    if len(pages) == 1:
+        return f"the deck is in {FOLDER}, as {pages[0]}.html and as PDF"
     return f"{len(pages)} decks are in {FOLDER}, as HTML and as PDF"

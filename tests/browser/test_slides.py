@@ -46,10 +46,22 @@ def test_each_slide_has_room_for_what_it_shows(show, page):
 
 
 def test_arrows_go_on_and_n_shows_the_notes(show):
+    """Each slide then fills the window, from its top."""
     tab = show("14_kv_cache")
+    assert tab.get_by_text("N shows the notes").is_visible()
     notes = tab.locator(".slide").nth(1).locator(".notes")
     tab.keyboard.press("ArrowRight")
     tab.wait_for_function("scrollY > innerHeight / 2")
+    for n, key in (1, None), (2, "PageDown"), (3, "ArrowDown"), (2, "ArrowUp"):
+        if key:
+            tab.keyboard.press(key)
+        tab.wait_for_function(
+            """(n) => Math.abs(document.querySelectorAll(".slide")[n]
+                .getBoundingClientRect().top) <= 2""",
+            arg=n,
+            timeout=5000,
+        )
+    tab.keyboard.press("ArrowLeft")
     assert not notes.is_visible()
     tab.keyboard.press("n")
     assert notes.is_visible()

@@ -65,3 +65,43 @@ def test_code_that_is_too_long_is_not_shown():
     assert not slides.is_shown(page.div)
     page.pre.string = "x = 1\n" * slides.MOST_LINES
     assert slides.is_shown(page.div)
+
+
+KATEX = (
+    "<span class='math'><span class='katex'><annotation>\\sqrt{{{}}}"
+    "</annotation><b>root of {}</b></span></span>"
+)
+
+
+def formula(name):
+    return KATEX.format(name, name)
+
+
+def test_formulas_are_shown_on_a_slide_and_are_tex_in_the_notes():
+    page = parse(
+        "<article class='bd-article'><section><h1>1. A</h1><section><h2>B"
+        f"</h2><p>First {formula('a')} < 1. Then {formula('b')}.</p></section>"
+        "<section><h2>Three questions</h2><ol><li>Why "
+        f"{formula('c')}, {formula('d')}?</li></ol><details><summary>Answer"
+        f"</summary><p>By {formula('e')}.</p></details></section></section>"
+        "</article>"
+    )
+    first, said, asked = slides.slides_of("a", str(page))
+    assert "N shows the notes" in first.shown[0]
+    shown = parse(said.shown[0])
+    assert [f.b.text for f in shown.select(".katex")] == ["root of a"]
+    assert "&lt; 1.</p>" in said.shown[0] and "Then" not in said.shown[0]
+    assert said.notes == [r"First $\sqrt{a}$ < 1. Then $\sqrt{b}$."]
+    shown = parse(asked.shown[0])
+    formulas = [f.b.text for f in shown.select(".katex")]
+    assert formulas == ["root of c", "root of d"]
+    assert asked.notes == [r"Answer: By $\sqrt{e}$."]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_slide_shows_a_formulas_source(page):
+    for slide in slides.slides_of(page, built(page)):
+        text = parse("".join(slide.shown))
+        for part in text.select(".katex, pre, script"):
+            part.decompose()
+        assert not re.search(r"\\[a-z]{2}|[_^]\{", text.get_text()), slide

@@ -68,6 +68,19 @@ def test_a_form_that_cannot_be_made_says_what_it_lacks(
     assert not (site / "book.pdf").exists()
 
 
+@pytest.mark.parametrize("chapter", ["99", "4", "how_fast"])
+def test_no_slides_are_made_of_what_is_no_chapter(builds, capsys, chapter):
+    assert build.main(["slides", "04", chapter]) == 2
+    assert f"there is no chapter {chapter}; exp" in capsys.readouterr().err
+
+
+def test_slides_are_made_of_one_chapter_or_of_all():
+    one = "04_scaled_dot_product_attention"
+    assert build.pages_with_slides(["04"]) == [one]
+    assert build.pages_with_slides([one]) == [one]
+    assert len(build.pages_with_slides([])) == 24
+
+
 @pytest.mark.parametrize("arguments", [["html"], ["pdf", "epub"], [""]])
 def test_an_unknown_form_is_refused(builds, capsys, arguments):
     assert build.main(arguments) == 2
