@@ -49,9 +49,14 @@ OTHERS := tests/attnbook $(MISTAKES) $(WHOLE) $(FOLDS) tests/browser
 # Each part's lines together, where make can do that.
 TOGETHER := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
-# What `make check CHAPTER=04` looks at.
-NOTEBOOK = $(wildcard chapters/$(CHAPTER)*.ipynb)
-CATALOGUE = $(wildcard chapters/attnbook/teach/catalogue/c$(CHAPTER)_*.py)
+# What `make check CHAPTER=04` looks at: a chapter by its two digits, or any
+# notebook by its name.
+NOTEBOOKS := $(wildcard chapters/*.ipynb)
+NUMBERED := $(wildcard chapters/[0-9][0-9]_*.ipynb)
+NOTEBOOK = $(filter chapters/$(CHAPTER)_%.ipynb,$(NUMBERED)) \
+	$(filter chapters/$(CHAPTER).ipynb,$(NOTEBOOKS))
+NUMBER = $(firstword $(subst _, ,$(CHAPTER)))
+CATALOGUE = $(wildcard chapters/attnbook/teach/catalogue/c$(NUMBER)_*.py)
 
 # Two commands side by side, the output of the first at the end.
 define beside
@@ -60,7 +65,7 @@ trap 'trap "" TERM; kill 0' INT TERM; $(2); second=$$?; wait $$first; \
 first=$$?; cat _build/beside.txt; exit $$((first || second))
 endef
 
-.PHONY: help install book lab pdf epub slides cards check quick test \
+.PHONY: help install book lab pdf epub slides cards check known quick test \
 	test-site scores outputs mutants model real-model bench gpu repository clean \
 	$(PARTS:%=test-%)
 
@@ -83,7 +88,7 @@ $(BUILT): $(INSTALLED) $(SOURCES)
 	$(BIN)/python tools/build.py
 	@touch $@
 
-lab: $(INSTALLED) ## open the chapters in JupyterLab, and install it if needed
+lab: $(INSTALLED) ## open JupyterLab (OPTIONS="--no-browser --port=8899")
 	$(BIN)/python tools/lab.py $(OPTIONS)
 
 pdf: book ## print the book as one PDF, by a Chromium
@@ -92,22 +97,34 @@ pdf: book ## print the book as one PDF, by a Chromium
 epub: book ## write the book as one EPUB
 	$(BIN)/python tools/build.py epub
 
-slides: book ## make a deck of slides for each chapter, by a Chromium
-	$(BIN)/python tools/build.py slides
-
-cards: book ## say where the question cards are, for Anki and its like
-	@echo "The cards are at $(CURDIR)/_build/html/run/cards.txt"
+slides: known book ## make slides, by a Chromium (CHAPTER=04 for one deck)
+	$(BIN)/python tools/build.py slides $(CHAPTER)
 
 ifdef CHAPTER
-check: $(INSTALLED) ## look all over in minutes, or one chapter (CHAPTER=04)
-	@test -n "$(NOTEBOOK)" || { echo "there is no chapter $(CHAPTER)" >&2; false; }
+cards:
+	@echo "the cards of all chapters are in one file; expected no CHAPTER," \
+		"got $(CHAPTER); there a chapter's cards have its tag, as chapter-04" >&2
+	@false
+else
+cards: book ## say where the question cards are, for Anki and its like
+	@echo "The cards are at $(CURDIR)/_build/html/run/cards.txt"
+endif
+
+# Refuses a chapter that there is not, before anything else is done.
+known:
+	@test -z "$(CHAPTER)" || test -n "$(strip $(NOTEBOOK))" || \
+		{ echo "there is no chapter $(CHAPTER); expected two digits such" \
+		"as 04, or one of $(basename $(notdir $(NOTEBOOKS)))" >&2; false; }
+
+ifdef CHAPTER
+check: known $(INSTALLED) ## look all over in minutes, or one chapter (CHAPTER=04)
 	$(RUFF) format --check $(NOTEBOOK) $(CATALOGUE)
 	$(RUFF) check $(NOTEBOOK) $(CATALOGUE)
 	$(call beside,$(BIN)/python -m pytest $(NBVAL) $(NOTEBOOK),\
-		$(PYTEST) -q -k "$(basename $(notdir $(NOTEBOOK))) or $(CHAPTER)-" \
+		$(PYTEST) -q -k "$(basename $(notdir $(NOTEBOOK))) or $(NUMBER)-" \
 		tests/chapters tests/attnbook/teach/catalogue/test_catalogue.py)
-	OMP_NUM_THREADS=1 $(BIN)/python tools/mutants.py --sample 4 \
-		--seed $(or $(SEED),1) $(CHAPTER)
+	$(if $(CATALOGUE),OMP_NUM_THREADS=1 $(BIN)/python tools/mutants.py \
+		--sample 4 --seed $(or $(SEED),1) $(NUMBER))
 else
 check: quick
 	$(call beside,$(PYTEST) -q -m "not slow" tests/attnbook --ignore=tests/attnbook/teach,\

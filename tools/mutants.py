@@ -30,7 +30,12 @@ from mutate.killable import SECONDS, answers_of
 from mutate.mutations import Mutant
 from mutate.rooms import Room, mutants_of_room, rooms, tested
 from mutate.tame import reasons as tame_reasons
-from mutate.tasks import mutants_of_task, passes, solutions
+from mutate.tasks import (
+    mutants_of_task,
+    named_in_catalogue,
+    passes,
+    solutions,
+)
 from notebooks import CHAPTERS, ROOT
 
 EQUIVALENT = ROOT / "tools" / "mutate" / "equivalent.toml"
@@ -234,13 +239,19 @@ def _options(arguments: list[str]) -> argparse.Namespace:
 def main(arguments: list[str]) -> int:
     """Ask about the mutants, print a table, and return an exit status.
 
-    It is 1 if a mutant passes without a reason, or a reason is not needed.
+    It is 1 if a mutant passes without a reason, or a reason is not needed,
+    and 2 if there is nothing of a name that was given.
     """
     options = _options(arguments)
     if options.explain:
         return _explain()
     if options.sample:
         print(f"{options.sample} mutants each, seed {options.seed}")
+    try:
+        _check_names(options.what)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
     _import_once()
     known = reasons()
     alive: list[tuple[str, str]] = []
@@ -264,6 +275,21 @@ def main(arguments: list[str]) -> int:
         wrong += [f"does not pass: {n}" for n in unused(alive, known)]
     print(*wrong, sep="\n")
     return int(bool(wrong))
+
+
+def _check_names(what: list[str]) -> None:
+    """Raise a ValueError unless each name is one of which there are mutants.
+
+    Mutants are made of chapters, of tasks and of rooms.
+    """
+    chapters, tasks = named_in_catalogue()
+    unknown = {*what} - chapters - tasks - rooms().keys()
+    if unknown:
+        raise ValueError(
+            f"there are no mutants of {', '.join(sorted(unknown))}; expected "
+            f"a chapter such as 04 (up to {max(chapters)}), a task such as "
+            f"softmax, or a room: {', '.join(rooms())}"
+        )
 
 
 def _import_once() -> None:

@@ -9,6 +9,7 @@ import pytest
 from notebooks import CHAPTERS
 
 import attnbook.__main__ as door
+from attnbook.run.options import OTHERS, training_parser
 
 
 @pytest.mark.parametrize("word", door.COMMANDS)
@@ -29,6 +30,23 @@ def test_all_else_trains(words, monkeypatch):
 
     monkeypatch.setattr(command, "main", lambda rest: ["train", *rest])
     assert door.main(words) == ["train", *words]
+
+
+def test_the_help_names_each_other_command_with_a_line():
+    assert OTHERS.keys() == door.COMMANDS.keys()
+    lines = training_parser().format_help().splitlines()
+    for word, what in OTHERS.items():
+        assert f"  python -m attnbook {word:<8}{what}" in lines
+
+
+@pytest.mark.parametrize("words", [[], ["--steps", "5"]])
+def test_a_line_without_a_text_is_told_what_there_is(words, capsys):
+    with pytest.raises(SystemExit) as ended:
+        door.main(words)
+    assert ended.value.code == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert "expected the file of a text to train on" in line
+    assert all(word in line for word in door.COMMANDS)
 
 
 def test_an_output_that_is_cut_off_shows_no_error():

@@ -73,6 +73,12 @@ def test_each_file_that_the_page_links_is_there(site):
     }
 
 
+def test_the_page_says_how_large_the_package_is(site):
+    (wheel,) = (site / "run").glob("*.whl")
+    said = re.search(r"helper package \(about (\d+) MB\)", PAGE)
+    assert said and int(said[1]) == round(wheel.stat().st_size / 1e6)
+
+
 def test_the_file_for_tutors_names_pages_and_commands_that_there_are():
     text = (ROOT / "site" / "tutor.txt").read_text("utf-8")
     for name in re.findall(r"(\w+)\.txt", text):

@@ -68,6 +68,11 @@ INSTALL, BUILD = "tools/install.py", "tools/build.py"
 
 def make(folder, *arguments, failing=""):
     """Run make; whether it passed, and what it called."""
+    return made(folder, *arguments, failing=failing)[:2]
+
+
+def made(folder, *arguments, failing=""):
+    """Run make; whether it passed, what it called, and its errors."""
     log = folder / "log"
     log.unlink(missing_ok=True)
     done = subprocess.run(
@@ -78,7 +83,7 @@ def make(folder, *arguments, failing=""):
         env={**without_make(), "FAILING": failing},
     )
     calls = log.read_text().splitlines() if log.exists() else []
-    return done.returncode == 0, calls
+    return done.returncode == 0, calls, done.stderr
 
 
 def steps(folder, *arguments):
@@ -196,5 +201,44 @@ def test_the_outputs_are_compared_offline_as_on_another_cpu(folder):
         " tests [",
     ):
         assert any(call.endswith(f"{start} 1 {fonts}]") for call in calls)
-    passed, calls = make(folder, "check", "CHAPTER=99")  # there is none
-    assert not passed and not any("pytest" in call for call in calls)
+
+
+@pytest.mark.parametrize("command", ["check", "slides"])
+@pytest.mark.parametrize("chapter", ["99", "4", "0", "*"])
+def test_an_unknown_chapter_is_refused(folder, command, chapter):
+    passed, calls, said = made(folder, command, f"CHAPTER={chapter}")
+    assert not passed and calls == []
+    assert f"there is no chapter {chapter}; expected two digits" in said
+    assert "04_scaled" in said
+
+
+def test_a_page_without_a_number_is_checked_by_its_name(folder):
+    (folder / "chapters" / "how_fast.ipynb").touch()
+    passed, calls = make(folder, "check", "CHAPTER=how_fast")
+    assert passed and not any("mutants" in call for call in calls)
+    assert any("--nbval" in c and "how_fast.ipynb" in c for c in calls)
+
+
+def test_options_are_handed_to_jupyterlab_as_three_places_say(folder):
+    line = 'OPTIONS="--no-browser --port=8899"'
+    _, calls = make(folder, "lab", line.replace('"', ""))
+    assert any("lab.py --no-browser --port=8899 [" in call for call in calls)
+    told = subprocess.run(
+        ["make", "help"], cwd=folder, capture_output=True, text=True
+    )
+    assert line in told.stdout
+    for name in ("README.md", "chapters/run_a_page.md"):
+        text = (ROOT / name).read_text("utf-8")
+        assert f"make lab {line}" in text and "`--allow-root`" in text
+
+
+def test_the_deck_of_one_chapter_can_be_made(folder):
+    _, calls = make(folder, "slides", "CHAPTER=04")
+    assert any(f"{BUILD} slides 04 [" in call for call in calls)
+
+
+def test_cards_are_in_one_file_so_no_chapter_is_taken(folder):
+    passed, calls, said = made(folder, "cards", "CHAPTER=04")
+    assert not passed and calls == []
+    assert "expected no CHAPTER, got 04" in said and "tag" in said
+    assert make(folder, "cards")[0]

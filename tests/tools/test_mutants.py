@@ -5,6 +5,7 @@ import json
 import mutants
 import pytest
 from mutants import Result
+from mutate.tasks import named_in_catalogue
 
 
 def test_a_reason_answers_a_survivor_and_nothing_else(tmp_path):
@@ -35,6 +36,26 @@ def test_a_rooms_result_is_kept_though_the_next_one_fails(
     monkeypatch.setattr(mutants, "_import_once", lambda: None)
     monkeypatch.setattr(mutants, "_results", results)
     with pytest.raises(KeyboardInterrupt):
-        mutants.main(["--store", "first", "second"])
+        mutants.main(["--store", "masks", "norms"])
     kept = json.loads(stored.read_text("utf-8"))
     assert kept["first"]["mutants"] == 3 and len(kept) == 1
+
+
+@pytest.mark.parametrize("name", ["99", "4", "no_such_room", ""])
+def test_what_has_no_mutants_is_refused(name, monkeypatch, capsys):
+    def results(options):
+        raise AssertionError("something is asked")
+
+    monkeypatch.setattr(mutants, "_results", results)
+    assert mutants.main(["masks", name]) == 2
+    said = capsys.readouterr().err
+    assert f"no mutants of {name}; expected a chapter such as 04" in said
+    assert "masks" in said
+
+
+def test_each_task_and_chapter_can_be_asked_for():
+    from attnbook.teach.catalogue import all_tasks
+
+    chapters, tasks = named_in_catalogue()
+    assert tasks == all_tasks().keys()
+    assert chapters == {f"{t.chapter:02}" for t in all_tasks().values()}

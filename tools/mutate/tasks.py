@@ -265,6 +265,29 @@ def passes(mutant: Mutant, task: Any) -> bool | None:
     return True
 
 
+def named_in_catalogue() -> tuple[set[str], set[str]]:
+    """The chapters of the catalogue, by their two digits, and its tasks.
+
+    The catalogue is read as text: once it is imported, no mutant can take
+    the place of a room that it imports.
+    """
+    folder = CHAPTERS / "attnbook" / "teach" / "catalogue"
+    files = sorted(folder.glob("c[0-9][0-9]_*.py"))
+    tasks = {
+        node.name
+        for path in files
+        for node in ast.parse(path.read_text("utf-8")).body
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef))
+        and any(
+            isinstance(by, ast.Call)
+            and isinstance(by.func, ast.Name)
+            and by.func.id == "task"
+            for by in node.decorator_list
+        )
+    }
+    return {path.name[1:3] for path in files}, tasks
+
+
 def solutions(chapter: str) -> dict[str, str]:
     """The sources of the solutions in a chapter, by the names of the tasks."""
     found = {}

@@ -26,7 +26,7 @@ from attnbook.run.options import (
     PROGRAM,
     TEXT_CONFIG,
     chosen,
-    training_parser,
+    training_options,
 )
 from attnbook.run.places import check_place, reserved
 from attnbook.run.processes import joined, processes_here, usable_device
@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
             process if not given.
     """
     print_anything()
-    options = training_parser().parse_args(arguments)
+    options = training_options(arguments)
     name = options.out.stem + ".checkpoint.safetensors"
     checkpoint = options.out.parent / name
     code = 2

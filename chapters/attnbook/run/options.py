@@ -29,6 +29,15 @@ TEXT_CONFIG = GPTConfig(
 )
 TEXT_RECIPE = Recipe(steps=2000, batch_size=12, peak=8e-3, final=0.0)
 
+#: The other commands, each a word after `PROGRAM`, and what they do.
+OTHERS = {
+    "chat": "talk with a published model",
+    "check": "hold a function of yours against the book's cases",
+    "grade": "grade the exercises in a folder of notebooks",
+    "hands": "compute one training step by several ranks, and compare",
+    "sample": "let a trained model write",
+}
+
 #: For options whose default is no fixed value: how the default is found.
 DEFAULTS = {
     "warmup": "a twentieth of the steps",
@@ -45,8 +54,14 @@ class OneLineParser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}\n")
 
 
-class _Help(argparse.ArgumentDefaultsHelpFormatter):
-    """Adds to an option's help its default value, if it has a fixed one."""
+class _Help(
+    argparse.ArgumentDefaultsHelpFormatter,
+    argparse.RawDescriptionHelpFormatter,
+):
+    """Adds to an option's help its default value, if it has a fixed one.
+
+    The lines above and below the options stay as they are written.
+    """
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         """The help of an option, without a default that is None or False."""
@@ -63,12 +78,15 @@ def training_parser() -> argparse.ArgumentParser:
     """
     parser = OneLineParser(
         prog=PROGRAM,
-        description="Train a small GPT on the characters of a text. "
-        f"`{PROGRAM} sample MODEL` lets a trained model write.",
+        description="Train a small GPT on the characters of a text.",
+        epilog="other commands, each with a --help of its own:\n"
+        + "\n".join(
+            f"  {PROGRAM} {word:<8}{what}" for word, what in OTHERS.items()
+        ),
         formatter_class=_Help,
     )
     add = parser.add_argument
-    source = parser.add_mutually_exclusive_group(required=True)
+    source = parser.add_mutually_exclusive_group()
     source.add_argument(
         "text", type=Path, nargs="?", help="a file of plain text in UTF-8"
     )
@@ -93,6 +111,26 @@ def training_parser() -> argparse.ArgumentParser:
     _add_fields(parser.add_argument_group("model"), TEXT_CONFIG)
     _add_fields(parser.add_argument_group("recipe"), TEXT_RECIPE)
     return parser
+
+
+def training_options(arguments: list[str] | None) -> argparse.Namespace:
+    """What is typed after `python -m attnbook`, read as options.
+
+    A line without a text ends the program with exit code 2, and a sentence
+    that names the other commands too.
+
+    Args:
+        arguments: what was typed; that of this process if None.
+    """
+    parser = training_parser()
+    options = parser.parse_args(arguments)
+    if options.text is None and not options.shakespeare:
+        parser.error(
+            "expected the file of a text to train on, or --shakespeare, or "
+            f"one of the commands {', '.join(OTHERS)}; got none of them; "
+            "--help says more"
+        )
+    return options
 
 
 def _add_fields(group: Any, given: GPTConfig | Recipe) -> None:

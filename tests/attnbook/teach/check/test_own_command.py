@@ -78,6 +78,10 @@ def test_the_command_from_a_shell(mine):
     "words, sentence",
     [
         (["{}:attention", "--as", "attention"], "there is no task called"),
+        (
+            ["{}:attention", "--as", "nonsense"],
+            "no task called 'nonsense'; `python -m attnbook check --list` l",
+        ),
         (["{}:atention", *AS], "there is no atention in"),
         (["{}:number", *AS], "number in {} is a int; expected a function"),
         (["{}", *AS], "expected a file and a name in it, such as mine.py:"),

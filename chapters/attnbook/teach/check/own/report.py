@@ -137,8 +137,11 @@ def task_of(name: str) -> Task:
     """
     tasks = the_book().tasks
     if name not in tasks:
-        near = difflib.get_close_matches(name, tasks, 3, 0.5)
-        guess = f"; did you mean {listed(near)}?" if near else ""
+        near = difflib.get_close_matches(name, tasks)
+        package = the_book().package
+        guess = f"; `python -m {package} check --list` lists all"
+        if near:
+            guess = f"; did you mean {listed(near)}?"
         raise WrongUse(f"there is no task called {name!r}{guess}")
     return tasks[name]
 
