@@ -165,15 +165,3 @@ c05.masked_weights.slip(
     "What is left of the allowed keys if a hidden score is far above them?",
     _shares,
 )
-
-
-c05.document_mask.slip(
-    "later tokens of the same text can be read",
-    "May the first token of a text read its last one?",
-    lambda documents: documents[:, :, None] == documents[:, None],
-)
-c05.document_mask.slip(
-    "no token reads itself",
-    "What is left for the first token of a text?",
-    lambda documents: (documents[:, :, None] == documents[:, None]).tril(-1),
-)
