@@ -115,14 +115,18 @@ def packed_lines(source):
     return sorted(found)
 
 
-@pytest.mark.parametrize("place", [*PLACES, TESTS], ids=lambda p: p.name)
-def test_nothing_is_packed_into_a_line(place):
-    packed = [
+def found_in(place, find):
+    """The places, as file:line, of what is found in the code of a folder."""
+    return [
         f"{path.relative_to(ROOT)}:{line}"
         for path in sorted(place.rglob("*.py"))
-        for line in packed_lines(path.read_text("utf-8"))
+        for line in find(path.read_text("utf-8"))
     ]
-    assert packed == []
+
+
+@pytest.mark.parametrize("place", [*PLACES, TESTS], ids=lambda p: p.name)
+def test_nothing_is_packed_into_a_line(place):
+    assert found_in(place, packed_lines) == []
 
 
 @pytest.mark.parametrize(
@@ -174,12 +178,7 @@ def spelt_otherwise(source):
 
 
 def test_slips_and_mistakes_have_one_spelling():
-    other = [
-        f"{path.relative_to(ROOT)}:{line}"
-        for path in sorted(CATALOGUE.rglob("*.py"))
-        for line in spelt_otherwise(path.read_text("utf-8"))
-    ]
-    assert other == []
+    assert found_in(CATALOGUE, spelt_otherwise) == []
 
 
 @pytest.mark.parametrize(

@@ -97,14 +97,24 @@ def test_an_exchange_goes_to_one_and_comes_from_another():
     assert on_threads(3, work) == [2, 0, 1]
 
 
-def test_a_rank_that_waits_in_vain_gives_up():
+def waits_in_vain(run):
+    """Rank 0 waits for what rank 1 never sends, and says so when it gives up.
+
+    Args:
+        run: what runs the work on two ranks, `on_threads` or `on_post`.
+    """
+
     def work(wire):
         if wire.rank == 0:
             wire.receive(torch.ones(1), 1)
 
     said = "rank 0 has waited too long for a tensor from rank 1, which has not"
     with pytest.raises(TimeoutError, match=said):
-        on_threads(2, work, patience=0.05)
+        run(2, work, patience=0.05)
+
+
+def test_a_rank_that_waits_in_vain_gives_up():
+    waits_in_vain(on_threads)
     assert threading.active_count() < 20
 
 
@@ -349,13 +359,7 @@ def test_what_is_under_way_is_kept_until_it_has_left(on_post):
 
 
 def test_a_process_that_waits_in_vain_gives_up(on_post):
-    def work(wire):
-        if wire.rank == 0:
-            wire.receive(torch.ones(1), 1)
-
-    said = "rank 0 has waited too long for a tensor from rank 1, which has not"
-    with pytest.raises(TimeoutError, match=said):
-        on_post(2, work, patience=0.05)
+    waits_in_vain(on_post)
 
 
 def test_a_process_that_has_failed_is_told_of(on_post):

@@ -546,24 +546,19 @@ def AdamW(
     their own where these are named; a parameter without a gradient stays as
     it is, and so does its state; `factors` are what the rates of all groups
     are multiplied by, step by step"""
-    made = as_parameters(groups)
-    parameters = [p for group in made for p in group["params"]]
-    optimizer = torch.optim.AdamW(
-        made, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay
-    )
-    return stepped(optimizer, parameters, gradients, factors)
+    settings = dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
+    kind = torch.optim.AdamW
+    return _as_optimizer(kind, groups, gradients, factors, **settings)
 
 
-def _by_rule(rule, groups, gradients, lr, betas, eps, weight_decay, factors):
+def _by_rule(rule, groups, gradients, factors=None, **settings):
     """The parameters after each step, each of them moved by a rule.
 
     The rule gets a weight, its gradient or None, the state of this weight, a
     dictionary, and the settings of its group. It gives the new weight.
     """
-    settings = {"lr": lr, "betas": betas, "eps": eps}
-    settings["weight_decay"] = weight_decay
     rows = [
-        [w.clone(), {}, {**settings, **group}]
+        [w.clone(), {}, {**_SETTINGS, **settings, **group}]
         for group in groups
         for w in group["params"]
     ]
@@ -601,13 +596,7 @@ def _one_step(w, gradient, state, group, *, step):
     symptom=symptoms.WRONG_IN_THE_NEXT_CASE,
 )
 def counts_each_parameter_as_a_step(
-    groups,
-    gradients,
-    lr=1e-3,
-    betas=(0.9, 0.999),
-    eps=1e-8,
-    weight_decay=1e-2,
-    factors=None,
+    groups, gradients, factors=None, **settings
 ):
     """Right with one parameter. With many, all but the first begin with steps
     that are much too small, as if training had gone on for long.
@@ -622,22 +611,14 @@ def counts_each_parameter_as_a_step(
             return w
         return _one_step(w, gradient, state, group, step=next(count))
 
-    return _by_rule(
-        rule, groups, gradients, lr, betas, eps, weight_decay, factors
-    )
+    return _by_rule(rule, groups, gradients, factors, **settings)
 
 
 @AdamW.mistake(
     "deepspeedai/DeepSpeed #8471", symptom=symptoms.WRONG_IN_THE_NEXT_CASE
 )
 def counts_steps_without_a_gradient(
-    groups,
-    gradients,
-    lr=1e-3,
-    betas=(0.9, 0.999),
-    eps=1e-8,
-    weight_decay=1e-2,
-    factors=None,
+    groups, gradients, factors=None, **settings
 ):
     """All is right as long as each parameter has a gradient in each step.
     One that joins later, such as an expert or a layer that was frozen, begins
@@ -652,21 +633,11 @@ def counts_steps_without_a_gradient(
             return w
         return _one_step(w, gradient, state, group, step=state["step"])
 
-    return _by_rule(
-        rule, groups, gradients, lr, betas, eps, weight_decay, factors
-    )
+    return _by_rule(rule, groups, gradients, factors, **settings)
 
 
 @AdamW.mistake("KellerJordan/Muon #54", symptom=symptoms.TRAINS_BADLY)
-def decays_without_a_gradient(
-    groups,
-    gradients,
-    lr=1e-3,
-    betas=(0.9, 0.999),
-    eps=1e-8,
-    weight_decay=1e-2,
-    factors=None,
-):
+def decays_without_a_gradient(groups, gradients, factors=None, **settings):
     """Parameters that took no part in a step shrink all the same: experts
     that nobody chose, layers that were frozen.
     cause: The decay comes before the question whether there is a gradient.
@@ -679,9 +650,7 @@ def decays_without_a_gradient(
         state["step"] = state.get("step", 0) + 1
         return _one_step(w, gradient, state, group, step=state["step"])
 
-    return _by_rule(
-        rule, groups, gradients, lr, betas, eps, weight_decay, factors
-    )
+    return _by_rule(rule, groups, gradients, factors, **settings)
 
 
 @AdamW.mistake(
@@ -689,13 +658,7 @@ def decays_without_a_gradient(
     symptom=(symptoms.TRAINS_BADLY, symptoms.WRONG_IN_THE_NEXT_CASE),
 )
 def takes_the_first_groups_settings(
-    groups,
-    gradients,
-    lr=1e-3,
-    betas=(0.9, 0.999),
-    eps=1e-8,
-    weight_decay=1e-2,
-    factors=None,
+    groups, gradients, factors=None, **settings
 ):
     """With one group all is right. With several, all learn at the rate of the
     first, and what was to be left out of the decay is not.
@@ -704,58 +667,32 @@ def takes_the_first_groups_settings(
     fix: Read the settings from `group` within the loop over groups."""
     first = {name: x for name, x in groups[0].items() if name != "params"}
     all_alike = [{"params": group["params"], **first} for group in groups]
-    return AdamW.right(
-        all_alike, gradients, lr, betas, eps, weight_decay, factors
-    )
+    return AdamW.right(all_alike, gradients, factors=factors, **settings)
 
 
 @AdamW.mistake("ooples/AiDotNet #1470", symptom=symptoms.TRAINS_BADLY)
-def keeps_the_first_rate(
-    groups,
-    gradients,
-    lr=1e-3,
-    betas=(0.9, 0.999),
-    eps=1e-8,
-    weight_decay=1e-2,
-    factors=None,
-):
+def keeps_the_first_rate(groups, gradients, factors=None, **settings):
     """A schedule of the learning rate has no effect: no warm-up, no decay.
     cause: The rate is kept by the optimizer when it is made, or built into a
     compiled step. A schedule changes the one in `param_groups`.
     fix: Read `group["lr"]` in each step."""
-    return AdamW.right(groups, gradients, lr, betas, eps, weight_decay)
+    return AdamW.right(groups, gradients, **settings)
 
 
 @AdamW.mistake("nntrainer/nntrainer #3565", symptom=symptoms.OTHER_SCORE)
 def decays_along_with_the_gradient(
-    groups,
-    gradients,
-    lr=1e-3,
-    betas=(0.9, 0.999),
-    eps=1e-8,
-    weight_decay=1e-2,
-    factors=None,
+    groups, gradients, factors=None, **settings
 ):
     """Weights with large gradients hardly decay, whatever the setting says.
     cause: The decay is added to the gradient, and is divided by the root of
     the mean square with it: this is Adam with an L2 penalty.
     fix: Take rate · decay · weight off the weights themselves."""
-    made = as_parameters(groups)
-    parameters = [p for group in made for p in group["params"]]
-    adam = torch.optim.Adam(made, lr, betas, eps, weight_decay)
-    return stepped(adam, parameters, gradients, factors)
+    adam = torch.optim.Adam
+    return _as_optimizer(adam, groups, gradients, factors, **settings)
 
 
 @AdamW.mistake("huggingface/transformers #14539", symptom=symptoms.OTHER_SCORE)
-def decays_what_has_moved(
-    groups,
-    gradients,
-    lr=1e-3,
-    betas=(0.9, 0.999),
-    eps=1e-8,
-    weight_decay=1e-2,
-    factors=None,
-):
+def decays_what_has_moved(groups, gradients, factors=None, **settings):
     """The weights differ from those of torch by the decay of one step's
     movement, which is too little to be seen in a loss.
     cause: The decay is taken from the weights that have already moved.
@@ -769,21 +706,11 @@ def decays_what_has_moved(
         w = _one_step(w, gradient, state, still, step=state["step"])
         return w * (1 - group["rate"] * group["weight_decay"])
 
-    return _by_rule(
-        rule, groups, gradients, lr, betas, eps, weight_decay, factors
-    )
+    return _by_rule(rule, groups, gradients, factors, **settings)
 
 
 @AdamW.mistake("aiqm/torchani #261", symptom=symptoms.OTHER_SCORE)
-def corrects_the_eps_too(
-    groups,
-    gradients,
-    lr=1e-3,
-    betas=(0.9, 0.999),
-    eps=1e-8,
-    weight_decay=1e-2,
-    factors=None,
-):
+def corrects_the_eps_too(groups, gradients, factors=None, **settings):
     """Only where gradients are about as small as the eps, or in the first
     steps with a large eps, are the steps larger than those of torch.
     cause: The corrections are put into the rate, √(1 − β₂ᵗ) / (1 − β₁ᵗ). So
@@ -800,21 +727,11 @@ def corrects_the_eps_too(
         rate = group["rate"] * math.sqrt(second) / first
         return w - rate * mean / (square.sqrt() + group["eps"])
 
-    return _by_rule(
-        rule, groups, gradients, lr, betas, eps, weight_decay, factors
-    )
+    return _by_rule(rule, groups, gradients, factors, **settings)
 
 
 @AdamW.mistake("ml-explore/mlx #1640", symptom=symptoms.TRAINS_BADLY)
-def leaves_the_means_uncorrected(
-    groups,
-    gradients,
-    lr=1e-3,
-    betas=(0.9, 0.999),
-    eps=1e-8,
-    weight_decay=1e-2,
-    factors=None,
-):
+def leaves_the_means_uncorrected(groups, gradients, factors=None, **settings):
     """The first steps are about three times too large, and training may never
     recover from them.
     cause: The running means begin at 0 and are taken as they are. That of the
@@ -828,9 +745,7 @@ def leaves_the_means_uncorrected(
         w = w * (1 - group["rate"] * group["weight_decay"])
         return w - group["rate"] * mean / (square.sqrt() + group["eps"])
 
-    return _by_rule(
-        rule, groups, gradients, lr, betas, eps, weight_decay, factors
-    )
+    return _by_rule(rule, groups, gradients, factors, **settings)
 
 
 _ROWS = [*zip(_TOKENS.split(1), _TARGETS.split(1))]
