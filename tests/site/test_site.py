@@ -75,6 +75,13 @@ def test_images_say_what_they_show(page):
             assert len(alt) >= ALT_LENGTH, image
 
 
+@by_page
+def test_a_drawing_is_a_part_of_the_page(page):
+    """In a notebook it is a picture with its data in its address. Such a
+    picture would keep its own colours in a dark page."""
+    assert soup_of(page).select('img[src^="data:image/svg"]') == []
+
+
 @pytest.mark.parametrize("owner, there", [("OWNER", False), ("me", True)])
 def test_buttons_wait_for_an_address(owner, there):
     options = {
