@@ -101,7 +101,7 @@ MUCH = "99999999999999999999999"
 @pytest.mark.parametrize(
     "arguments, names",
     [
-        ([], "required"),
+        ([], "expected the file of a text .* or one of the commands chat"),
         (["text.txt", "--shakespeare"], "not allowed with"),
         (["none.txt"], "there is no file none.txt"),
         (["none.txt", "--out", "bytes.bin"], "there is no file none.txt"),

@@ -616,7 +616,7 @@ REFUSALS = {
     "no such task": (
         lambda: examine(attention, "scaled_dot_product_atention"),
         "there is no task called 'scaled_dot_product_atention'; did you mean "
-        "scaled_dot_product_attention, ",
+        "scaled_dot_product_attention?",
     ),
     "no such way": (
         lambda: examine(attention, SDPA, axes="BHTd"),
