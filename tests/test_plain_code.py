@@ -96,13 +96,29 @@ def _splatted(node):
     )
 
 
+def _continued(node):
+    """Whether a `dict(...)` goes on in a second assignment, which is how a
+    long one is kept out of the formatter's hands."""
+    return (
+        isinstance(node, ast.AugAssign)
+        and isinstance(node.op, ast.BitOr)
+        and isinstance(node.value, ast.Call)
+        and isinstance(node.value.func, ast.Name)
+        and node.value.func.id == "dict"
+    )
+
+
+#: The ways to pack that are seen in one node of a syntax tree.
+WAYS = (_paired, _times_condition, _splatted, _continued)
+
+
 def packed_lines(source):
     """The lines of a source in which something is packed to save a line."""
     tree = ast.parse(source)
     found = [
         node.lineno
         for node in ast.walk(tree)
-        if _paired(node) or _times_condition(node) or _splatted(node)
+        if any(packed(node) for packed in WAYS)
     ]
     for node in ast.walk(tree):
         for _, body in ast.iter_fields(node):
@@ -139,12 +155,15 @@ def test_nothing_is_packed_into_a_line(place):
         ("rest = [x] * (not last)", True),
         ("f(*('a', 'b'), *rest)", True),
         ("x = 1; y = 2", True),
+        ("sizes |= dict(vocab_size=V, context=32)", True),
         ("T, S = q.shape[-2], k.shape[-2]", False),
         ("answer, expected = found.answer, found.expected", False),
         ("ROWS, COLUMNS = 2**4, 128", False),
         ("B, T = tokens.shape", False),
         ("a, b = x.double(), 0", False),
         ("zeros = [0] * n", False),
+        ("sizes = dict(vocab_size=V, context=32)", False),
+        ("seen |= found", False),
         ("f(*rest, 2 * (a > b))", False),
     ],
 )

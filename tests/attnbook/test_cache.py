@@ -36,8 +36,16 @@ KINDS = {
 
 @functools.cache
 def model_of(**changes):
-    sizes = dict(d_model=16, n_heads=4, n_kv_heads=2, n_layers=2, d_ff=24)
-    sizes |= dict(vocab_size=V, context=32, positions="rotary")
+    sizes = dict(
+        d_model=16,
+        n_heads=4,
+        n_kv_heads=2,
+        n_layers=2,
+        d_ff=24,
+        vocab_size=V,
+        context=32,
+        positions="rotary",
+    )
     return random_model(GPTConfig(**(sizes | changes))).requires_grad_(False)
 
 

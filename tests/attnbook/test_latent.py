@@ -144,8 +144,15 @@ def test_the_cheaper_form_runs(monkeypatch, pays, form):
     assert layer(x) == form
 
 
-CONFIG = dict(d_model=16, n_heads=4, n_layers=2, positions="rotary")
-CONFIG |= dict(vocab_size=11, context=16, initial_std=0.5)
+CONFIG = dict(
+    d_model=16,
+    n_heads=4,
+    n_layers=2,
+    positions="rotary",
+    vocab_size=11,
+    context=16,
+    initial_std=0.5,
+)
 
 
 @functools.cache

@@ -60,9 +60,18 @@ def test_a_recipe_names_the_field_that_is_wrong(name, value):
 
 
 def test_a_recipe_that_is_just_allowed():
-    edge = dict(steps=1, batch_size=1, warmup=0, final=0.0, betas=(0.0, 0.0))
-    edge |= dict(weight_decay=0.0, clip=0.5, seed=2**62 - 1)
-    edge |= dict(accumulation=1, precision="bfloat16")
+    edge = dict(
+        steps=1,
+        batch_size=1,
+        warmup=0,
+        final=0.0,
+        betas=(0.0, 0.0),
+        weight_decay=0.0,
+        clip=0.5,
+        seed=2**62 - 1,
+        accumulation=1,
+        precision="bfloat16",
+    )
     made = dataclasses.asdict(Recipe(**edge))
     assert made == edge | {"peak": 1e-3} and Recipe(final=1.0).final == 1
     rest = (1e-3, 100, 0.1, (0.9, 0.99), 0.1, 1.0, 0, 1, "float32")

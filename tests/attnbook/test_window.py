@@ -17,8 +17,15 @@ def same(ours, theirs, within=1e-12):
     assert difference(ours, theirs, within=within) is None
 
 
-CONFIG = dict(d_model=16, n_heads=4, n_layers=2, positions="rotary")
-CONFIG |= dict(vocab_size=11, context=16, initial_std=0.5)
+CONFIG = dict(
+    d_model=16,
+    n_heads=4,
+    n_layers=2,
+    positions="rotary",
+    vocab_size=11,
+    context=16,
+    initial_std=0.5,
+)
 
 
 @functools.cache

@@ -30,8 +30,20 @@ ROWS = {
 }
 
 #: No two of them are equal, so that no name can stand for another.
-SIZES = dict(B=5, T=7, S=11, H=4, H_kv=2, d=12, d_k=3, d_v=6)
-SIZES |= dict(d_ff=10, V=13, L=1, C=14)
+SIZES = dict(
+    B=5,
+    T=7,
+    S=11,
+    H=4,
+    H_kv=2,
+    d=12,
+    d_k=3,
+    d_v=6,
+    d_ff=10,
+    V=13,
+    L=1,
+    C=14,
+)
 
 
 def code(text):

@@ -224,17 +224,39 @@ def forgets_what_is_left_over(expected, found):
     }
 
 
-_GPT2 = dict(model_type="gpt2", vocab_size=11, n_positions=7, n_embd=6)
-_GPT2 |= dict(n_head=2, n_layer=1, n_inner=None, layer_norm_epsilon=1e-5)
-_GPT2 |= dict(activation_function="gelu_new")
-_LLAMA = dict(model_type="llama", vocab_size=11, hidden_size=8)
-_LLAMA |= dict(max_position_embeddings=7, num_hidden_layers=2)
-_LLAMA |= dict(num_attention_heads=4, num_key_value_heads=4)
-_LLAMA |= dict(intermediate_size=9, hidden_act="silu", rms_norm_eps=1e-5)
-_LLAMA |= dict(rope_theta=10_000.0, attention_bias=False)
-_LLAMA |= dict(tie_word_embeddings=False)
-_SCALING = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0)
-_SCALING |= dict(high_freq_factor=4.0, original_max_position_embeddings=8192)
+_GPT2 = dict(
+    model_type="gpt2",
+    vocab_size=11,
+    n_positions=7,
+    n_embd=6,
+    n_head=2,
+    n_layer=1,
+    n_inner=None,
+    layer_norm_epsilon=1e-5,
+    activation_function="gelu_new",
+)
+_LLAMA = dict(
+    model_type="llama",
+    vocab_size=11,
+    hidden_size=8,
+    max_position_embeddings=7,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=4,
+    intermediate_size=9,
+    hidden_act="silu",
+    rms_norm_eps=1e-5,
+    rope_theta=10_000.0,
+    attention_bias=False,
+    tie_word_embeddings=False,
+)
+_SCALING = dict(
+    rope_type="llama3",
+    factor=8.0,
+    low_freq_factor=1.0,
+    high_freq_factor=4.0,
+    original_max_position_embeddings=8192,
+)
 
 
 @task(
