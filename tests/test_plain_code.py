@@ -105,6 +105,7 @@ def _continued(node):
         and isinstance(node.value, ast.Call)
         and isinstance(node.value.func, ast.Name)
         and node.value.func.id == "dict"
+        and not node.value.args
     )
 
 
@@ -164,6 +165,7 @@ def test_nothing_is_packed_into_a_line(place):
         ("zeros = [0] * n", False),
         ("sizes = dict(vocab_size=V, context=32)", False),
         ("seen |= found", False),
+        ("seen |= dict(zip(names, found))", False),
         ("f(*rest, 2 * (a > b))", False),
     ],
 )

@@ -19,7 +19,7 @@ from attnbook.attention import check_heads
 from attnbook.cache import KVCache, LayerCache, Places
 from attnbook.config import check_fields, option
 from attnbook.feed_forward import FEED_FORWARDS
-from attnbook.layers import TransformerBlock
+from attnbook.layers import MultiHeadAttention, TransformerBlock
 from attnbook.norms import NORMS, make_norm
 from attnbook.positions import alibi_bias, sinusoidal, token_positions
 from attnbook.shapes import expect
@@ -279,7 +279,8 @@ class GPT(nn.Module):
 
         `positions` are where the tokens are, (T,) or (B, T). `mask`, boolean
         or added, broadcasts to (B, H, T, S); it is None where `causal`, which
-        forbids later keys, is all that is needed.
+        forbids later keys, is all that is needed. `rotation` holds cosines
+        and sines for the layers of a model with rotary positions.
         """
         config = self.config
         mask = None
@@ -317,7 +318,15 @@ class GPT(nn.Module):
             bias = bias.to(self.token_embedding.weight.dtype)
             mask = bias if bias.ndim == 4 else bias[None]  # (B or 1, H, T, S)
             causal = False
-        return {"positions": positions, "mask": mask, "causal": causal}
+        plan = {"positions": positions, "mask": mask, "causal": causal}
+        layers = [block.attention for block in self.blocks]
+        if all(isinstance(layer, MultiHeadAttention) for layer in layers):
+            if config.positions == "rotary":
+                # All blocks turn by the same angles: computed once for all.
+                cos, sin = layers[0].rotation(positions)
+                dtype = self.token_embedding.weight.dtype
+                plan["rotation"] = (cos.to(dtype), sin.to(dtype))
+        return plan
 
     def _check_length(self, length):
         """Refuse a text for whose last token there is no position."""

@@ -28,7 +28,7 @@ from attnbook.cache import LayerCache
 from attnbook.feed_forward import FEED_FORWARDS
 from attnbook.masks import check_head_mask, merge_causal
 from attnbook.norms import make_norm
-from attnbook.positions import UNSCALED, rotary_angles, rotate
+from attnbook.positions import UNSCALED, rotary_angles, turn_halves
 from attnbook.shapes import check_tokens, expect
 from attnbook.values import check_sizes, number, one_of
 
@@ -187,6 +187,7 @@ class MultiHeadAttention(nn.Module):
         self.n_kv_heads = n_kv_heads
         self.dropout = number("dropout", dropout, at_least=0, below=1)
         self.rotary = rotary
+        self.d_head = d_head
         self.angles = partial(
             rotary_angles, base=rotary_base, scaling=rotary_scaling
         )
@@ -205,6 +206,7 @@ class MultiHeadAttention(nn.Module):
         memory: Tensor | None = None,
         positions: Tensor | None = None,
         cache: LayerCache | None = None,
+        rotation: tuple[Tensor, Tensor] | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Queries of x, and the keys and values that they may look at.
 
@@ -226,18 +228,31 @@ class MultiHeadAttention(nn.Module):
             q = self.query_norm(q)
             k = self.key_norm(k)
         if self.rotary:
-            if positions is None and cache is not None:
-                positions = cache.places.positions
-            elif positions is None:
-                positions = torch.arange(x.shape[-2], device=x.device)
-            at = positions[..., None, :]  # the same for every head
-            angles = self.angles(at, q.shape[-1])
+            if rotation is None:
+                if positions is None and cache is not None:
+                    positions = cache.places.positions
+                elif positions is None:
+                    positions = torch.arange(x.shape[-2], device=x.device)
+                rotation = self.rotation(positions)
+            cos, sin = (part.to(q.dtype) for part in rotation)
             # All heads in one call: in a step, each call counts.
-            turned = rotate(torch.cat([q, k], -3), angles)
+            turned = turn_halves(torch.cat([q, k], -3), cos, sin)
             q, k = turned.split([self.n_heads, self.n_kv_heads], -3)
         if cache is not None:
             k, v = cache.extend(k, v)
         return q, k, v
+
+    def rotation(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """The cosines and sines by which queries and keys are turned.
+
+        They are the same for every head, and have an axis of size 1 for them.
+        Layers of the same width, base and scaling can share them.
+
+        Shapes: positions (..., T), integers → two tensors
+        (..., 1, T, d_k / 2), float64.
+        """
+        angles = self.angles(positions[..., None, :], self.d_head)
+        return angles.cos(), angles.sin()
 
     def _check_memory(self, x, memory, cache):
         """Refuse a memory that does not fit, or where none can be."""
@@ -268,6 +283,7 @@ class MultiHeadAttention(nn.Module):
         causal: bool = False,
         positions: Tensor | None = None,
         cache: LayerCache | None = None,
+        rotation: tuple[Tensor, Tensor] | None = None,
     ) -> Tensor:
         """The fast path, by a fused kernel: (..., T, d_model).
 
@@ -282,13 +298,15 @@ class MultiHeadAttention(nn.Module):
                 rotary layers. If not given, they follow those in the cache,
                 or count from 0.
             cache: the layer's part of a cache, with earlier keys and values.
+            rotation: what `rotation(positions)` gives, if it has been computed
+                already. A model hands it to all its blocks.
 
         Raises:
             TypeError: x, memory or mask is no tensor of a fitting type.
             ValueError: shapes that do not fit; a memory where keys are
                 rotary or cached.
         """
-        q, k, v = self.project(x, memory, positions, cache)
+        q, k, v = self.project(x, memory, positions, cache, rotation)
         check_head_mask(mask, q, k)
         dropout = self.dropout if self.training else 0.0
         context = attend(q, k, v, mask=mask, causal=causal, dropout=dropout)
@@ -304,13 +322,14 @@ class MultiHeadAttention(nn.Module):
         causal: bool = False,
         positions: Tensor | None = None,
         cache: LayerCache | None = None,
+        rotation: tuple[Tensor, Tensor] | None = None,
     ) -> WithWeights:
         """The plain path, which has the weights and returns them, too.
 
         Arguments, errors and `out` are those of `forward`. The weights are
         those before dropout.
         """
-        q, k, v = self.project(x, memory, positions, cache)
+        q, k, v = self.project(x, memory, positions, cache, rotation)
         check_head_mask(mask, q, k)
         group = self.n_heads // self.n_kv_heads  # heads that share keys
         k, v = (a.repeat_interleave(group, -3) for a in (k, v))

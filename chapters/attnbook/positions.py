@@ -107,11 +107,22 @@ def rotate(x: Tensor, angles: Tensor, *, layout: str = "half") -> Tensor:
     cos = angles.cos().to(x.dtype)
     sin = angles.sin().to(x.dtype)
     if layout == "half":
-        a, b = x.chunk(2, -1)  # (..., T, d/2) each
-        return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
+        return turn_halves(x, cos, sin)
     a, b = x[..., 0::2], x[..., 1::2]  # (..., T, d/2) each
     turned = torch.stack([a * cos - b * sin, a * sin + b * cos], -1)
     return turned.flatten(-2)  # (..., T, d)
+
+
+def turn_halves(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """`rotate` in the half layout, where cosines and sines are there already.
+
+    All blocks of a model turn by the same angles, so it computes these two
+    tensors once for all of them. They must have the type of x.
+
+    Shapes: x (..., T, d); cos and sin broadcast to (..., T, d / 2) → as x.
+    """
+    a, b = x.chunk(2, -1)  # (..., T, d/2) each
+    return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
 
 
 def half_order(width: int) -> Tensor:

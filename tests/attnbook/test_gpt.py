@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from models import random_model, random_tokens
 
 from attnbook.gpt import GPT, POSITIONS, GPTConfig, last_real
+from attnbook.layers import MultiHeadAttention
 from attnbook.masks import padding_mask
 from attnbook.positions import sinusoidal
 from attnbook.teach.check.proof import agrees
@@ -26,6 +27,25 @@ def small(**changes):
 
 
 tokens_of = functools.partial(random_tokens, SMALL.vocab_size)
+
+
+def test_a_step_computes_the_rotation_once_for_all_blocks(monkeypatch):
+    model = small(positions="rotary")
+    tokens = tokens_of(2, 5)
+    plain = MultiHeadAttention.rotation
+    asked = []
+
+    def counted(layer, positions):
+        asked.append(positions)
+        return plain(layer, positions)
+
+    monkeypatch.setattr(MultiHeadAttention, "rotation", counted)
+    together = model(tokens)
+    assert len(asked) == 1
+    x = model.embed(tokens, asked[0])
+    alone = model.unembed(model.run_blocks(x, causal=True))
+    assert len(asked) == 1 + len(model.blocks)  # each for itself
+    assert together.equal(alone)
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
