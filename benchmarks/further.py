@@ -78,6 +78,7 @@ class Joined(MultiHeadAttention):
         memory: Tensor | None = None,
         positions: Tensor | None = None,
         cache: LayerCache | None = None,
+        rotation: tuple[Tensor, Tensor] | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of x; rotation and memory are left out."""
         parts = self.query(x).chunk(3, -1)

@@ -319,14 +319,21 @@ class GPT(nn.Module):
             mask = bias if bias.ndim == 4 else bias[None]  # (B or 1, H, T, S)
             causal = False
         plan = {"positions": positions, "mask": mask, "causal": causal}
+        return plan | self._rotation(positions)
+
+    def _rotation(self, positions):
+        """The option `rotation` for all blocks, if they turn by the same
+        angles: a dictionary, which is empty where they do not.
+
+        Shapes: positions (T,) or (B, T).
+        """
         layers = [block.attention for block in self.blocks]
-        if all(isinstance(layer, MultiHeadAttention) for layer in layers):
-            if config.positions == "rotary":
-                # All blocks turn by the same angles: computed once for all.
-                cos, sin = layers[0].rotation(positions)
-                dtype = self.token_embedding.weight.dtype
-                plan["rotation"] = (cos.to(dtype), sin.to(dtype))
-        return plan
+        same = all(isinstance(layer, MultiHeadAttention) for layer in layers)
+        if self.config.positions != "rotary" or not same:
+            return {}
+        cos, sin = layers[0].rotation(positions[..., None, :])  # for all heads
+        dtype = self.token_embedding.weight.dtype
+        return {"rotation": (cos.to(dtype), sin.to(dtype))}
 
     def _check_length(self, length):
         """Refuse a text for whose last token there is no position."""

@@ -28,7 +28,7 @@ from attnbook.cache import LayerCache
 from attnbook.feed_forward import FEED_FORWARDS
 from attnbook.masks import check_head_mask, merge_causal
 from attnbook.norms import make_norm
-from attnbook.positions import UNSCALED, rotary_angles, turn_halves
+from attnbook.positions import UNSCALED, rotation_of, turn_halves
 from attnbook.shapes import check_tokens, expect
 from attnbook.values import check_sizes, number, one_of
 
@@ -187,9 +187,8 @@ class MultiHeadAttention(nn.Module):
         self.n_kv_heads = n_kv_heads
         self.dropout = number("dropout", dropout, at_least=0, below=1)
         self.rotary = rotary
-        self.d_head = d_head
-        self.angles = partial(
-            rotary_angles, base=rotary_base, scaling=rotary_scaling
+        self.rotation = partial(
+            rotation_of, width=d_head, base=rotary_base, scaling=rotary_scaling
         )
         d_keys = n_kv_heads * d_head  # H_kv·d_k
         self.query = nn.Linear(d_model, d_queries, bias=bias or qkv_bias)
@@ -233,7 +232,8 @@ class MultiHeadAttention(nn.Module):
                     positions = cache.places.positions
                 elif positions is None:
                     positions = torch.arange(x.shape[-2], device=x.device)
-                rotation = self.rotation(positions)
+                # The same for every head.
+                rotation = self.rotation(positions[..., None, :])
             cos, sin = (part.to(q.dtype) for part in rotation)
             # All heads in one call: in a step, each call counts.
             turned = turn_halves(torch.cat([q, k], -3), cos, sin)
@@ -241,18 +241,6 @@ class MultiHeadAttention(nn.Module):
         if cache is not None:
             k, v = cache.extend(k, v)
         return q, k, v
-
-    def rotation(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """The cosines and sines by which queries and keys are turned.
-
-        They are the same for every head, and have an axis of size 1 for them.
-        Layers of the same width, base and scaling can share them.
-
-        Shapes: positions (..., T), integers → two tensors
-        (..., 1, T, d_k / 2), float64.
-        """
-        angles = self.angles(positions[..., None, :], self.d_head)
-        return angles.cos(), angles.sin()
 
     def _check_memory(self, x, memory, cache):
         """Refuse a memory that does not fit, or where none can be."""
@@ -298,8 +286,9 @@ class MultiHeadAttention(nn.Module):
                 rotary layers. If not given, they follow those in the cache,
                 or count from 0.
             cache: the layer's part of a cache, with earlier keys and values.
-            rotation: what `rotation(positions)` gives, if it has been computed
-                already. A model hands it to all its blocks.
+            rotation: cosines and sines (..., 1, T, d_k / 2) for the positions
+                (see `rotation_of`), if they have been computed already. A
+                model hands them to all its blocks.
 
         Raises:
             TypeError: x, memory or mask is no tensor of a fitting type.

@@ -83,6 +83,21 @@ def rotary_angles(
     return positions[..., None] * speed
 
 
+def rotation_of(
+    positions: Tensor,
+    width: int,
+    *,
+    base: float = 10_000.0,
+    scaling: tuple[float, float, float, float] = UNSCALED,
+) -> tuple[Tensor, Tensor]:
+    """The cosines and the sines of `rotary_angles`, which has these arguments.
+
+    Shapes: positions (..., T) → two tensors (..., T, width / 2), float64.
+    """
+    angles = rotary_angles(positions, width, base=base, scaling=scaling)
+    return angles.cos(), angles.sin()
+
+
 def rotate(x: Tensor, angles: Tensor, *, layout: str = "half") -> Tensor:
     """Turn each pair of components of x by its angle: rotary positions, RoPE.
 

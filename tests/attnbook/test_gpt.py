@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from models import random_model, random_tokens
 
+from attnbook import layers
 from attnbook.gpt import GPT, POSITIONS, GPTConfig, last_real
-from attnbook.layers import MultiHeadAttention
 from attnbook.masks import padding_mask
-from attnbook.positions import sinusoidal
+from attnbook.positions import rotation_of, sinusoidal
 from attnbook.teach.check.proof import agrees
 from attnbook.teach.check.seeded import randn
 
@@ -30,19 +30,18 @@ tokens_of = functools.partial(random_tokens, SMALL.vocab_size)
 
 
 def test_a_step_computes_the_rotation_once_for_all_blocks(monkeypatch):
-    model = small(positions="rotary")
     tokens = tokens_of(2, 5)
-    plain = MultiHeadAttention.rotation
     asked = []
 
-    def counted(layer, positions):
+    def counted(positions, width, **options):
         asked.append(positions)
-        return plain(layer, positions)
+        return rotation_of(positions, width, **options)
 
-    monkeypatch.setattr(MultiHeadAttention, "rotation", counted)
+    monkeypatch.setattr(layers, "rotation_of", counted)
+    model = small(positions="rotary")
     together = model(tokens)
     assert len(asked) == 1
-    x = model.embed(tokens, asked[0])
+    x = model.embed(tokens, torch.arange(5))
     alone = model.unembed(model.run_blocks(x, causal=True))
     assert len(asked) == 1 + len(model.blocks)  # each for itself
     assert together.equal(alone)

@@ -137,12 +137,14 @@ def test_a_block_hands_its_dropout_on():
 
 
 def test_a_layer_turns_by_angles_of_base_10000():
-    found = MultiHeadAttention(8, 2, rotary=True).angles(torch.tensor([3]), 4)
-    agrees(found.double(), torch.tensor([[3, 0.03]]).double(), within=1e-6)
+    layer = MultiHeadAttention(8, 2, rotary=True)
+    angles = torch.tensor([[3, 0.03]]).double()
+    agrees(layer.rotation(torch.tensor([3]))[0], angles.cos(), within=1e-6)
+    agrees(layer.rotation(torch.tensor([3]))[1], angles.sin(), within=1e-6)
     slow = (2.0, 1.0, 4.0, 8.0)  # waves above 8 tokens at half the speed
     layer = MultiHeadAttention(8, 2, rotary=True, rotary_scaling=slow)
-    halved = layer.angles(torch.tensor([3]), 4)[:, 1]
-    agrees(halved.double(), torch.tensor([0.015]).double(), within=1e-6)
+    halved = layer.rotation(torch.tensor([3]))[1][:, 1]  # a sine
+    agrees(halved, torch.tensor([0.015]).double().sin(), within=1e-6)
 
 
 @pytest.mark.parametrize("path", ["forward", "with_weights"])
