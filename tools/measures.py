@@ -23,11 +23,14 @@ import re
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import unquote
 
 from nbformat import NotebookNode
 from nbformat.v4 import new_markdown_cell
 from notebooks import CHAPTERS, ROOT, notebooks, read, write, write_text
 from phrases import find_phrases
+
+from press.headings import ADDRESS
 
 #: How much a reader reads in a minute: of words, of lines of code, of figures
 #: and outputs.
@@ -58,10 +61,12 @@ TEACHERS = CHAPTERS / "teachers.md"
 FIRST = CHAPTERS / "index.ipynb"
 #: Where each idea of the sources is taught, with links to side roads.
 COVERAGE = ROOT / "tests" / "chapters" / "coverage.md"
-#: A link to a side road, whose address ends with its minutes.
+#: A link to a side road, whose address ends with its minutes. In notebooks it
+#: is Jupyter's address, which has the brackets around the minutes.
 TO_ROAD = re.compile(
     r"(?P<page>[\w]*)(?P<kind>(?:\.ipynb)?)"
-    r"#(?P<road>side-road-[\w-]+?)-\d+-minutes?(?=[)\s\"])"
+    r"#(?P<road>[Ss]ide-road:?-(?:[^\s()\"]|\([^\s()\"]*\))+?)"
+    r"-(?P<opened>\(?)\d+-minutes?(?P<closed>\)?)(?=[)\s\"])"
 )
 TIME = re.compile(
     r"\*\*Time:\*\* (\d+) minutes, side roads (\d+) more, exercises (\d+)\."
@@ -176,7 +181,7 @@ def words(text: str) -> int:
     text = re.sub(r"(?ms)<details>.*?</details>|^```.*?^```", "", text)
     text = re.sub(r"(?s)\$\$.*?\$\$", "w " * 10, text)
     text = re.sub(r"\$[^$]+\$", "w", text)
-    text = re.sub(r"\]\([^)]*\)", "]", text)
+    text = re.sub(rf"\]{ADDRESS}", "]", text)
     return len(re.findall(r"[^\W_][\w'’.-]*", text))
 
 
@@ -323,10 +328,12 @@ def relinked(text: str, page: str, roads: dict[tuple[str, str], int]) -> str:
 
     def link(m: re.Match) -> str:
         """A link to a side road with its minutes; others stay as they are."""
-        takes = roads.get((m["page"] or page, m["road"]))
+        road = road_address(unquote(m["road"]).replace("-", " "))
+        takes = roads.get((m["page"] or page, road))
         if takes is None:
             return m[0]
-        address = f"{m['road']}-{minutes(takes).replace(' ', '-')}"
+        time = minutes(takes).replace(" ", "-")
+        address = f"{m['road']}-{m['opened']}{time}{m['closed']}"
         return f"{m['page']}{m['kind']}#{address}"
 
     return TO_ROAD.sub(link, text)

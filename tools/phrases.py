@@ -74,7 +74,8 @@ def running_text(markdown: str) -> str:
     text = re.sub(r"(?s)\$\$.*?\$\$", "", text)
     text = re.sub(r"(?s)<!--.*?-->", "", text)
     text = re.sub(r"`[^`\n]+`|\$[^$\n]+\$", "…", text)
-    return re.sub(r"\]\([^)\s]*\)", "]", text)
+    # An address may have brackets of its own, which are closed again.
+    return re.sub(r"\]\((?:[^()\s]|\([^()\s]*\))*\)", "]", text)
 
 
 def find_phrases(markdown: str) -> list[Found]:

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from markdown_it import MarkdownIt
 from mdit_py_plugins.dollarmath import dollarmath_plugin
 
+from press.headings import ADDRESS
 from press.places import CHAPTERS
 
 #: What Anki reads before the first card.
@@ -36,7 +37,7 @@ QUESTION = re.compile(
     r"(?ms)^\d\. (?P<question>.*?)\n\n.*?"
     r"<summary>Answer</summary>\s*(?P<answer>.*?)\s*</details>"
 )
-LINK = re.compile(r"\[([^]]+)\]\([^)]*\)")
+LINK = re.compile(rf"\[([^]]+)\]{ADDRESS}")
 TITLE = re.compile(r"(?m)^# (.+)$")
 
 

@@ -22,6 +22,7 @@ from sphinx.application import Sphinx
 from attnbook.teach.page.learning import learn
 from attnbook.teach.page.ranking import make_index, stems
 from press.contents import Contents
+from press.headings import ADDRESS
 from press.places import CHAPTERS, SITE
 
 #: How much a word counts, by where it is.
@@ -72,7 +73,7 @@ def plain(text: str) -> str:
     """The words of a text in Markdown, without tags, formulas and links'
     addresses."""
     text = re.sub(r"<[^>]+>|\$[^$]*\$", " ", text, flags=re.S)
-    return re.sub(r"\]\([^)]*\)|[*`\[\]]", " ", text)
+    return re.sub(rf"\]{ADDRESS}|[*`\[\]]", " ", text)
 
 
 def sections_of(page: str, text: str) -> Iterator[Section]:

@@ -22,6 +22,8 @@ from nbformat.v4 import (
 )
 from notebooks import ROOT, read
 
+from press.headings import jupyter_address
+
 
 @by_notebook(CHAPTER_FILES)
 def test_a_chapter_says_its_minutes(path):
@@ -199,6 +201,12 @@ def test_code_in_a_text_is_lines_and_no_words():
     assert (core.words, core.lines) == (2, 2)
 
 
+def test_the_address_of_a_link_is_no_words():
+    text = "two [words](#Side-road:-more-(or-less)-to-read), and ([two](a.md))"
+    found = measure(new_notebook(cells=[new_markdown_cell(text)]))
+    assert found.parts[0].words == 4
+
+
 def test_code_that_is_shown_counts_unless_it_is_folded():
     code = "```python\na = 1\nb = 2\n```"
     more = [code, f"<details>\n<summary>More</summary>\n\n{code}\n</details>"]
@@ -247,4 +255,10 @@ def test_links_to_side_roads_follow_their_minutes():
     assert relinked(text, "a", roads) == (
         f"[here](#{road}-7-minutes), [there](b.ipynb#{road}-1-minute), "
         "[none](#side-road-x-3-minutes)"
+    )
+    jupyter = jupyter_address(heading)
+    text = f"[here](#{jupyter}), [there](b.ipynb#{jupyter})"
+    assert relinked(text, "a", roads) == (
+        f"[here](#{jupyter.replace('2-minutes', '7-minutes')}), "
+        f"[there](b.ipynb#{jupyter.replace('2-minutes', '1-minute')})"
     )

@@ -48,6 +48,7 @@ def test_a_page_has_no_phrase_that_is_read_twice(path):
         ("A target of −100 asks nothing.", ["asks nothing"]),
         ("Nothing meets nothing.", ["Nothing meets", "meets nothing"]),
         ("`behind` in code, $x$ and [a link](#what-stands-at-3)", []),
+        ("[a link](#What-is-(in-a-row)-behind) in a row", []),
         ("```python\n# behind\n```\n\n$$\nbehind\n$$\n", []),
         ("```{glossary}\ndraft\n  A word behind a word.\n```\n", ["behind"]),
         ("what\nbecame of it", ["what became of"]),

@@ -32,6 +32,11 @@ def test_no_link_and_no_bare_formula_is_left(lines):
         assert "$" not in re.sub(r"<code>.*?</code>", "", front + back)
 
 
+def test_of_a_link_its_words_are_left():
+    text = "a [way](#Side-road:-more-(2-minutes)), ([b](c.md))"
+    assert flashcards.LINK.sub(r"\1", text) == "a way, (b)"
+
+
 def test_every_chapter_has_its_questions_and_its_ideas(lines):
     tags = [tag for _, _, tag in lines]
     for path in CHAPTERS.glob("[0-9][0-9]_*.ipynb"):

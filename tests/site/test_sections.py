@@ -16,7 +16,8 @@ Words before.
 
 ## First part
 
-About *queries* and `keys`, $x^2$ and [a link](somewhere.md).
+About *queries* and `keys`, $x^2$ and [a link](somewhere.md), and
+[another](#What-is-(said)-elsewhere).
 
 ```python
 ## no heading
@@ -34,6 +35,7 @@ def test_a_page_has_its_sections_without_code_and_exercises():
     assert found[1].of == "A page"
     assert "queries" in found[1].text
     assert "somewhere" not in found[1].text
+    assert "elsewhere" not in found[1].text
 
 
 def test_an_entry_of_the_glossary_has_its_other_names():
