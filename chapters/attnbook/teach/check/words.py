@@ -194,13 +194,16 @@ def number_name(size: float) -> str:
     √2 and not 1.414. A number without a name gives "".
     """
 
+    if not size < 1e6:  # too large for a name, or infinite
+        return ""
+
     def is_it(number: float) -> bool:
         return abs(number / size - 1) < 1e-6
 
     for number, name in _NAMED.items():
         if is_it(number):
             return name
-    if is_it(round(size)) and size < 1e6:
+    if is_it(round(size)):
         return str(round(size))
     if size**2 < 1024.5 and is_it(math.sqrt(round(size**2))):
         return f"√{round(size**2)}"

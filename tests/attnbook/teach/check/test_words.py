@@ -82,6 +82,8 @@ def test_words_are_listed(words, text):
         (math.e, "e"),
         (1.41, ""),  # 141/100, whose denominator is too large
         (1.2345, ""),
+        (1e200, ""),  # whose square is too large for a float
+        (math.inf, ""),
     ],
 )
 def test_numbers_that_have_a_name(number, name):
