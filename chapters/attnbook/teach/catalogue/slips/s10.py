@@ -72,6 +72,57 @@ c10.post_norm_block.slip(
     ),
 )
 c10.post_norm_block.slip(
+    "the sum after attention is not normalised",
+    "What does the feed-forward layer read, the first sum or what a norm "
+    "makes of it?",
+    lambda x, attention, feed_forward, norm_1, norm_2: norm_2(
+        (y := x + attention(x)) + feed_forward(y)
+    ),
+)
+c10.post_norm_block.slip(
+    "the second layer reads through the first norm, and adds to the sum "
+    "before it",
+    "Is the first norm on the stream, or on what the second layer reads?",
+    lambda x, attention, feed_forward, norm_1, norm_2: norm_2(
+        (y := x + attention(x)) + feed_forward(norm_1(y))
+    ),
+)
+c10.post_norm_block.slip(
+    "the second sum is not normalised",
+    "What was done last to the stream that leaves the block?",
+    lambda x, attention, feed_forward, norm_1, norm_2: (
+        (y := norm_1(x + attention(x))) + feed_forward(y)
+    ),
+)
+c10.post_norm_block.slip(
+    "one norm serves both layers",
+    "Which norm belongs to which layer?",
+    lambda x, attention, feed_forward, norm_1, norm_2: norm_1(
+        (y := norm_1(x + attention(x))) + feed_forward(y)
+    ),
+)
+c10.post_norm_block.slip(
+    "the second branch is added to the input of the block",
+    "What has become of attention's result in the stream?",
+    lambda x, attention, feed_forward, norm_1, norm_2: norm_2(
+        x + feed_forward(norm_1(x + attention(x)))
+    ),
+)
+c10.post_norm_block.slip(
+    "the layers read through the norms, too",
+    "What does a layer read where the norm comes after the addition?",
+    lambda x, attention, feed_forward, norm_1, norm_2: norm_2(
+        (y := norm_1(x + attention(norm_1(x)))) + feed_forward(norm_2(y))
+    ),
+)
+c10.post_norm_block.slip(
+    "the branches are not added to the stream",
+    "What is normalised: a layer's result, or its sum with what it read?",
+    lambda x, attention, feed_forward, norm_1, norm_2: norm_2(
+        feed_forward(norm_1(attention(x)))
+    ),
+)
+c10.post_norm_block.slip(
     "the feed-forward layer reads the input of the block",
     "What does the second layer read?",
     lambda x, attention, feed_forward, norm_1, norm_2: norm_2(

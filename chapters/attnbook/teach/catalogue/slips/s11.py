@@ -10,6 +10,11 @@ from attnbook.teach.catalogue import c11_language_model as c11
 INF = torch.inf
 
 
+c11.cross_entropy.slip(
+    "the targets are shifted once more",
+    "Which word is the target at place 0 already, and who has moved it there?",
+    lambda logits, targets: F.cross_entropy(logits[:, :-1].mT, targets[:, 1:]),
+)
 c11.bigram.slip(
     "rows and columns are exchanged",
     "Which of the two tokens does a row belong to?",

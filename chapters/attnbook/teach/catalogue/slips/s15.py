@@ -7,6 +7,28 @@ from attnbook.teach.catalogue import c15_generating as c15
 INF = torch.inf
 
 
+def _zeros(filtered):
+    """Logits that a filter left, with 0 in place of −∞."""
+    return filtered.masked_fill(filtered == -INF, 0.0)
+
+
+c15.keep_top_k.slip(
+    "what is out gets the logit 0",
+    "What is the exponential of 0, and which logit gives the probability 0?",
+    lambda logits, k: _zeros(c15.keep_top_k(logits, k)),
+)
+c15.keep_top_p.slip(
+    "what is out gets the logit 0",
+    "What is the exponential of 0, and which logit gives the probability 0?",
+    lambda logits, p: _zeros(c15.keep_top_p(logits, p)),
+)
+c15.keep_min_p.slip(
+    "what is out gets the logit 0",
+    "What is the exponential of 0, and which logit gives the probability 0?",
+    lambda logits, p: _zeros(c15.keep_min_p(logits, p)),
+)
+
+
 def _nucleus(probabilities, p, *, order=True, meets=False):
     """How many tokens top-p keeps.
 
