@@ -20,9 +20,9 @@ task = tasks_of(9)
     cases={
         "position 1, one pair": (ints(1), 2),
         "three positions, two pairs": (ints(0, 1, 2), 4),
-        "positions around 256": (ints(255, 256, 257, 1001), 12),
+        "positions around 256": (ints(255, 256, 257, 100_003), 12),
         "a batch, another base": call(
-            ints([0, 0, 1], [3, 4, 5]), 6, base=500.0
+            ints([[0, 0, 1]], [[3, 4, 5]]), 6, base=500.0
         ),
     },
 )
@@ -60,7 +60,7 @@ def angles_in_half_precision(positions, width, *, base=10_000.0):
     cases={
         "position 0, two pairs": (ints(0), 4),
         "two positions, two pairs": (ints(1, 2), 4),
-        "positions that are not in a row": (ints(7, 3, 400), 14),
+        "positions that are not in a row": (ints(7, 3, 6007), 14),
         "a batch, another base": call(
             ints([0, 0, 1], [3, 4, 5]), 8, base=100.0
         ),
@@ -114,7 +114,7 @@ def divides_in_whole_numbers(positions, width, *, base=10_000.0):
 
 _FOUR = f64([1, 2, 3, 4])
 _PLACES = (randn(2, 3, 5, 8, seed=5), ints([[0, 0, 1, 2, 3]], [[*range(5)]]))
-_FAR = (randn(2, 8, seed=6), ints(9, 301))  # bfloat16 would have 302
+_FAR = (randn(2, 8, seed=6), ints(9, 4097))  # float16 would have 4096
 
 
 @task(
@@ -124,7 +124,7 @@ _FAR = (randn(2, 8, seed=6), ints(9, 301))  # bfloat16 would have 302
     cases={
         "one pair at position 1": (f64([1, 2]), ints(1)),
         "two pairs at position 2": (_FOUR, ints(2)),
-        "several heads": (randn(3, 5, 6, seed=1), ints(*range(5))),
+        "several heads": (randn(3, 5, 8, seed=1), ints(*range(5))),
         "other positions a sequence": _PLACES,
         "far out, another base": call(*_FAR, base=500.0),
     },
@@ -193,7 +193,7 @@ def lays_the_angles_out_for_the_other(x, positions, base=10_000.0):
         ),
         "neighbours far out": (
             *randns(*[(1, 1, 3, 2)] * 3, seed=25),
-            ints(3, 256, 257),
+            ints(3, 4096, 4097),
         ),
     },
 )
@@ -281,7 +281,7 @@ def reorders_across_heads(weight, n_heads):
         ),
         "two texts, one far out": (
             randn(2, 3, 2, 4, seed=45),
-            ints([[0, 1]], [[256, 257]]),
+            ints([[0, 1]], [[4096, 4097]]),
             2,
         ),
         "twelve of sixteen": (randn(2, 16, seed=46), ints(3, 4), 12),
@@ -332,9 +332,10 @@ def counts_the_heads_from_zero(n_heads):
     cases={
         "one head, two tokens": (1, ints(0, 1), ints(0, 1)),
         "a new query": (2, ints(4), ints(0, 1, 2, 3, 4)),
-        "four heads, other positions a sequence": (
-            4,
-            ints([1, 2], [300, 301]),
+        # The slopes of six heads are powers of two, exact in a float32 too.
+        "six heads, other positions a sequence": (
+            6,
+            ints([1, 2], [300, 5003]),
             ints([0, 1, 2], [2, 3, 301]),
         ),
     },
@@ -379,6 +380,10 @@ def rewards_the_distance(n_heads, queries, keys):
         "three texts, twelve new tokens each": (
             marks("00111", "11111", "00001"),
             12,
+        ),
+        "300 tokens, some of them padding": (
+            marks("1" * 300, "0" * 43 + "1" * 257),
+            2,
         ),
     },
 )
@@ -427,7 +432,7 @@ def goes_on_from_the_padding(real, n_new):
         "twice as long as trained": (ints(0, 1, 2), 4, 8, 16),
         "shorter than trained": (ints(3, 5), 4, 8, 6),
         "two and a half times": (ints([5, 7], [2, 6]), 10, 6, 15),
-        "one pair, far out": (ints(301), 2, 300, 600),
+        "one pair, far out": (ints(4097), 2, 4096, 8192),
         "six pairs": (ints(9), 12, 8, 16),
     },
 )

@@ -152,7 +152,9 @@ def averages_the_texts_means(logits, targets):
     cases={
         "one word of four": ([torch.tensor([0.25]).log()],),
         "two texts of the same length": ([*-randn(2, 3, seed=1).abs()],),
-        "one short, one long": ([*(-randn(7, seed=2).abs()).split([1, 6])],),
+        "one short, one long": (
+            [*(-randn(1200, seed=2).abs()).split([1, 1199])],
+        ),
     },
 )
 def perplexity(texts):
@@ -296,10 +298,22 @@ def runs_one_block_again_and_again(
     return norm(x) @ token_table.T
 
 
-def _bigram(vocab_size, seed, dropout=0.0):
+def _bigram(vocab_size, seed, dropout=0.0, kind=nn.Sequential):
     """A model that knows the last token only: a table of logits."""
     table = drawn(nn.Embedding(vocab_size, vocab_size), seed=seed)
-    return nn.Sequential(table, nn.Dropout(dropout))
+    return kind(table, nn.Dropout(dropout))
+
+
+class TwoTexts(nn.Sequential):
+    """Layers with room for two texts at a time."""
+
+    def forward(self, tokens):
+        if len(tokens) > 2:
+            raise ValueError(
+                "too many texts at once; expected batches of at most 2; got "
+                f"{len(tokens)} texts"
+            )
+        return super().forward(tokens)
 
 
 _TOKENS = ints([0, 1, 2], [3, 1, 0], [2, 2, 1])
@@ -312,10 +326,15 @@ _TARGETS = ints([1, 2, 0], [1, 0, 3], [2, -100, -100])
     cases=lambda: {
         "one text": (_bigram(3, 1, 1.0), _TOKENS[:1], _TARGETS[:1]),
         "three texts, two at a time, one of them short": call(
-            _bigram(260, 2, 1.0),
+            _bigram(260, 2, 1.0, TwoTexts),
             _TOKENS + 256,
             _TARGETS.where(_TARGETS < 0, _TARGETS + 256),
             batch_size=2,
+        ),
+        "a model in evaluation mode": (
+            _bigram(4, 7, 1.0).eval(),
+            _TOKENS,
+            _TARGETS,
         ),
     },
 )
@@ -373,8 +392,11 @@ def bigram(texts, vocab_size, extra):
     some texts, with extra added to every count"""
     seen = Counter(pair for text in texts for pair in zip(text, text[1:]))
     numbers = range(vocab_size)
-    rows = [[extra + seen[a, b] for b in numbers] for a in numbers]
-    logs = [[math.log(n / sum(row)) for n in row] for row in rows]
+    logs = []
+    for a in numbers:
+        row = [extra + seen[a, b] for b in numbers]
+        total = sum(row)
+        logs.append([math.log(n / total) for n in row])
     return torch.tensor(logs, dtype=torch.float64)
 
 
@@ -415,7 +437,8 @@ def counts_across_the_texts(texts, vocab_size, extra):
         "a third, with decay": (*randn(4, 2, 3, seed=1).abs(), 3, 0.01, 0.5),
         "a late one": (*randn(4, 5, seed=2).abs(), 500, 0.01, 0.1),
         "a gradient of 1e-9": (*f64([1], [1e-9], [0], [0]), 1, 0.1, 0.0),
-        "a gradient of 0": (*f64([1], [0], [0], [0]), 1, 0.1, 0.5),
+        # The means of the second weight are not 0 yet.
+        "a gradient of 0": (*f64([1, 1], [0, 0], [0, 1], [0, 4]), 3, 0.1, 0.5),
     },
 )
 def adamw(w, gradient, mean, square, step, rate, decay):
@@ -506,7 +529,7 @@ def _as_optimizer(kind, groups, gradients, factors=None, **settings):
             [_group((1, 2), (1, 2), seed=240)],
             [
                 [f64([1, 2]), None],
-                [f64([2, -1]), None],
+                [f64([0, 0]), None],  # this one has a gradient, which is 0
                 [f64([1, 1]), f64([3, 1])],
                 [None, f64([1, -1])],
             ],
@@ -751,6 +774,7 @@ def leaves_the_means_uncorrected(groups, gradients, factors=None, **settings):
 _ROWS = [*zip(_TOKENS.split(1), _TARGETS.split(1))]
 # Shares of the targets that a float32 holds: quarters and eighths.
 _EIGHT = _ROWS + _ROWS[2:] + 2 * [_ROWS[2], _ROWS[0]]
+_FEWER = _ROWS + 5 * _ROWS[2:]  # eight targets, then four
 # A wrong word was sure: the gradient is longer than 1.
 _STEEP = [(ints([0, 0]), ints([1, 1]))] * 2
 
@@ -789,7 +813,7 @@ def _used(vocab_size, seed):
     cases=lambda: {
         "two of three targets": (_bigram(4, 1), _ROWS[:2], 2, 1.0),
         "of three and of one": (_bigram(4, 2), _ROWS[1:], 2, 1.0),
-        "two steps of four": (_bigram(4, 3), _EIGHT, 4, 0.5),
+        "two steps of four": (_bigram(4, 3), _FEWER, 4, 0.5),
         "a steep loss": (_sure(4), _STEEP, 2, 0.5),
         "a model with old gradients": (_used(4, 5), _EIGHT, 4, 0.5),
         "one step of sixteen": (_bigram(4, 6), 2 * _EIGHT, 16, 0.5),

@@ -23,7 +23,7 @@ _RARE = [part.encode() for part in ("\ufeff", "e\u0301", "\ufffd", "!")]
     against="the library tokenizers",
     cases={
         "equally frequent pairs": (b"hug pug", 3),
-        "a run of one byte": (b"aaaaaaa aaa", 9),
+        "a run of one byte": (b"aaaaaaa aaa bcbcbcbcbc", 9),
         "no byte": (b"", 2),
         "bytes that are no text": (3 * _CUT, 5),
         "two sentences": (_TEXT, 20),
@@ -49,7 +49,7 @@ def learn_merges(data, n_merges):
         "first on the right": (b"ababc", [(98, 99), (97, 98)]),
         "three alike": (b"aaa", [(97, 97)]),
         "no byte": (b"", [(97, 98)]),
-        "one byte, no merge": (b"a", []),
+        "one byte, no merge": (b"\n", []),
         "a merge that the text has not": (b"ababc", [(99, 99), (97, 98)]),
         "bytes that are no text": (_CUT, learn_merges(3 * _CUT, 5)),
         "two sentences": (_TEXT, learn_merges(_TEXT, 20)),
@@ -113,6 +113,7 @@ def leaves_the_nats(loss, n_tokens, text):
         "whole characters": ([b"two ", b"boat", b"s"],),
         "a boat in four parts": ([b"a ", b"\xf0", b"\x9f", b"\x9b", b"\xb6"],),
         "cut twice": ([b"caf\xc3", b"\xa9 \xf0\x9f\x9b", b"\xb6", b"!"],),
+        "an end that is cut": ([b"a ", b"boat\xf0\x9f"],),
         "rare characters": (_RARE,),
     },
 )

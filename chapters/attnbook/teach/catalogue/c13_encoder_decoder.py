@@ -56,6 +56,11 @@ _NONE = torch.zeros(3, dtype=torch.bool)
             *randns((2, 2, 4), (2, 3, 4), seed=9),
             marks("110", "000"),
         ),
+        "a real score far below the padding's": (
+            1e5 * _ROW,
+            f64([-1, 0], [0, 2]),
+            _REAL[2:4],
+        ),
     },
 )
 def read_source(target, source, real):
@@ -186,6 +191,7 @@ def memory_one_block_early(x, blocks, norm, mask=None):
         "two tokens": (ints([5, 7]), 0),
         "one token": (ints([5]), 0),
         "a batch": (ints([5, 30, 300, 6], [0, 8, 8, 9]), 30),
+        "the start token in the text, too": (ints([0, 7, 0, 7]), 0),
     },
 )
 def decoder_input(targets, start):
@@ -228,7 +234,7 @@ _TOKENS = ints([0, 3, 1, 2, 2], [3, 3, 0, 1, 0])
         ),
         "all covered": (_LOGITS, _TOKENS, marks("11111", "11111")),
         "several covered, of 300 words": (
-            randn(2, 5, 300, seed=31),
+            300 * randn(2, 5, 300, seed=31),
             ints([299, 3, 7, 2, 2], [256, 3, 0, 257, 0]),
             marks("01000", "10110"),
         ),

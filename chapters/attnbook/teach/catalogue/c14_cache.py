@@ -9,7 +9,7 @@ from attnbook.gpt import GPT, GPTConfig
 from attnbook.masks import causal_mask
 from attnbook.teach.catalogue import symptoms
 from attnbook.teach.catalogue.chapter import tasks_of
-from attnbook.teach.check.inputs import drawn, ints, marks, randns
+from attnbook.teach.check.inputs import drawn, f64, ints, marks, randns
 from attnbook.teach.check.running import call
 
 task = tasks_of(14)
@@ -164,8 +164,14 @@ _POSITIONS = {
     "after two, padded on the right": (ints(2), marks("10")),
     "three tokens after two": (ints(2), marks("111")),
     "nothing cached, padded on the left": (ints(0, 0), marks("11", "01")),
-    "three rows": (ints(1, 0, 3), marks("01", "10", "00")),
-    "a token for rows of 300 and three": (ints(300, 3), marks("1", "1")),
+    "three rows, padding in the midst of one": (
+        ints(1, 0, 3),
+        marks("011", "101", "000"),
+    ),
+    "a token for rows of 4097 and three, and none": (
+        ints(4097, 3, 5),
+        marks("1", "1", "0"),
+    ),
 }
 
 
@@ -219,6 +225,12 @@ _LONG = randns((2, 2, 1, 3), (2, 2, 302, 3), (2, 2, 302, 5), seed=21)
         "two of four slots filled": (*(x[:1] for x in _STORED), ints(2)),
         "rows of one, four and two": (*_STORED, ints(1, 4, 2)),
         "rows of 300 and one": (*_LONG, ints(300, 1)),
+        "a score far below an empty slot's": (
+            f64([[[1e5, 0]]]),
+            f64([[[-1, 0], [0, 0]]]),
+            f64([[[1], [2]]]),
+            ints(1),
+        ),
     },
 )
 def attend_stored(q, keys, values, lengths):
@@ -260,11 +272,11 @@ def cuts_at_the_longest_row(q, keys, values, lengths):
 def _writer(positions):
     """A small GPT with drawn weights, in evaluation mode."""
     sizes = dict(vocab_size=300, context=32, d_model=8, n_heads=2, n_layers=2)
-    model = drawn(GPT(GPTConfig(**sizes, positions=positions)), seed=3)
+    model = drawn(GPT(GPTConfig(**sizes, positions=positions)), seed=8)
     return model.eval().requires_grad_(False)
 
 
-_FIRST = ints(3, 0, 299, 1)
+_FIRST = ints(257, 0, 299, 1)  # both begin with the same token
 _SECOND = ints(257, 2)
 
 

@@ -19,6 +19,10 @@ task = tasks_of(15)
         "three tokens, hotter": (f64(3.0, 1.0, -2.0), 2.0),
         "two rows, as they are": (3 * randn(2, 5, seed=1), 1.0),
         "large logits": (700 * randn(2, 3, seed=2), 0.7),
+        "large logits, very hot": (
+            f64([1000, 200], [-300_000, -300_160]),
+            200.0,
+        ),
     },
 )
 def at_temperature(logits, temperature):
@@ -129,7 +133,7 @@ def _warped(logits, name, option):
         "one of three": (f64(2.0, 5.0, 1.0), 1),
         "two of four, two of them equal": (f64(1.0, 3.0, 1.0, 0.0), 2),
         "more than there are": (f64(1.0, 3.0), 5),
-        "two rows": (randn(2, 30, seed=4), 12),
+        "two rows, near each other": (randn(2, 30, seed=4) / 1000 - 8, 12),
     },
 )
 def keep_top_k(logits, k):
@@ -161,6 +165,7 @@ def keeps_one_more(logits, k):
         "one alone is above it": (f64(0.05, 0.9, 0.05).log(), 1e-17),
         "two rows": (2 * randn(2, 7, seed=5), 0.8),
         "everything": (randn(2, 4, seed=6), 0.999999),
+        "p near 1: two are out": (f64(0.0, -8.0, -9.0), 0.999),
         "p = 1: nothing is out": (f64(0.0, -40.0, -45.0), 1.0),
     },
 )
@@ -221,10 +226,14 @@ def gathers_where_it_should_scatter(logits, p):
     against="transformers' MinPLogitsWarper",
     home="generate.keep_min_p",
     cases={
-        "one of three is out": (f64(0.6, 0.39, 0.01).log(), 0.1),
+        "one of three is out": (f64(0.6, 0.35, 0.05).log(), 0.1),
         "p = 0: nothing is out": (f64(4.0, -30.0), 0.0),
         "flat: nothing is out": (f64(1.0, 1.1, 0.9, 1.0), 0.5),
-        "two rows, negative logits": (2 * randn(2, 7, seed=7) - 9, 0.2),
+        "two rows, a sharp and a flat one far below": (
+            f64([4], [1]) * randn(2, 7, seed=7) - f64([9], [1000]),
+            0.2,
+        ),
+        "p = 1: the likeliest two stay": (f64(2.0, 1.0, 2.0), 1.0),
     },
 )
 def keep_min_p(logits, p):
@@ -279,7 +288,7 @@ def divides_negative_logits(logits, seen, penalty):
     cases={
         "one of two has ended": ([7, 2], {2}),
         "all go on": ([5, 0, 5], {1, 2, 3}),
-        "two stop tokens": ([3, 9, 2, 258], {2, 3}),
+        "two stop tokens": ([13, 3, 2, 258], {2, 13}),
         "all have ended": ([2, 2], {2}),
         "no stop token": ([2, 0], set()),
     },
@@ -322,7 +331,7 @@ def waits_for_all_to_end_at_once(chosen, stop):
     home="prompts.pad_left",
     cases={
         "one shorter": ([[5, 6], [7]],),
-        "0 is a token too": ([[0, 3, 0, 2], [0], [300, 0]],),
+        "0 is a token too": ([[0, 3, 0, 2], [0], [300, 0, 1, 0]],),
         "as long": ([[1, 2], [3, 4]],),
     },
 )
@@ -505,11 +514,11 @@ def _noise(*size, seed):
         "two tokens": (f64([0.0, 1.0]), f64([0.9, 0.2])),
         "one row of five": (randn(1, 5, seed=17), _noise(1, 5, seed=18)),
         "fifty rows": (randn(50, 4, seed=19), _noise(50, 4, seed=20)),
-        "a token that is out": (f64([-math.inf, 0.0]), f64([0.999, 0.01])),
+        "a token that is out": (f64([-math.inf, 0.0]), f64([1 - 1e-10, 0.01])),
         "large logits": (f64([1000.0, 1003.0]), f64([0.9, 0.2])),
         "noise near 0, and near 1": (
-            f64([0.0, -3.2], [0.0, 25.0]),
-            f64([1e-12, 0.5], [1 - 1e-9, 0.5]),
+            f64([0.0, -4.3], [0.0, 25.0], [0.0, 20.3]),
+            f64([1e-25, 0.5], [1 - 1e-9, 0.5], [1 - 1e-9, 0.5]),
         ),
     },
 )
@@ -563,18 +572,18 @@ def adds_the_wrong_sign(logits, noise):
             9,
         ),
         "three steps from the end": (
-            [{6: 4, 5: 1}, {5: 2}, {5: 3}, {}, {6: 4}],
-            {3},
+            [{6: 4, 5: 3, 7: 3}, {}, {5: 1}, {5: 2}, {6: 4}],
+            {1},
             0,
             9,
         ),
         "at the end": ([{0: 1}, {}], {1}, 1, 300),
         "may end, or go into a dead end": ([{0: 1, 4: 0}, {}], {0}, 0, 2),
-        "thirteen states in a line": (
-            [*({n: n + 1} for n in range(12)), {}],
-            {12},
+        "thirty states in a line": (
+            [*({n: n + 1} for n in range(29)), {}],
+            {29},
             11,
-            20,
+            40,
         ),
     },
 )

@@ -81,7 +81,7 @@ def _checkpoint(d, context, n_layers, *, seed, prefix="transformer."):
     against="the Conv1Ds of transformers' GPT2Model",
     cases={
         "one block": (_checkpoint(17, 3, 1, seed=1),),
-        "as published": (_checkpoint(4, 7, 2, seed=3, prefix=""),),
+        "as published": (_checkpoint(4, 7, 11, seed=3, prefix=""),),
         "a context as long as the width": (_checkpoint(5, 5, 2, seed=2),),
     },
 )
@@ -93,16 +93,20 @@ def to_linear(tensors):
     from transformers.pytorch_utils import Conv1D
 
     bare = {n.removeprefix("transformer."): p for n, p in tensors.items()}
-    context, d = bare["wpe.weight"].shape
     n_layers = sum(n.endswith("ln_1.bias") for n in bare)
-    sizes = dict(n_positions=context, n_embd=d, n_head=1, n_layer=n_layers)
     with torch.device("meta"):
-        model = GPT2Model(GPT2Config(**sizes))
-    found = {name: bare[name] for name, _ in model.named_parameters()}
-    for name, layer in model.named_modules():
-        if isinstance(layer, Conv1D):
-            weight = f"{name}.weight"
-            found[weight] = torch.einsum("io->oi", bare[weight])
+        model = GPT2Model(GPT2Config(n_layer=1))  # for its names alone
+    matrices = {
+        f"{name}.weight"
+        for name, layer in model.named_modules()
+        if isinstance(layer, Conv1D)
+    }
+    found = {}
+    for name, _ in model.named_parameters():
+        for n in range(n_layers):  # all blocks are like the first
+            own = name.replace("h.0.", f"h.{n}.")
+            p = bare[own]
+            found[own] = torch.einsum("io->oi", p) if name in matrices else p
     return found
 
 
@@ -166,11 +170,14 @@ def looks_for_the_prefix(tensors):
                 "layers.0.q_proj.weight": (8, 8),
                 "layers.0.q_proj.bias": (8,),
                 "layers.1.q_proj.bias": (8,),
+                "layers.1.k_proj.weight": (8, 8),
+                "layers.1.scale": (),  # a number without axes
                 "norm.weight": (300,),
             },
             {
                 "layers.0.q_proj.weight": (8, 8),
                 "layers.1.q_proj.bias": (4,),
+                "layers.1.k_proj.weight": (8, 1),
                 "q_proj.bias": (8,),
                 "norm.weight": (300,),
             },
@@ -274,6 +281,18 @@ _SCALING = dict(
         ),
         "two heads of keys, a tied head": (
             _LLAMA | {"num_key_value_heads": 2, "tie_word_embeddings": True},
+        ),
+        "the base as newer files have it": (
+            {n: x for n, x in _LLAMA.items() if n != "rope_theta"}
+            | {
+                "rope_parameters": {
+                    "rope_type": "default",
+                    "rope_theta": 500.0,
+                }
+            },
+        ),
+        "a Llama with biases": (
+            _LLAMA | {"attention_bias": True, "mlp_bias": True},
         ),
         "scaled rotary angles, factor 8": (
             _LLAMA | {"rope_scaling": _SCALING, "rope_theta": 500_000.0},
