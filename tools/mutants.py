@@ -2,8 +2,11 @@
 
 usage: python tools/mutants.py [--sample N] [--seed S] [--store] [WHAT ...]
 
-WHAT is a chapter (04) or a room of the package (masks). Without any, all
-chapters and rooms are taken, which takes hours.
+WHAT is a chapter (04), a room of the package (masks), or a single task of the
+catalogue (softmax). A few tasks are called as a room is: such a name means the
+room, and task:ring the task. Without any, all chapters and rooms are taken,
+which takes hours. With --store the result of each chapter and room is kept.
+That of a single task is only printed, as it is a part of its chapter's.
 
 Each mutant is a right program with one thing changed. A task of the catalogue
 is asked about the mutants of its reference, of the package's function and of
@@ -40,6 +43,8 @@ from notebooks import CHAPTERS, ROOT
 
 EQUIVALENT = ROOT / "tools" / "mutate" / "equivalent.toml"
 STORED = CHAPTERS / "attnbook" / "data" / "mutants.json"
+#: What the row of a single task begins with, and no chapter's or room's.
+TASK = "task:"
 
 #: The reasons why mutants pass, by function and by the mutant's name.
 Reasons = dict[str, dict[str, str]]
@@ -248,7 +253,7 @@ def main(arguments: list[str]) -> int:
     if options.sample:
         print(f"{options.sample} mutants each, seed {options.seed}")
     try:
-        _check_names(options.what)
+        options.what = _rows(options.what)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
@@ -261,8 +266,8 @@ def main(arguments: list[str]) -> int:
         found[row] = sorted_out(result, known, is_room)
         if is_room:
             _print_row(row, found[row])
-        if options.store:  # at once: all rooms take hours
-            _store({row: found[row]}, options)
+        if options.store and not row.startswith(TASK):
+            _store({row: found[row]}, options)  # at once: all take hours
     for row, numbers in found.items():
         _print_row(row, numbers)
     wrong = [
@@ -277,19 +282,28 @@ def main(arguments: list[str]) -> int:
     return int(bool(wrong))
 
 
-def _check_names(what: list[str]) -> None:
-    """Raise a ValueError unless each name is one of which there are mutants.
+def _rows(what: list[str]) -> set[str]:
+    """The names of the rows that are asked for.
 
-    Mutants are made of chapters, of tasks and of rooms.
+    Args:
+        what: names of chapters, of rooms and of tasks. One that a room and a
+            task have means the room.
+
+    Raises:
+        ValueError: there are no mutants of a name.
     """
     chapters, tasks = named_in_catalogue()
-    unknown = {*what} - chapters - tasks - rooms().keys()
-    if unknown:
+    named = set(what)
+    rows = named & (chapters | rooms().keys())
+    others = named - rows
+    single = {name for name in others if name.removeprefix(TASK) in tasks}
+    if unknown := others - single:
         raise ValueError(
             f"there are no mutants of {', '.join(sorted(unknown))}; expected "
             f"a chapter such as 04 (up to {max(chapters)}), a task such as "
             f"softmax, or a room: {', '.join(rooms())}"
         )
+    return rows | {TASK + name.removeprefix(TASK) for name in single}
 
 
 def _import_once() -> None:
@@ -307,6 +321,8 @@ def _results(
 ) -> Iterator[tuple[str, Result, bool]]:
     """The results that were asked for, one after another.
 
+    `options.what` has the names of their rows; if there are none, all chapters
+    and rooms are taken.
     Each comes with the name of its row, and with whether it is a room's. Rooms
     go first, while the package is not imported yet: a room's mutant takes the
     place of the module at its next import.
@@ -316,14 +332,16 @@ def _results(
             yield name, ask_room(room, options.sample, options.seed), True
     from attnbook.teach.catalogue import all_tasks
 
-    chapters: dict[str, Result] = {}
+    found: dict[str, Result] = {}
     for task in all_tasks().values():
-        chapter = f"{task.chapter:02}"
-        if not options.what or {chapter, task.name} & set(options.what):
+        row = f"{task.chapter:02}"
+        if options.what and row not in options.what:
+            row = TASK + task.name
+        if not options.what or row in options.what:
             result = ask_task(task.name, options.sample, options.seed)
-            chapters[chapter] = chapters.get(chapter, Result()) + result
-    for chapter, result in chapters.items():
-        yield chapter, result, False
+            found[row] = found.get(row, Result()) + result
+    for row, result in found.items():
+        yield row, result, False
 
 
 def _print_row(name: str, row: dict[str, Any]) -> None:

@@ -41,7 +41,35 @@ def test_a_rooms_result_is_kept_though_the_next_one_fails(
     assert kept["first"]["mutants"] == 3 and len(kept) == 1
 
 
-@pytest.mark.parametrize("name", ["99", "4", "no_such_room", ""])
+@pytest.mark.parametrize(
+    "asked, rows",
+    [
+        ("softmax", []),  # a part of chapter 4
+        ("task:softmax", []),
+        ("task:ring", []),
+        ("ring", ["ring"]),  # the room, and not the task of chapter 24
+        ("07", ["07"]),  # all tasks of the chapter
+    ],
+)
+def test_a_part_takes_no_place_in_what_is_stored(
+    asked, rows, tmp_path, monkeypatch, capsys
+):
+    stored = tmp_path / "mutants.json"
+    monkeypatch.setattr(mutants, "STORED", stored)
+    monkeypatch.setattr(mutants, "_import_once", lambda: None)
+    monkeypatch.setattr(mutants, "ask_task", lambda *_: Result(1, 1))
+    monkeypatch.setattr(mutants, "ask_room", lambda *_: Result(9, 9))
+    whole = {"04": {"mutants": 50}, "24": {"mutants": 50}}
+    stored.write_text(json.dumps(whole))
+    mutants.main(["--store", asked])
+    kept = json.loads(stored.read_text("utf-8"))
+    assert kept | whole == kept
+    assert kept.keys() - whole.keys() == set(rows)
+    row = f"task:{asked.removeprefix('task:')}"
+    assert (row in capsys.readouterr().out) == (not rows)
+
+
+@pytest.mark.parametrize("name", ["99", "4", "no_such_room", "task:masks", ""])
 def test_what_has_no_mutants_is_refused(name, monkeypatch, capsys):
     def results(options):
         raise AssertionError("something is asked")
