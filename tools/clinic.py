@@ -67,6 +67,11 @@ SEED = 34
 
 HEAD = """# Something is wrong
 
+You have a fault and not yet a name for it. Type what you see, in your own
+words or in those of the trade, or look through the symptoms below.
+
+<div id="clinic" hidden></div>
+
 **What you will do:** start from what you see, find what it may come from, and
 make sure with a test of one line.
 
@@ -74,10 +79,9 @@ make sure with a test of one line.
 
 **How long:** five minutes for one fault.
 
-You have a fault and not yet a name for it. Type what you see, in your own
-words or in those of the trade, or look through the symptoms below. Each comes
-with the causes that are worth trying first. (If you suspect one function, for
-example your attention, [check it directly](check_your_own.md) instead.)
+Each symptom comes with the causes that are worth trying first. (If you suspect
+one function, for example your attention, [check it
+directly](check_your_own.md) instead.)
 
 Each cause comes with **a test of one line**. It is true where all is well, and
 false, or an error, where that cause is at work. In it `mine` is your own
@@ -97,8 +101,6 @@ from attnbook.teach.page import mistakes
 
 mistakes.find("loss halves with padding mask")
 ```
-
-<div id="clinic" hidden></div>
 """
 
 

@@ -80,10 +80,11 @@ for (const button of document.querySelectorAll("[data-bs-toggle=tooltip]")) {
 // Sphinx begins the extract of a page that it has found with the words of the
 // page's buttons, and looks in it for the stem of the word that was searched
 // for, which need not be in the text: "rotari", where "rotary" stands. It looks
-// up "constructor" in lists that are objects, which all have one. And of pages
-// that fit as well, the earlier one shall come first.
+// up "constructor" in lists that are objects, which all have one. A page is
+// listed, and counted, once for its title, once for its text and once for each
+// of its terms. And of pages that fit as well, the earlier one shall come first.
 function mendSearch() {
-  const { htmlToText, makeSearchSummary, setIndex } = Search;
+  const { htmlToText, makeSearchSummary, setIndex, _performSearch } = Search;
   Search.htmlToText = (page, anchor) => {
     const article = new DOMParser().parseFromString(page, "text/html")
       .querySelector("article");
@@ -100,6 +101,14 @@ function mendSearch() {
     Object.setPrototypeOf(index.terms, own);
     Object.setPrototypeOf(index.titleterms, own);
     setIndex(index);
+  };
+  Search._performSearch = (...asked) => {
+    const listed = new Map(); // by page; of several, the last fits best
+    for (const result of _performSearch(...asked)) {
+      listed.delete(result[0]);
+      listed.set(result[0], result);
+    }
+    return [...listed.values()];
   };
   Scorer.score = ([page, , , , score]) => score - (parseInt(page) || 99) / 1e4;
 }

@@ -78,6 +78,21 @@ def test_the_first_stop_skips_to_the_text(visit, path):
     assert focused(page, "article.bd-article *")
 
 
+def test_the_second_stop_skips_to_the_questions(visit):
+    """They are at a chapter's end, more than a hundred stops further on."""
+    page = visit(CHAPTER, reduced_motion="reduce")
+    press(page, "Tab", "Tab")
+    assert focused(page, "#pst-skip-link a[href='#three-questions']")
+    assert page.evaluate("focusFaults()") == []
+    press(page, "Enter", "Tab")
+    assert focused(page, "#three-questions details.choice > summary")
+
+
+def test_where_nothing_is_asked_no_link_leads_to_questions(visit):
+    page = visit("glossary")
+    assert page.locator(STOPS["skip link"]).count() == 1
+
+
 def test_a_link_to_a_side_road_opens_it(visit):
     page = visit(CHAPTER, reduced_motion="reduce")
     link = page.locator("#pst-page-toc-nav a[href^='#side-road']").nth(1)

@@ -39,6 +39,20 @@ def test_words_are_found(visit, words, title):
     assert words.split()[-1].lower() in extract.lower()
 
 
+@pytest.mark.parametrize("words", ["KV cache", "padding"])
+def test_a_page_is_listed_and_counted_once(visit, words):
+    """Sphinx finds it by its title, by its text and by each of its terms."""
+    page = visit("search")
+    page.goto(f"{page.url}?q={words}")
+    found(page)
+    links = page.locator("#search-results li > a").evaluate_all(
+        "links => links.map((link) => new URL(link.href).pathname)"
+    )
+    assert len(set(links)) == len(links) > 1, links
+    said = page.locator("#search-results p.search-summary").inner_text()
+    assert re.findall(r"\d+", said) == [str(len(links))]
+
+
 def test_a_result_leads_to_the_words(visit):
     page = visit("search")
     page.get_by_role("searchbox").first.fill("rotary")
