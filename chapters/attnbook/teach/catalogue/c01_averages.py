@@ -130,6 +130,11 @@ def underflows_to_nan(queries, keys, bandwidth):
             0.5,
         ),
         "keys of many norms": (*randns((2, 16), (7, 16), seed=5), 2.0),
+        "a query far from every key": (
+            f64([0, 0], [600, 800]),
+            f64([1, 0], [0, 2], [3, 4]),
+            1.5,
+        ),
     },
 )
 def distance_weights(queries, keys, bandwidth):

@@ -180,6 +180,7 @@ def softmax_down_the_columns(x, w_query, w_key, w_value):
         "three to two": randns((6, 3), (2, 3), seed=50),
         "two to five": randns((4, 2), (5, 2), seed=52),
         "a batch": randns((2, 4, 3), (5, 3), seed=54),
+        "one vector": randns((3,), (2, 3), seed=56),
     },
 )
 def linear(x, weight):
@@ -283,7 +284,15 @@ def _times(factor, plus=0.0):
     return Labelled(f"{factor} x + {plus}", lambda x: factor * x + plus)
 
 
+def _with_one_off(x):
+    """x with 3e-6 added to the second number of its first row."""
+    off = torch.zeros_like(x)
+    off[0, 1] = 3e-6
+    return x + off
+
+
 _NUMBERS = f64([0.1, 0.2, 0.3], [0.4, 0.5, 0.6])
+_ITSELF = Labelled("x", lambda x: x)
 _COLUMN = Labelled("the first column", lambda x: x[..., :1])
 _LEFT = Labelled("(x₀ + x₁) + x₂", lambda x: x[..., 0] + x[..., 1] + x[..., 2])
 _RIGHT = Labelled(
@@ -299,7 +308,28 @@ _RIGHT = Labelled(
         "the second is smaller": (_times(4), _times(3), _NUMBERS),
         "a sum in another order": (_LEFT, _RIGHT, _NUMBERS),
         "off by 5e-7": (_times(1), _times(1, 5e-7), _NUMBERS),
-        "off by 5e-6": (_times(1), _times(1, 5e-6), _NUMBERS + 1),
+        "off by 5e-6": (_times(1), _times(1, 5e-6), _NUMBERS + 1000),
+        "one of six off by 3e-6": (
+            _ITSELF,
+            Labelled("x, one of its numbers + 3e-6", _with_one_off),
+            _NUMBERS,
+        ),
+        "off by the bound itself": (
+            _ITSELF,
+            _times(1, 0.25),
+            f64([1, 2], [3, 4]),
+            0.25,
+        ),
+        "the same numbers, in another order": (
+            _ITSELF,
+            Labelled("the rows of x, backwards", lambda x: x.flip(-1)),
+            _NUMBERS,
+        ),
+        "the same numbers, in another shape": (
+            _ITSELF,
+            Labelled("x, reshaped", lambda x: x.reshape(-1, 2)),
+            _NUMBERS,
+        ),
         "off by 5e-6, allowed": (_times(1), _times(1, 5e-6), _NUMBERS, 1e-5),
         "a shape that broadcasts": (_times(1), _COLUMN, f64([2, 2, 2])),
         "NaN on both sides": (_times(torch.nan), _times(torch.nan), _NUMBERS),
@@ -383,11 +413,10 @@ def _an_axis_too_many(x, w_query, w_key, w_value):
     return _by_matrices(x[None], w_query, w_key, w_value)
 
 
-def _epsilon_in_the_sum(x, w_query, w_key, w_value):
-    """Wrong by at most a ten-millionth: each weight is too small."""
-    scores = attention_scores(x @ w_query, x @ w_key) / w_key.shape[1] ** 0.5
-    share = (scores - scores.amax(-1, keepdim=True)).exp()
-    return share / (share.sum(-1, keepdim=True) + 1e-7) @ (x @ w_value)
+def _rounded_down(x, w_query, w_key, w_value):
+    """Wrong by at most a ten-millionth, and nowhere too large: of each number
+    seven digits after the point are left."""
+    return (1e7 * _by_matrices(x, w_query, w_key, w_value)).floor() / 1e7
 
 
 @task(
@@ -405,7 +434,7 @@ def _epsilon_in_the_sum(x, w_query, w_key, w_value):
             _scale_from_the_tokens,
             _scale_from_the_values,
             _an_axis_too_many,
-            _epsilon_in_the_sum,
+            _rounded_down,
         )
     },
 )

@@ -58,7 +58,7 @@ def takes_d_k_for_any_inputs(d_k, mean=0.0, variance=1.0):
 
 _sdpa = F.scaled_dot_product_attention
 _ROWS = randn(3, 5, seed=2).softmax(-1)
-_BATCH = randn(2, 2, 3, 4, seed=3).softmax(-1)
+_BATCH = randn(2, 1, 3, 4, seed=3).softmax(-1)
 _WEIGHTS = {
     "two equal weights": (f64(0.5, 0.5),),
     "all weight on one of three keys": (f64(0, 1, 0),),
@@ -68,7 +68,14 @@ _WEIGHTS = {
 _THOUSAND = randn(1000, seed=4).softmax(-1)
 
 
-@task(against="torch.special.entr", cases=_WEIGHTS | {"a batch": (_BATCH,)})
+@task(
+    against="torch.special.entr",
+    cases=_WEIGHTS
+    | {
+        "a batch": (_BATCH,),
+        "weights of 1e-6 and 1e-7": (f64(1 - 11e-7, 1e-6, 1e-7),),
+    },
+)
 def entropy(weights):
     """−Σ a log a over the last axis, in nats; a weight of 0 adds 0"""
     return torch.special.entr(weights).sum(-1)
@@ -85,7 +92,10 @@ def takes_the_log_of_zero(weights):
     return -(weights * weights.log()).sum(-1)
 
 
-@task(against="torch's jacobian of softmax", cases=_WEIGHTS)
+@task(
+    against="torch's jacobian of softmax",
+    cases=_WEIGHTS | {"a batch": (_BATCH,)},
+)
 def softmax_jacobian(weights):
     """the matrix of ∂aᵢ/∂sⱼ for weights a = softmax(s): (..., S, S)"""
     rows = weights.reshape(-1, weights.shape[-1])
@@ -99,7 +109,7 @@ def softmax_jacobian(weights):
         "two equal weights": (f64(0.5, 0.5), randn(2, seed=10)),
         "all weight on one of three keys": (f64(0, 1, 0), f64(0.3, -1.2, 0)),
         "three queries, five keys": (_ROWS, randn(3, 5, seed=13)),
-        "a batch": (_BATCH, randn(2, 2, 3, 4, seed=14)),
+        "a batch": (_BATCH, randn(2, 1, 3, 4, seed=14)),
         "a thousand keys": watched(_THOUSAND, randn(1000, seed=15)),
     },
 )
@@ -136,8 +146,9 @@ def masked(scores, mask):
 _SOME = marks("101", "000")
 _WIDE = torch.full((2, 64), 32.0, dtype=torch.float16) / f64([1], [2]).half()
 _TOO_LARGE = (_WIDE[:1], _WIDE, f64([1, 2], [3, 4]).half())
-# The second text has two tokens and is padded to four: (B, 1, T, S).
-_PADDED = marks("1111", "1100")[:, None, None].repeat(1, 1, 4, 1)
+# The second text has two tokens and is padded to four, and later tokens are
+# hidden: (B, 1, T, S).
+_PADDED = marks("1111", "1100")[:, None, None].repeat(1, 1, 4, 1).tril()
 _LOST = randn(2, 3, seed=30).masked_fill(~_SOME, -torch.inf)
 _MIXED = torch.stack([_LOST[0], randn(3, seed=31)])
 
@@ -179,6 +190,9 @@ _SMALL = _qkv((2,), 2, 3, 4, 2, seed=17)
         "additive, the second query fully masked": call(*_SMALL, mask=_LOST),
         "two texts of three heads, a mask each": call(
             *_qkv((2, 3), 4, 4, 2, 5, seed=26), mask=_PADDED
+        ),
+        "a bias for each head": call(
+            *_qkv((2, 3), 4, 4, 2, 5, seed=26), mask=randn(2, 3, 4, 4, seed=32)
         ),
         "all scores below −100,000": call(
             f64([131072]),
@@ -457,12 +471,34 @@ def starts_the_peak_at_zero(q, k, v, block):
     return context / total
 
 
+def _as_the_first(*qkv):
+    """Wrong: each query gets the context of the first one."""
+    right = _sdpa(*qkv)
+    return right[..., :1, :].expand_as(right)
+
+
+def _of_another(*qkv):
+    """Wrong: each query gets the context of the one before it."""
+    return _sdpa(*qkv).roll(1, dims=-2)
+
+
+def _by_hand(q, k, v):
+    """Attention whose numbers are rounded in other places than torch's."""
+    scores = (q / math.sqrt(q.shape[-1])) @ k.mT
+    share = (scores - scores.amax(-1, keepdim=True)).exp()
+    return share @ v / share.sum(-1, keepdim=True)
+
+
 _CANDIDATES = {
     "attention as it should be": _sdpa,
+    "attention, rounded differently": _by_hand,
     "wrong: nothing but NaN": lambda *qkv: _sdpa(*qkv) * torch.nan,
     "wrong: zeros": lambda *qkv: _sdpa(*qkv) * 0,
     "wrong: no scale": lambda q, k, v: _sdpa(q, k, v, scale=1.0),
     "wrong: softmax over queries": lambda q, k, v: (q @ k.mT).softmax(-2) @ v,
+    "wrong: too small by 0.0001": lambda *qkv: _sdpa(*qkv) - 1e-4,
+    "wrong: right for the first query alone": _as_the_first,
+    "wrong: each query has another's context": _of_another,
 }
 
 

@@ -20,6 +20,12 @@ task = tasks_of(5)
         "a batch of heads": (
             *randns((2, 2, 5, 3), (2, 2, 5, 3), (2, 2, 5, 4), seed=7),
         ),
+        # The scores are −30,000, −20,000 and 0, the same for each query.
+        "later keys with far higher scores": (
+            f64([1], [1], [1]),
+            f64([-30000], [-20000], [0]),
+            f64([1], [2], [4]),
+        ),
     },
 )
 def causal_attention(q, k, v):
@@ -38,7 +44,10 @@ _SCORES = {
     "large scores": (f64([1000, 999, 0]), marks("110")),
     "two queries, four keys": (randn(2, 4, seed=1), marks("1100", "1110")),
     "one mask for a batch": (randn(2, 2, 3, seed=2), marks("011", "111")),
-    "a query without keys": (randn(2, 3, seed=3), marks("000", "101")),
+    "a query without keys": (
+        randn(3, 3, seed=3),
+        marks("000", "101", "110"),
+    ),
 }
 
 
@@ -248,6 +257,7 @@ _REAL = {
     "two tokens, padded on the left": (marks("011"),),
     "padded on the right": (marks("1100", "1111"),),
     "padded on the left": (marks("0011", "1111", "0001"),),
+    "padded inside, and a row of padding": (marks("0101", "1011", "0000"),),
 }
 
 
@@ -314,6 +324,7 @@ _GAP = f64([1, 2], [torch.nan, 4])
         "all smaller by 1": (_FOUR - 1, _FOUR),
         "one of four larger by 1.5e-9": (f64([1, 2], [3 + 1.5e-9, 4]), _FOUR),
         "larger by 1e-8, at 1000": (f64([1000 + 1e-8]), f64([1000])),
+        "two of four exchanged": (f64([2, 1], [3, 4]), _FOUR),
         "one row against the same row twice": (_FOUR[:1], _FOUR[[0, 0]]),
         "ones, in another shape": (f64([[1, 1]]), f64([[1], [1]])),
         "larger by 1e-9, the bound itself": (f64([1e-9]), f64([0])),

@@ -83,8 +83,13 @@ def _by_head(x, memory, w_query, w_key, w_value, w_out, n_heads, mask=None):
 
 
 _CAUSAL = marks("100", "110", "111")
-# The second text has two tokens and is padded to four: (B, 1, T, S).
-_PADDED = marks("1111", "1100")[:, None, None].repeat(1, 1, 4, 1)
+# The second text has two tokens and is padded to four, and later tokens are
+# hidden: (B, 1, T, S).
+_PADDED = marks("1111", "1100")[:, None, None].repeat(1, 1, 4, 1).tril()
+# Tokens (1, 3, 4) and matrices with which all scores lie below −5000, and that
+# of the first token with itself below −10,000: a key is minus a query.
+_UNIT = torch.eye(4, dtype=torch.float64)
+_FAR_BELOW = f64([[100] * 4, [120] * 4, [60] * 4]), _UNIT, -_UNIT
 _ROW = f64([1, 2, 3, 4])
 _OUT = f64(*torch.eye(4).tolist()[:3], [1, 0, 0, 1])
 _NUMBERED = f64([1], [1]), f64([1], [3]), 0 * _ROW, 0 * _ROW, _ROW, _OUT, 2
@@ -113,6 +118,13 @@ def _as_layer(kind, x, w_query, w_key, w_value, w_out, n_heads, mask=None):
         "as many heads as tokens": (*_itself((2,), 3, 6, 6, seed=230)[1:], 3),
         "twelve heads": (*_itself((2,), 5, 36, 36, seed=220)[1:], 12),
         "a causal mask": (*_itself((2,), 3, 6, 6, seed=240)[1:], 2, _CAUSAL),
+        "a causal mask, scores far below 0": (
+            *_FAR_BELOW,
+            _UNIT,
+            _UNIT,
+            2,
+            _CAUSAL,
+        ),
         "two texts, a mask each": (
             *_itself((2,), 4, 6, 6, seed=260)[1:],
             3,
@@ -345,6 +357,11 @@ _TWO = f64([[1], [2], [6]], [[10], [20], [60]])  # (H_kv, S, d)
         "four share two": (f64(*4 * [[[0], [0]]]), 0 * _TWO, _TWO),
         "a batch, T ≠ S": randns((2, 6, 3, 4), *[(2, 3, 5, 4)] * 2, seed=303),
         "all share one": randns((3, 2, 3), (1, 2, 3), (1, 2, 4), seed=306),
+        "scores in the thousands": (
+            f64([[1000]], [[-1000]]),
+            f64([[2], [1], [4]]),
+            f64([[1], [2], [6]]),
+        ),
     },
 )
 def grouped_attention(q, k, v):
@@ -394,6 +411,15 @@ def _shared(B, T, d, n_heads, n_kv_heads, d_k, mask=None, *, seed):
         "each has its own": _shared(1, 3, 6, 3, 3, 2, seed=630),
         "heads wider than the stream": _shared(2, 3, 6, 4, 2, 3, seed=640),
         "a causal mask": _shared(2, 3, 8, 4, 2, 2, _CAUSAL, seed=650),
+        "a causal mask, scores far below 0": (
+            *_FAR_BELOW[:2],
+            -_UNIT[:, :2],
+            _UNIT[:, :2],
+            _UNIT,
+            2,
+            1,
+            _CAUSAL,
+        ),
         "two texts, a mask each": _shared(2, 4, 8, 4, 2, 2, _PADDED, seed=660),
         "24 heads share twelve": _shared(1, 5, 48, 24, 12, 2, seed=670),
     },

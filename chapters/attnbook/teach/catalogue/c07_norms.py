@@ -193,7 +193,16 @@ _BACKWARD = {
 }
 
 
-@task(against="torch's autograd", cases=_BACKWARD)
+@task(
+    against="torch's autograd",
+    cases=_BACKWARD
+    | {
+        "far from zero": (
+            randn(2, 6, seed=24) + 10_000,
+            randn(2, 6, seed=25),
+        ),
+    },
+)
 def layer_norm_backward(x, gradient, *, eps=1e-5):
     """the gradient with respect to x, given the gradient with respect to the
     normalised x (without weight and bias)"""
@@ -302,6 +311,7 @@ _WRONG = {
     "the wrong sign": lambda x: -layer_norm(x),
     "no eps": lambda x: layer_norm(x, eps=0),
     "too large by a millionth": lambda x: layer_norm(x) * (1 + 1e-6),
+    "everywhere less by 1e-6": lambda x: layer_norm(x) - 1e-6,
     "leaves the mean in": rms_norm.right,
     "a detached variance": lambda x: affine(
         x - x.mean(-1, keepdim=True), torch.rsqrt(variance(x.detach()) + 1e-5)

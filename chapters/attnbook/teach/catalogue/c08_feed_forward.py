@@ -23,6 +23,7 @@ task = tasks_of(8)
     cases={
         "one number": (f64(2),),
         "zero": (f64(0),),
+        "from −6 to 6": (torch.linspace(-6, 6, 25, dtype=torch.float64),),
         "from −40 to 40": (randn(9, seed=800).sort().values * 20,),
         "a batch": (randn(2, 3, 5, seed=801),),
     },
@@ -154,6 +155,12 @@ def _gated(leading, d_model, d_ff, *, seed):
         "one token, 2 → 3 units": _gated((1,), 2, 3, seed=834),
         "six tokens, 3 → 8 units": _gated((6,), 3, 8, seed=838),
         "a batch, 5 → 7 units": _gated((2, 4), 5, 7, seed=842),
+        "gates of ±1000, up −20 and 1": (
+            f64([1]),
+            f64([1000, -1000]),
+            f64([-20, 1]),
+            f64([1], [1]),
+        ),
     },
 )
 def swiglu(x, w_gate, w_up, w_down):
@@ -198,9 +205,12 @@ def bends_the_product(x, w_gate, w_up, w_down):
     cases={
         "one unit, silent": (f64([1]), f64([-2]), f64(1)),
         "one, at zero": (f64([1]), f64([-2]), f64(2)),
-        "one, barely": (f64([1]), f64([-2]), f64(2.0005)),
+        "one, barely": (f64([1]), f64([-2]), f64(2.0000005)),
         "one, now and then": (f64([[1], [-1]]), f64([-2]), f64(1)),
         "a batch of batches": _layer((2, 1, 2), 3, 12, seed=880)[:3],
+        "twenty tokens, some units alive for few": (
+            *_layer((2, 10), 3, 12, seed=894)[:3],
+        ),
     },
 )
 def dead_units(x, w_up, b_up):

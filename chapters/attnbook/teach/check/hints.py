@@ -23,7 +23,7 @@ from attnbook.teach.check.finding import SAYS_ALL, Finding, Help, Kind
 from attnbook.teach.check.guesses import guess
 from attnbook.teach.check.likeness import likeness
 from attnbook.teach.check.rules import RuleBroken
-from attnbook.teach.check.running import Outcome, outcome_difference
+from attnbook.teach.check.running import Outcome
 from attnbook.teach.check.task import Mistake, Slip
 from attnbook.teach.check.trial import Attempt
 from attnbook.teach.check.words import number_kind
@@ -77,7 +77,7 @@ def _says_all(found: Finding) -> bool:
 def _coarse(tried: Attempt) -> Help:
     """That the answer has only the digits of a float32, and the line that
     makes one; nothing, if that is not so."""
-    if not all(_nearly(tried, n, part=1e-5) for n in tried.failing):
+    if not all(tried.near(n, part=1e-5) for n in tried.failing):
         return NOTHING
     line = tried.float32_line()
     return Help(Finding(Kind.FLOAT32, line=line)) if line else NOTHING
@@ -85,10 +85,16 @@ def _coarse(tried: Attempt) -> Help:
 
 def _near(tried: Attempt) -> Help:
     """That the answer is nearly right, so that only digits are missing;
-    nothing, if that is not so."""
-    if tried.error or tried.difference.beside_the_result:
+    nothing, if that is not so.
+
+    The values may even be right and a gradient nearly so: something small
+    that is added, such as an eps, moves it by more than it moves the values.
+    """
+    if tried.error or tried.finding.kind == Kind.ZERO_GRADIENT:
         return NOTHING
-    if not all(_nearly(tried, n, part=1e-4) for n in tried.failing):
+    if tried.difference.kind in (Differs.CHANGED, Differs.UNCHANGED):
+        return NOTHING
+    if not all(tried.near(n, part=1e-4) for n in tried.failing):
         return NOTHING
     # It may be a rounding, or a formula that comes near the right one here.
     question = _asked(tried) or tried.trial.task.otherwise
@@ -421,30 +427,3 @@ def _is_float(x: Any) -> bool:
 def _has_nan(results: Any) -> bool:
     """Whether there is a NaN in any tensor of a result."""
     return any(_is_float(x) and x.isnan().any() for x in tree_leaves(results))
-
-
-def _nearly(tried: Attempt, n: int, *, part: float) -> bool:
-    """Whether an outcome is off by a small part of its size only."""
-    outcome = tried.got[n]
-    wanted = tried.trial.wanted[n]
-    found = tried.differences[n]
-    if found is None or outcome.error or wanted.error:
-        return False
-    within = part * min(1.0, _size(wanted.result))
-    if found.kind == Differs.VALUE and found.gap > within:
-        return False
-    # No gradient was taken of a wrong result, so only results are compared.
-    compared = outcome
-    if not outcome.gradients:
-        compared = replace(wanted, result=outcome.result)
-    return not outcome_difference(
-        compared, wanted, within=within, equal_nan=True
-    )
-
-
-def _size(result: Any) -> float:
-    """The largest absolute value among the fractional numbers of a result."""
-    leaves = [x for x in tree_leaves(result) if isinstance(x, (Tensor, float))]
-    floats = [x for x in map(torch.as_tensor, leaves) if x.numel()]
-    sizes = [x.abs().max().item() for x in floats if x.is_floating_point()]
-    return max(sizes, default=0.0)

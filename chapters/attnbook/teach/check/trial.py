@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
-from attnbook.teach.check.difference import Difference
+from attnbook.teach.check.difference import Difference, Differs
 from attnbook.teach.check.examine import (
     examined,
     examined_error,
@@ -251,6 +251,32 @@ class Attempt:
         """The error that the first failing case has ended with, or None."""
         return self.got[self.first].error
 
+    def near(self, n: int, *, part: float) -> bool:
+        """Whether case n is off by a small part of its size only.
+
+        Of a wrong gradient, whose result may be 0 everywhere, it is the size
+        of the gradient.
+        """
+        outcome = self.got[n]
+        wanted = self.trial.wanted[n]
+        found = self.differences[n]
+        if found is None or outcome.error or wanted.error:
+            return False
+        of = found.gradient_of
+        size = _size(wanted.result)
+        if of is not None:
+            size = _size(wanted.gradients[of : of + 1])  # () if there is none
+        within = part * min(1.0, size)
+        if found.kind == Differs.VALUE and found.gap > within:
+            return False
+        # No gradient was taken of a wrong result; then results are compared.
+        compared = outcome
+        if not outcome.gradients:
+            compared = replace(wanted, result=outcome.result)
+        return not outcome_difference(
+            compared, wanted, within=within, equal_nan=True
+        )
+
     def reads(self, argument: str) -> bool:
         """Whether the function's own code reads an argument of the task.
 
@@ -355,3 +381,11 @@ class _Float32(TorchFunctionMode):
 def _is_float32(x: Any) -> bool:
     """Whether something is a tensor of float32 numbers."""
     return isinstance(x, Tensor) and x.dtype == torch.float32
+
+
+def _size(result: Any) -> float:
+    """The largest absolute value among the fractional numbers of a result."""
+    leaves = [x for x in tree_leaves(result) if isinstance(x, (Tensor, float))]
+    floats = [x for x in map(torch.as_tensor, leaves) if x.numel()]
+    sizes = [x.abs().max().item() for x in floats if x.is_floating_point()]
+    return max(sizes, default=0.0)

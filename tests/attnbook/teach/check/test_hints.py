@@ -83,6 +83,20 @@ def test_a_question_hangs_on_the_first_case_that_fails():
     assert "\n  part 1 is of the wrong sign.\n  hint: Why rows?\n" in lines
 
 
+def test_a_gradient_that_is_nearly_right_is_asked_for_something_small():
+    """Of an eps beside the root no value shows enough, only a gradient."""
+
+    def answer(x, weight=None, *, eps=1e-5):
+        root = (x.square().mean(-1, keepdim=True) + eps).sqrt()
+        normal = x / (root + 1e-12)
+        return normal if weight is None else normal * weight
+
+    message = told(answer, TASKS["rms_norm"])
+    assert "gradient of tensor argument 0 is off by" in message
+    assert "hint: all its numbers are near the right ones" in message
+    assert "hand its gradient back" not in message
+
+
 def test_a_hint_hangs_on_the_cases_that_fail():
     def answer(queries, keys, values, bandwidth):
         near = ((queries[:, None] - keys).abs() <= bandwidth).double()

@@ -233,7 +233,7 @@ class Attention(nn.Module):
 def test_modules_are_built_and_filled():
     assert examine(RMSNorm, "rms_norm").right
     found = examine(Attention, "MultiHeadAttention", causal=True)
-    assert found.right and len(found.labels) == 6
+    assert found.right and len(found.labels) == 7
     assert not examine(Attention, "MultiHeadAttention").right
 
 
@@ -558,7 +558,7 @@ def test_modules_whose_heads_share_keys(kind, fused, weights):
         named = "lays_the_row_of_key_heads_down_again"
         assert found.verdict.mistake == named
     else:
-        assert len(found.labels) == 9 and not found.left_out
+        assert len(found.labels) == 10 and not found.left_out
 
 
 def test_sizes_that_a_module_refuses_are_left_out():
