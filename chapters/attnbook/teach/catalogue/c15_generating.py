@@ -63,6 +63,7 @@ def divides_twice(logits, temperature):
 _TABLE = f64([0.5, 0.25, 0.25], [0.1, 0.6, 0.3])
 _GAPS = f64([0.0, 0.5, 0.0, 0.5, 0.0], [0.0, 0.0, 1.0, 0.0, 0.0])
 _ALMOST = 1 - 2.0**-53
+_TENTHS = f64([0.1] * 10 + [0.0])  # their running sum ends at _ALMOST
 
 
 @task(
@@ -73,6 +74,7 @@ _ALMOST = 1 - 2.0**-53
         "a step's very edge": (_TABLE[:1], f64(0.5)),
         "impossible first tokens, u = 0": (_GAPS, f64(0.0, 0.0)),
         "u just below 1": (_GAPS, f64(_ALMOST, _ALMOST)),
+        "a sum that rounding keeps below 1": (_TENTHS, f64(_ALMOST)),
         "seven rows": (
             randn(7, 9, seed=3).softmax(-1),
             f64(0, 0.2, 0.3, 0.5, 0.6, 0.8, 0.99),
@@ -81,15 +83,17 @@ _ALMOST = 1 - 2.0**-53
 )
 def draw(probabilities, chance):
     """a token a row, (B,): the first at which the running sum of the
-    probabilities (B, V) is above the row's chance (B,), in [0, 1)"""
+    probabilities (B, V) is above the row's chance (B,), in [0, 1); where
+    rounding leaves none, the last whose probability is above 0"""
     tokens = []
     for row, wanted in zip(probabilities.tolist(), chance.tolist()):
         so_far = 0.0
-        token = -1
-        while so_far <= wanted:
-            token += 1
-            so_far += row[token]
-        tokens.append(token)
+        found = 0
+        for token, probability in enumerate(row):
+            if probability > 0 and so_far <= wanted:
+                found = token
+            so_far += probability
+        tokens.append(found)
     return torch.tensor(tokens)
 
 
