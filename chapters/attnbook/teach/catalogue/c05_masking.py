@@ -226,6 +226,7 @@ def inverted_causal_mask(n_queries, n_keys):
     cases={
         "a window of one": call(2, 2, window=1),
         "four tokens, a window of two": call(4, 4, window=2),
+        "the same four, a window of three": call(4, 4, window=3),
         "two queries, the last of six": call(2, 6, window=3),
         "a window wider than the text": call(12, 12, window=20),
     },
