@@ -332,9 +332,9 @@ def counts_the_heads_from_zero(n_heads):
     cases={
         "one head, two tokens": (1, ints(0, 1), ints(0, 1)),
         "a new query": (2, ints(4), ints(0, 1, 2, 3, 4)),
-        # The slopes of six heads are powers of two, exact in a float32 too.
-        "six heads, other positions a sequence": (
-            6,
+        # The slopes of eight heads are exact in a float32 too.
+        "eight heads, other positions a sequence": (
+            8,
             ints([1, 2], [300, 5003]),
             ints([0, 1, 2], [2, 3, 301]),
         ),
