@@ -1,6 +1,7 @@
 """Chapter 16, a real model: tasks and known mistakes."""
 
 import math
+from functools import cache
 from typing import Any
 
 import torch
@@ -77,6 +78,23 @@ def _checkpoint(d, context, n_layers, *, seed, prefix="transformer."):
     return found
 
 
+@cache
+def _names_with_one_block():
+    """The names of the parameters of transformers' GPT2Model with one block,
+    and of those among them that are matrices of a Conv1D."""
+    from transformers import GPT2Config, GPT2Model
+    from transformers.pytorch_utils import Conv1D
+
+    with torch.device("meta"):
+        model = GPT2Model(GPT2Config(n_layer=1))
+    matrices = [
+        f"{name}.weight"
+        for name, layer in model.named_modules()
+        if isinstance(layer, Conv1D)
+    ]
+    return [name for name, _ in model.named_parameters()], matrices
+
+
 @task(
     against="the Conv1Ds of transformers' GPT2Model",
     cases={
@@ -89,20 +107,11 @@ def to_linear(tensors):
     """the weights of a GPT-2 file under their names without the prefix, with
     every Conv1D's matrix as nn.Linear keeps it, (out, in); the rest as it is,
     and no causal masks"""
-    from transformers import GPT2Config, GPT2Model
-    from transformers.pytorch_utils import Conv1D
-
+    names, matrices = _names_with_one_block()
     bare = {n.removeprefix("transformer."): p for n, p in tensors.items()}
     n_layers = sum(n.endswith("ln_1.bias") for n in bare)
-    with torch.device("meta"):
-        model = GPT2Model(GPT2Config(n_layer=1))  # for its names alone
-    matrices = {
-        f"{name}.weight"
-        for name, layer in model.named_modules()
-        if isinstance(layer, Conv1D)
-    }
     found = {}
-    for name, _ in model.named_parameters():
+    for name in names:
         for n in range(n_layers):  # all blocks are like the first
             own = name.replace("h.0.", f"h.{n}.")
             p = bare[own]
