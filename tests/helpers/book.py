@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import re
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -124,9 +125,11 @@ class Page:
         self.taken: list[str] = []  # what a stub has bound anew
         self.wrong: tuple[str, Callable] | None = None
 
-    def run(self, start: int = 0) -> Exception | None:
-        """Run the cells from `start` on; the first error, or None."""
-        for number in range(start, len(self.cells)):
+    def run(self, start: int = 0, last: int | None = None) -> Exception | None:
+        """Run the cells from `start` on, to the page's last one or to `last`;
+        the first error, or None."""
+        end = len(self.cells) if last is None else last + 1
+        for number in range(start, end):
             if error := self.run_cell(number):
                 return error
         return None
@@ -189,12 +192,22 @@ def noticed(error: Exception | None) -> Noticed | None:
     return Noticed(kinds, f"{kinds[0]}: {error}")
 
 
+def checked(cell: nbformat.NotebookNode) -> set[str]:
+    """The names in a cell that hands functions to the book's check."""
+    return used(cell.source) if "check(" in cell.source else set()
+
+
 def branches(path: Path, wrongs: list[Wrong]) -> dict[str, Noticed | None]:
     """What a page raises with each mistake, by the mistake's name.
 
-    The page is run once, as far as there is a mistake to come; with each, it
-    goes on from the cell in which the function is first defined, named or
-    called. What the page itself raises is under the empty name.
+    The page is run once, as far as there is a mistake to come. A mistake
+    begins in the cell in which the function is first defined, named or
+    called. Where a later cell has the function checked, the mistake is first
+    put in its place there, or in a cell shortly before: so the cells between,
+    some of which take many seconds, run once and not for each mistake. If no
+    check notices it, or there is none, all of the page goes on with the
+    mistake from the cell in which it begins, or from one shortly before.
+    What the page itself raises is under the empty name.
     """
     return forked(partial(_run_and_branch, path, wrongs), lesson(path))
 
@@ -203,7 +216,7 @@ def forked(work: Callable[[], Any], source: str) -> Any:
     """What `work` returns, done by a copy of this process that is warm for
     a source."""
     warm(source)
-    return _kept(partial(_alone, work))()
+    return _in_a_copy(partial(_alone, work))
 
 
 def _alone(work: Callable[[], Any]) -> Any:
@@ -211,79 +224,148 @@ def _alone(work: Callable[[], Any]) -> Any:
     return work()
 
 
+#: A copy of the page's process is made anew once the cells since the last one
+#: have taken so many seconds of a processor. Each mistake runs them again; a
+#: copy takes about as long.
+AGAIN = 0.1
+
+
 def _run_and_branch(path: Path, wrongs: list[Wrong]):
     page = Page(path)
-    waiting = {wrong.name: wrong for wrong in wrongs}
+    checks = [checked(cell) for cell in page.cells]
+    by_name = {wrong.name: wrong for wrong in wrongs}
+    waiting = dict(by_name)  # to begin
+    begun: dict[str, tuple[Wrong, _Copy]] = {}  # to be checked by a cell
     found: dict[str, Noticed | None] = {"": None}
-    with as_a_page(), loaded_before():
+    with as_a_page(), loaded_before(), contextlib.ExitStack() as copies:
+        copy = None
+        made = 0.0  # the seconds of this process at that time
         for number, cell in enumerate(page.cells):
-            if not waiting or found[""]:
+            if not (waiting or begun) or found[""]:
                 break
-            here = defined(cell.source)
-            possible = any(w.ours or w.task in here for w in waiting.values())
-            each = partial(_each, page, number, waiting)
-            kept = _kept(each) if possible else None
+            here = checks[number] | defined(cell.source)
+            left = [*waiting, *begun]
+            possible = any(by_name[name].task in here for name in left)
+            possible = possible or any(w.ours for w in waiting.values())
+            old = time.process_time() - made > AGAIN
+            if copy is None or (possible and old):
+                copy = _Copy(partial(_branch, page, number, by_name))
+                copies.callback(copy.end)
+                made = time.process_time()
             with _calls(waiting.values()) as called:
                 found[""] = noticed(page.run_cell(number))
-            names = used(cell.source)
-            begun = [
-                waiting.pop(w.name).name
-                for w in list(waiting.values())
-                if w.task in here
-                or (w.ours and w.task in names)
-                or called & _codes(w.ours)
-            ]
-            found |= kept(begun) if kept else {}
-    return dict.fromkeys(waiting) | found
+            later = set().union(*checks[number + 1 :])
+            for wrong, first in list(begun.values()):
+                if wrong.task in checks[number]:
+                    error = copy.ask(wrong.name, number)
+                    if error is None and wrong.task not in later:
+                        error = first.ask(wrong.name)
+                    if error or wrong.task not in later:
+                        del begun[wrong.name]
+                        found[wrong.name] = error
+            for wrong in _begun(waiting.values(), cell, called):
+                del waiting[wrong.name]
+                if wrong.task in later:
+                    begun[wrong.name] = wrong, copy
+                else:
+                    found[wrong.name] = copy.ask(wrong.name)
+    return dict.fromkeys([*waiting, *begun]) | found
 
 
-def _kept(work: Callable) -> Callable:
-    """This process as it is now, kept by a copy that waits to be asked: what
-    comes back calls `work` there."""
-    forked = multiprocessing.get_context("fork")  # not on Windows
-    mine, theirs = forked.Pipe()
+def _begun(
+    wrongs: Iterable[Wrong], cell: nbformat.NotebookNode, called: set[CodeType]
+) -> list[Wrong]:
+    """The mistakes whose function a cell defines, names or has called."""
+    here = defined(cell.source)
+    names = used(cell.source)
+    return [
+        wrong
+        for wrong in wrongs
+        if wrong.task in here
+        or (wrong.ours and wrong.task in names)
+        or called & _codes(wrong.ours)
+    ]
 
-    def wait():
-        mine.close()  # so that the end of the other process is seen
-        # No collection of garbage looks through what is there already: it
-        # would have all of that memory copied.
-        gc.freeze()
-        theirs.send(work(*theirs.recv()))
 
-    process = forked.Process(target=wait)
-    process.start()
-    theirs.close()
+class _Copy:
+    """This process as it is now, kept by a copy that waits to be asked.
 
-    def ask(*arguments):
-        mine.send(arguments)
+    `ask` calls `work` there, as often as one likes, until `end`.
+    """
+
+    def __init__(self, work: Callable) -> None:
+        forked = multiprocessing.get_context("fork")  # not on Windows
+        self.pipe, theirs = forked.Pipe()
+
+        def wait():
+            self.pipe.close()  # so that it is seen if the other dies
+            # No collection of garbage looks through what is there already:
+            # it would have all of that memory copied.
+            gc.freeze()
+            with contextlib.suppress(EOFError):  # the other has died
+                while (arguments := theirs.recv()) is not None:
+                    theirs.send(work(*arguments))
+
+        self.process = forked.Process(target=wait)
+        self.process.start()
+        theirs.close()
+
+    def ask(self, *arguments):
+        """What `work` returns there.
+
+        Raises:
+            RuntimeError: the copy has died of it.
+        """
+        self.pipe.send(arguments)
         try:
-            return mine.recv()
+            return self.pipe.recv()
         except EOFError:
             raise RuntimeError("the copy of the process has died") from None
-        finally:
-            process.join()
 
-    return ask
-
-
-def _each(page: Page, number: int, wrongs: dict, names: list[str]):
-    return {
-        name: _kept(partial(_go_on, page, number, wrongs[name]))()
-        for name in names
-    }
+    def end(self) -> None:
+        """Let the copy end."""
+        with contextlib.suppress(OSError):  # it has died
+            self.pipe.send(None)
+        self.pipe.close()
+        self.process.join()
 
 
-def _go_on(page: Page, number: int, wrong: Wrong) -> Noticed | None:
-    """The error of the rest of the page with a mistake."""
+def _in_a_copy(work: Callable, *arguments: Any) -> Any:
+    """What `work` returns, done by a copy that ends then."""
+    copy = _Copy(work)
+    try:
+        return copy.ask(*arguments)
+    finally:
+        copy.end()
+
+
+def _branch(
+    page: Page,
+    number: int,
+    wrongs: dict[str, Wrong],
+    name: str,
+    last: int | None = None,
+) -> Noticed | None:
+    """As `_go_on` with one of the mistakes, by a copy: the page of this
+    process stays right."""
+    return _in_a_copy(partial(_go_on, page, number, wrongs[name], last))
+
+
+def _go_on(
+    page: Page, number: int, wrong: Wrong, last: int | None = None
+) -> Noticed | None:
+    """The error of a page with a mistake, from one cell on to a last one."""
     package = re.compile(r"attnbook(\.|$)")
     modules = [m for n, m in sys.modules.items() if package.match(n)]
     for names in (*map(vars, modules), page.names):
         for name, value in list(names.items()):
             if value is wrong.ours and value is not None:
                 names[name] = wrong.fn
+    if any(wrong.task in defined(c.source) for c in page.cells[:number]):
+        page.names[wrong.task] = wrong.fn
     page.wrong = wrong.task, wrong.fn
     with loaded_before(wrong.ours):
-        return noticed(page.run(number))
+        return noticed(page.run(number, last))
 
 
 def _codes(fn: Callable | None) -> set[CodeType]:
