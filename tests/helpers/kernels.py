@@ -1,9 +1,11 @@
 """Kernels that start at once, each forked from a process that has torch.
 
-A kernel's own start and `import torch` take two seconds, and the tests run
-some fifty. A fork of a process that has imported the two and done nothing is
-the same: it has no names, and no library beside them. (With more, a page could
-leave out an import of a part of a library and would not be found out.)
+A kernel's own start and `import torch` take two seconds, what pages import
+besides takes three to six more, and the tests run some seventy. A fork of a
+process that has imported all this and done nothing is the same: it has no
+names. But a page that leaves out the import of a part of a library is not
+found out here, because that part is there; `tests/chapters/test_imports.py`
+looks for such pages.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import contextlib
 import ctypes
 import functools
 import gc
+import importlib
 import json
 import os
 import runpy
@@ -23,9 +26,24 @@ import socket
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import Any
 from unittest import mock
+
+#: What pages import that takes long. An optimiser wants torch._dynamo.
+LIBRARIES = [
+    "matplotlib.pyplot",
+    "scipy.stats",
+    "torch._dynamo",
+    "transformers.generation",
+    "transformers.models.auto.modeling_auto",
+    "transformers.models.gpt2.modeling_gpt2",
+    "transformers.models.llama.modeling_llama",
+]
+#: Where figures go in a kernel: Matplotlib reads it when it is imported.
+BACKEND = "module://matplotlib_inline.backend_inline"
 
 LAUNCHER = "ipykernel_launcher"
 PR_SET_PDEATHSIG = 1  # of Linux's prctl: the signal when the parent ends
@@ -170,6 +188,15 @@ if __name__ == "__main__":
     import ipykernel.kernelapp  # noqa: F401
     import torch  # noqa: F401
 
+    os.environ["MPLBACKEND"] = BACKEND
+    with warnings.catch_warnings():
+        # transformers complains when Jupyter has no widgets, as the set-up
+        # cell of a page knows.
+        warnings.filterwarnings("ignore", message="IProgress not found")
+        # Triton, where there is Triton, is imported by all but the first two,
+        # for a card, and a page's own module may ask for its interpreter.
+        for library in LIBRARIES[: 2 if find_spec("triton") else None]:
+            importlib.import_module(library)
     gc.freeze()  # a fork's collections of garbage need not look at all this
     asked = _wait_for_requests(sys.argv[1])
     _become(*asked)

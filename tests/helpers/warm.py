@@ -16,18 +16,9 @@ from collections.abc import Callable, Iterator
 from types import CodeType
 from unittest import mock
 
-from attnbook import pretrained, published
+from kernels import LIBRARIES
 
-#: What pages import that takes long. An optimiser wants torch._dynamo.
-LIBRARIES = [
-    "matplotlib.pyplot",
-    "scipy.stats",
-    "torch._dynamo",
-    "transformers.generation",
-    "transformers.models.auto.modeling_auto",
-    "transformers.models.gpt2.modeling_gpt2",
-    "transformers.models.llama.modeling_llama",
-]
+from attnbook import pretrained, published
 
 LOADS = {
     kind: getattr(pretrained, kind) for kind in ("load", "load_tokenizer")
