@@ -39,7 +39,7 @@ OTHER_CPU := env ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE \
 # whoever has done with one takes the next, so that no core waits for long.
 # What no other part names is in `rest`.
 JOBS ?= 2
-PARTS := rest mistakes late-outputs whole-pages library teach early-outputs folds
+PARTS := rest late-outputs mistakes whole-pages library teach early-outputs folds
 EARLY := $(wildcard chapters/0*.ipynb chapters/10*.ipynb chapters/11*.ipynb)
 MISTAKES := tests/chapters/test_mistakes_on_pages.py
 WHOLE := tests/chapters/test_whole_pages.py
