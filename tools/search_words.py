@@ -1,12 +1,14 @@
 """Whether the site's search leads from the words of the trade to a section.
 
-usage: python tools/search_words.py [--kept]
+usage: python tools/search_words.py [--kept] [FILE]
 
 `benchmarks/search_words.toml` has what practitioners type, and where it should
-lead. It is printed how often that is among the first three sections. Half of
-the words were chosen by chance and kept: nobody looked at them while the
-search was made. Which of those fail is printed with --kept. The fresh words
-came later, and were asked once.
+lead. It is printed how often that is among the first three results. An entry
+of the glossary has links to the sections that explain it, so it counts as
+leading there. Half of the words were chosen by chance and kept: nobody looked
+at them while the search was made. Which of those fail is printed with --kept.
+The fresh words came later, and were asked once. The words of another FILE of
+this form are asked instead, if it is named.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import sys
 import tomllib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from notebooks import ROOT
@@ -33,17 +36,21 @@ def halves(words: Sequence[Any]) -> tuple[list[Any], list[Any]]:
 
 
 def first(index: Any, sections: Sequence[Section], typed: str) -> list[str]:
-    """The addresses of the first three sections that the search finds.
+    """The addresses to which the first three results of the search lead.
 
-    They are without ".html", as in "05_masking#padding".
+    They are without ".html", as in "05_masking#padding". An entry of the
+    glossary leads to itself and to the sections that explain it.
 
     Args:
         index: of the search.
         sections: the sections that it was made of.
         typed: what is searched for.
     """
-    found = [sections[n] for n, _ in rank(index, typed)[:FIRST]]
-    return [f"{s.page}#{s.anchor}" for s in found]
+    found: list[int] = []
+    for number, _ in rank(index, typed)[:FIRST]:
+        explaining = index["entries"][number][4:]
+        found += [number, *(n for by in explaining for n in by)]
+    return [f"{sections[n].page}#{sections[n].anchor}" for n in found]
 
 
 def misses(
@@ -60,21 +67,25 @@ def misses(
 
 def main() -> None:
     """Print how many of the words are found, and which are not."""
-    if unknown := set(sys.argv[1:]) - {"--kept"}:
+    options = [given for given in sys.argv[1:] if given.startswith("-")]
+    files = [given for given in sys.argv[1:] if not given.startswith("-")]
+    if set(options) - {"--kept"} or len(files) > 1:
         sys.exit(
-            f"tools/search_words.py does not know {', '.join(unknown)}; "
-            "expected --kept or nothing"
+            "tools/search_words.py takes --kept and one file of words; got "
+            f"{' '.join(sys.argv[1:])}"
         )
     sections = all_sections(contents().documents)
     index = search_index(sections)
-    data = tomllib.loads(WORDS.read_text("utf-8"))
-    seen, kept = halves(data["word"])
-    groups = {"seen": seen, "kept": kept, "fresh": data["fresh"]}
+    path = Path(files[0]) if files else WORDS
+    data = tomllib.loads(path.read_text("utf-8"))
+    groups = dict(data)
+    if "word" in data:
+        groups["seen"], groups["kept"] = halves(groups.pop("word"))
     for name, words in groups.items():
         lost = misses(index, sections, words)
         n = len(words) - len(lost)
         print(f"{name}: {n} of {len(words)} ({n / len(words):.0%})")
-        if name != "kept" or "--kept" in sys.argv:
+        if name != "kept" or "--kept" in options:
             print(*(f"    {line}" for line in lost), sep="\n")
 
 

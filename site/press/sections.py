@@ -3,8 +3,11 @@
 Sphinx's own search finds pages. This one finds sections, and entries of the
 glossary: what a title says counts most, and words of the trade that mean the
 same count for each other. The order is made by `attnbook.teach.page.ranking`,
-and on the page by `static/ranking.js`. How much a word counts for a section is
-also learned from `search_words.toml`, which has what people type.
+and on the page by `static/ranking.js`. `search_words.toml` has what people
+type to find a section, such as the names of arguments in libraries: these
+words count as if they stood in it, and how much each of its words counts is
+also learned from them. An entry of the glossary says which sections explain
+it.
 """
 
 from __future__ import annotations
@@ -20,13 +23,16 @@ from docutils.nodes import make_id
 from sphinx.application import Sphinx
 
 from attnbook.teach.page.learning import learn
-from attnbook.teach.page.ranking import make_index, stems
+from attnbook.teach.page.ranking import make_index, rank, stems
 from press.contents import Contents
 from press.headings import ADDRESS
 from press.places import CHAPTERS, SITE
 
 #: How much a word counts, by where it is.
-FIELDS = {"title": 6.0, "page": 1.5, "text": 1.0}
+FIELDS = {"title": 6.0, "typed": 6.0, "page": 1.5, "text": 1.0}
+
+#: The fields in which two words side by side count once more as a pair.
+PAIRS_IN = {"title", "typed"}
 
 #: Pages that list what other pages explain. The score of their sections is
 #: multiplied by `SHARE_OF_A_LIST`.
@@ -54,6 +60,8 @@ class Section(NamedTuple):
     title: str
     of: str  # the title of the page that it is on
     text: str
+    typed: tuple[str, ...] = ()  # what people type who look for it
+    explained_on: tuple[str, ...] = ()  # of an entry: the chapters it links
 
 
 def markdown(path: Path) -> str:
@@ -103,7 +111,15 @@ def entries_of(text: str) -> Iterator[Section]:
         anchor = f"term-{re.sub(r'[^A-Za-z0-9]+', '-', term).strip('-')}"
         title = ", ".join([term, *(" ".join(c.split()) for c in called)])
         body = re.sub(r"(?m)^ *%.*$", "", body)
-        yield Section(GLOSSARY, anchor, title, "Glossary", plain(body))
+        chapters = re.findall(r"\[[Cc]hapter \d+\]\((\w+)\.ipynb", body)
+        yield Section(
+            GLOSSARY,
+            anchor,
+            title,
+            "Glossary",
+            plain(body),
+            explained_on=tuple(dict.fromkeys(chapters)),
+        )
 
 
 def all_sections(documents: list[str]) -> list[Section]:
@@ -114,7 +130,39 @@ def all_sections(documents: list[str]) -> list[Section]:
         text = markdown(path)
         is_glossary = page == GLOSSARY
         found += entries_of(text) if is_glossary else sections_of(page, text)
-    return found
+    typed = what_is_typed()
+    return [s._replace(typed=tuple(typed.get(key(s), ()))) for s in found]
+
+
+def key(section: Section) -> tuple[str, str]:
+    """How `search_words.toml` names a section: its chapter and its title.
+
+    The chapter is the number that the page's name begins with, such as "18",
+    or that name where it has none. Of the title there are the stems of the
+    words, without "Side road", the minutes and, of an entry of the glossary,
+    the other names.
+    """
+    number = re.match(r"\d+", section.page)
+    title = section.title
+    if section.page == GLOSSARY:
+        title = title.partition(",")[0]
+    return number[0] if number else section.page, words_of(title)
+
+
+def words_of(title: str) -> str:
+    """The stems of a title, without "Side road" and the minutes."""
+    title = re.sub(r"^Side road|\(\d+ minutes?\)$", "", title)
+    return " ".join(stems(title))
+
+
+def what_is_typed() -> dict[tuple[str, str], list[str]]:
+    """What people type to find a section, under the section's `key`."""
+    leads = tomllib.loads(WORDS.read_text("utf-8"))["leads"]
+    return {
+        (chapter, words_of(title)): typed
+        for chapter, titles in leads.items()
+        for title, typed in titles.items()
+    }
 
 
 def synonyms() -> list[list[str]]:
@@ -134,21 +182,33 @@ def synonyms() -> list[list[str]]:
 
 
 def examples(sections: Sequence[Section]) -> list[tuple[str, int]]:
-    """What people type, each with the number of the section that is meant.
+    """What people type, each with the number of the section that is meant."""
+    return [
+        (phrase, number)
+        for number, section in enumerate(sections)
+        for phrase in section.typed
+    ]
 
-    They are in the groups of `search_words.toml` whose last phrase is the
-    title of a section, without "Side road" and the minutes.
+
+def explaining(
+    index: dict[str, Any], sections: Sequence[Section], entry: Section
+) -> list[Section]:
+    """The sections that explain an entry of the glossary.
+
+    They are, of each chapter that the entry links, the section that the
+    search finds first for the entry's name. It is the chapter as a whole where
+    no section has a word of it.
+
+    Args:
+        index: of the search.
+        sections: the sections that it was made of.
+        entry: the entry.
     """
-    numbers: dict[str, int] = {}
-    for number, section in enumerate(sections):
-        title = re.sub(r"^Side road|\(.* minutes?\)$", "", section.title)
-        numbers.setdefault(" ".join(stems(title)), number)
-    found = []
-    for group in tomllib.loads(WORDS.read_text("utf-8"))["synonyms"]:
-        meant = numbers.get(" ".join(stems(group[-1])))
-        if meant is not None:
-            found += [(phrase, meant) for phrase in group]
-    return found
+    name = entry.title.partition(",")[0]
+    found = [sections[number] for number, _ in rank(index, name)]
+    found += [s for s in sections if s.of == s.title]
+    of_pages = {s.page: s for s in reversed(found)}
+    return [of_pages[page] for page in entry.explained_on if page in of_pages]
 
 
 def search_index(sections: list[Section]) -> dict[str, Any]:
@@ -156,18 +216,32 @@ def search_index(sections: list[Section]) -> dict[str, Any]:
 
     Returns:
         under "entries" what is shown of each section: its page, its anchor,
-        its title and the title of its page; and what the index has, by which
-        the sections are put into order.
+        its title and the title of its page, and of an entry of the glossary
+        the numbers of the sections that explain it; and what the index has,
+        by which the sections are put into order.
     """
     entries = [
-        {"title": s.title, "page": s.of, "text": s.text} for s in sections
+        {
+            "title": s.title,
+            "typed": ". ".join(s.typed),
+            "page": s.of,
+            "text": s.text,
+        }
+        for s in sections
     ]
     shares = [SHARE_OF_A_LIST if s.page in LISTS else 1.0 for s in sections]
-    index = make_index(entries, FIELDS, synonyms(), {"title"}, shares)
+    index = make_index(entries, FIELDS, synonyms(), PAIRS_IN, shares)
     if told := examples(sections):
         index = learn(index, told)
-    shown = [[s.page, s.anchor, s.title, s.of] for s in sections]
-    return {"entries": shown, "covered": COVERED_TENTHS, **index}
+    index["covered"] = COVERED_TENTHS
+    numbers = {(s.page, s.anchor): n for n, s in enumerate(sections)}
+    shown: list[list[Any]] = []
+    for section in sections:
+        shown.append([section.page, section.anchor, section.title, section.of])
+        if section.explained_on:
+            by = explaining(index, sections, section)
+            shown[-1].append([numbers[s.page, s.anchor] for s in by])
+    return {"entries": shown, **index}
 
 
 def write_search(app: Sphinx, exception: Exception | None) -> None:

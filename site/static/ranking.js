@@ -13,6 +13,10 @@ const ranking = (() => {
   );
   const PREFIX_TENTHS = 7;
   const SHORTEST_PREFIX = 4;
+  const PART_TENTHS = 8;
+  const SHORTEST_PART = 3;
+  const MOST_PARTS = 4;
+  const LONGEST_TO_CUT = 40;
   const ALIKE_TENTHS = 5;
   const SHARED_TENTHS = 6;
 
@@ -87,9 +91,42 @@ const ranking = (() => {
     return 20 * shared >= SHARED_TENTHS * (ours.size + theirs.size);
   }
 
+  function joined(asked, listed) {
+    return asked
+      .filter((term) => term.includes(" "))
+      .map((term) => term.replaceAll(" ", ""))
+      .filter((word) => listed.has(word));
+  }
+
+  function parts(listed, typed, most = MOST_PARTS) {
+    let found = [];
+    const letters = typed.length;
+    if (letters < SHORTEST_PART || letters > LONGEST_TO_CUT) return found;
+    for (let at = letters - SHORTEST_PART; at >= SHORTEST_PART; at--) {
+      const [head, tail] = [stem(typed.slice(0, at)), typed.slice(at)];
+      if (!listed.has(head)) continue;
+      if (listed.has(tail)) return [head, tail];
+      const further = most > 2 ? parts(listed, tail, most - 1) : [];
+      if (further.length && !found.length) found = [head, ...further];
+    }
+    return found;
+  }
+
   function near(listed, typed) {
     const words = [...listed.keys()].filter((word) => !word.includes(" "));
     const longer = words.filter((word) => word.startsWith(typed));
+    const inside = longer.length ? [] : parts(listed, typed);
+    if (inside.length) {
+      const sums = new Map();
+      for (const word of inside) {
+        const pairs = listed.get(word);
+        for (let n = 0; n < pairs.length; n += 2) {
+          const part = Math.floor((pairs[n + 1] * PART_TENTHS) / 10);
+          sums.set(pairs[n], (sums.get(pairs[n]) || 0) + part);
+        }
+      }
+      return sums;
+    }
     const tenths = longer.length ? PREFIX_TENTHS : ALIKE_TENTHS;
     const alike = longer.length
       ? longer
@@ -111,7 +148,9 @@ const ranking = (() => {
     const inside = new Set(
       known.filter((key) => key.includes(" ")).flatMap((key) => key.split(" ")),
     );
-    for (const term of new Set(terms(query, index.phrases))) {
+    const asked = terms(query, index.phrases);
+    asked.push(...joined(asked, index.terms));
+    for (const term of new Set(asked)) {
       const tenths = inside.has(term) ? index.covered : 10;
       let best = new Map();
       const listed = index.terms.get(term) || [];

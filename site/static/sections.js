@@ -1,7 +1,8 @@
 "use strict";
 // The search page's list of sections: above the pages that Sphinx finds come
-// the sections and the glossary's entries that fit best, by ranking.js. Their
-// index is large, so it is fetched only when there is something to look for.
+// the sections and the glossary's entries that fit best, by ranking.js. An entry
+// is followed by links to the sections that explain it. The index is large, so
+// it is fetched only when there is something to look for.
 
 (() => {
   const MOST = 8;
@@ -13,6 +14,13 @@
   index.addEventListener("load", show);
   document.head.append(index);
 
+  function linkTo([page, anchor], text) {
+    const link = document.createElement("a");
+    link.href = `${page}.html#${anchor}`;
+    link.textContent = text;
+    return link;
+  }
+
   function show() {
     const { entries } = window.sectionsIndex;
     const found = ranking.rank(ranking.open(window.sectionsIndex), words);
@@ -23,13 +31,15 @@
     title.textContent = "Sections";
     const list = document.createElement("ol");
     for (const [number] of found.slice(0, MOST)) {
-      const [page, anchor, name, of] = entries[number];
+      const [, , name, of, explaining = []] = entries[number];
       const item = document.createElement("li");
-      const link = document.createElement("a");
-      link.href = `${page}.html#${anchor}`;
-      link.textContent = name;
-      item.append(link);
+      item.append(linkTo(entries[number], name));
       if (of !== name) item.append(`, in ${of}`);
+      for (const other of explaining) {
+        const [page, , title] = entries[other];
+        const link = linkTo(entries[other], title);
+        item.append(` → ${Number.parseInt(page, 10)}, `, link);
+      }
       list.append(item);
     }
     box.append(title, list);

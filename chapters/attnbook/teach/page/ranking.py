@@ -37,6 +37,14 @@ PREFIX_TENTHS = 7
 #: Letters that such a beginning has at least.
 SHORTEST_PREFIX = 4
 
+#: How much a word counts, in tenths, that was typed as a part of a longer one,
+#: as in "ColwiseParallel". Then the fewest letters of a part, the most parts,
+#: and the most letters of a word that is cut.
+PART_TENTHS = 8
+SHORTEST_PART = 3
+MOST_PARTS = 4
+LONGEST_TO_CUT = 40
+
 #: How much a word counts that is only spelled alike, in tenths.
 ALIKE_TENTHS = 5
 
@@ -204,7 +212,9 @@ def rank(index: Mapping[str, Any], query: str) -> list[tuple[int, int]]:
     scores: dict[int, int] = {}
     known = phrases_in(stems(query), index["phrases"])
     inside = {word for key in known if " " in key for word in key.split()}
-    for term in dict.fromkeys(terms(query, index["phrases"])):
+    asked = terms(query, index["phrases"])
+    asked += joined(asked, index["terms"])
+    for term in dict.fromkeys(asked):
         tenths = index.get("covered", 10) if term in inside else 10
         best = dict(pairs(index["terms"].get(term, ())))
         if not best and len(term) >= SHORTEST_PREFIX and " " not in term:
@@ -215,17 +225,36 @@ def rank(index: Mapping[str, Any], query: str) -> list[tuple[int, int]]:
     return sorted(found, key=lambda one: (-one[1], one[0]))
 
 
+def joined(asked: Sequence[str], listed: Collection[str]) -> list[str]:
+    """Words of an index that were typed in two parts, such as "soft max".
+
+    Args:
+        asked: the terms of what was typed.
+        listed: the terms of the index.
+    """
+    whole = [term.replace(" ", "") for term in asked if " " in term]
+    return [word for word in whole if word in listed]
+
+
 def near(listed: Mapping[str, Sequence[int]], typed: str) -> dict[int, int]:
     """What a word is worth to each entry that stands nowhere as it is typed.
 
-    It may be the beginning of another word; where it is none, words count
-    that are spelled alike, such as "embeding" and "embedding".
+    It may be the beginning of another word, or several words that were typed
+    as one, such as "ColwiseParallel". Where it is neither, words count that
+    are spelled alike, such as "embeding" and "embedding".
 
     Args:
         listed: the terms of an index, each with its entries and weights.
     """
     words = [word for word in listed if " " not in word]
     longer = [word for word in words if word.startswith(typed)]
+    inside = [] if longer else parts(listed, typed)
+    if inside:
+        sums: Counter[int] = Counter()
+        for word in inside:
+            for entry, weight in pairs(listed[word]):
+                sums[entry] += weight * PART_TENTHS // 10
+        return dict(sums)
     tenths = PREFIX_TENTHS if longer else ALIKE_TENTHS
     best: dict[int, int] = {}
     for word in longer or [w for w in words if is_alike(w, typed)]:
@@ -233,6 +262,38 @@ def near(listed: Mapping[str, Sequence[int]], typed: str) -> dict[int, int]:
             part = weight * tenths // 10
             best[entry] = max(best.get(entry, 0), part)
     return best
+
+
+def parts(
+    listed: Collection[str], typed: str, most: int = MOST_PARTS
+) -> list[str]:
+    """The words of an index of which a word is made, or none.
+
+    Of several ways to cut it, the one with the fewest parts is taken, and of
+    these the one whose first part is the longest.
+
+    Args:
+        listed: the terms of the index.
+        typed: the word, without its ending.
+        most: how many parts there are at most.
+
+    >>> parts({"column", "parallel"}, "columnsparallel")
+    ['column', 'parallel']
+    """
+    found: list[str] = []
+    if not SHORTEST_PART <= len(typed) <= LONGEST_TO_CUT:
+        return found
+    for at in range(len(typed) - SHORTEST_PART, SHORTEST_PART - 1, -1):
+        head = stem(typed[:at])
+        tail = typed[at:]
+        if head not in listed:
+            continue
+        if tail in listed:
+            return [head, tail]
+        further = parts(listed, tail, most - 1) if most > 2 else []
+        if further and not found:
+            found = [head, *further]
+    return found
 
 
 def is_alike(word: str, other: str) -> bool:

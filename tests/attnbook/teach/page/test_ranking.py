@@ -5,7 +5,9 @@ from ranked import in_node
 
 from attnbook.teach.page.ranking import (
     is_alike,
+    joined,
     make_index,
+    parts,
     rank,
     stem,
     stems,
@@ -26,7 +28,7 @@ WORDS = (
     "is causal loss losses generation generating generate quantization "
     "attention divided falls fully noise bias this 1e-9 k_v √d_k naïve Ünder "
     "GradScaler cutting rolled tokenize tokenise constructor __proto__ 🛶"
-    " applied dropot grouuped"
+    " applied dropot grouuped PaddingMask MaskOfNothing"
 )
 
 
@@ -44,6 +46,8 @@ def index():
         ("pad token", 0),
         ("evalu", 1),  # not typed to its end
         ("dropot", 1),  # a letter lost
+        ("drop out", 1),  # in two parts
+        ("PaddingMask", 0),  # as one
     ],
 )
 def test_the_entry_that_fits_comes_first(index, query, best):
@@ -76,6 +80,7 @@ def test_the_script_has_the_same_stems():
 
 def test_the_script_ranks_alike(index):
     queries = [*WORDS.split(), WORDS, "grouped query attention", "evalu", ""]
+    queries += ["drop out", "pad ding mask", "paddingmaskgroupeddropout"]
     found = in_node(
         "given.queries.map((q) => ranking.rank(ranking.open(given.index), q))",
         {"index": index, "queries": queries},
@@ -92,6 +97,21 @@ def test_a_word_that_is_only_spelled_alike_counts_less(index):
     assert 0 < alike < exact
     assert is_alike("embedding", "embeding")
     assert not is_alike("embedding", "encoding")
+
+
+def test_words_that_were_typed_as_one_are_taken_apart():
+    listed = {"pad", "mask", "attent", "kv", "group"}
+    assert parts(listed, "paddingmask") == ["pad", "mask"]
+    assert parts(listed, "groupedpaddingmask") == ["group", "pad", "mask"]
+    assert parts(listed, "kvmask") == []  # a part has three letters at least
+    assert parts(listed, "paddingxyzzy") == []
+    assert parts(listed, "mask" * 5) == []  # more than four parts
+    assert parts(listed, "mask" * 11) == []  # too long to be words
+
+
+def test_a_word_that_was_typed_in_two_parts_is_put_together():
+    assert joined(["drop", "out", "drop out"], {"dropout"}) == ["dropout"]
+    assert joined(["drop", "out", "drop out"], {"drop"}) == []
 
 
 def test_a_word_inside_a_phrase_may_count_less():
