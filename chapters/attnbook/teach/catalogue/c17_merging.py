@@ -28,7 +28,8 @@ _SOME = part([0.5, 1.5, 3, -1], [-2, 1, 0.5, 2])
 _OTHER = part([-0.5, 1.2, 1, 1], [3, 2.5, -1, 0])
 _NONE = part([-INF, 0, 0, 0], [-INF, 0, 0, 0])
 _HALF = part([-INF, 0, 0, 0], [1, 2, 3, 4])
-_HIGH = part([2000, 1, 1, 0], [-3000, 2, 0, 1])
+_HIGH = part([2000, 1, 1, 0], [-131072, 2, 0, 1])
+_LOW = part([0.5, 1.5, 3, -1], [-131073, 1, 0.5, 2])
 
 
 @task(
@@ -42,7 +43,7 @@ _HIGH = part([2000, 1, 1, 0], [-3000, 2, 0, 1])
         "the higher peak first": (_OTHER, _SOME),
         "nothing on the right": (_SOME, _NONE),
         "nothing on the left": (_NONE, _SOME),
-        "peaks in the thousands": (_SOME, _HIGH),
+        "peaks in the thousands, and far below 0": (_LOW, _HIGH),
         "a query without keys in one part": (_HALF, _OTHER),
         "no key in either part": (_NONE, _HALF),
     },
@@ -366,8 +367,14 @@ _EMPTY = (torch.zeros(2, 2, dtype=torch.float64), f64([-INF], [-INF]))
         "three keys and five": (_done(3, seed=20), _done(5, seed=30)),
         "nothing in the second": (_done(3, seed=20), _EMPTY),
         "scores in the thousands": (
-            (f64([1, 2], [3, 4], [6, 7]), f64([2000], [-2000], [-2000])),
-            (f64([5, 0], [0, 1], [8, 9]), f64([2001], [-2002], [2000])),
+            (
+                f64([1, 2], [3, 4], [6, 7], [4, 2]),
+                f64([2000], [-131072], [-2000], [0]),
+            ),
+            (
+                f64([5, 0], [0, 1], [8, 9], [0, 0]),
+                f64([2001], [-131074], [2000], [-INF]),
+            ),
         ),
         "nothing in either": (_EMPTY, _EMPTY),
     },
@@ -514,11 +521,13 @@ def lets_the_last_query_judge(T, S, rows, columns):
     )  # fmt: skip
 
 
-def _batch(B, H, T, P, S, *, seed, d_k=3, d_v=2):
-    """q of T new tokens a text; the shared prefix; each text's own keys."""
+def _batch(B, H, T, P, S, *, seed, d_k=3, d_v=2, by=1):
+    """q of T new tokens a text, times `by`; the shared prefix; each text's own
+    keys."""
     prefix = (H, P, d_k), (H, P, d_v)
     own = (B, H, S, d_k), (B, H, S, d_v)
-    return randns((B, H, T, d_k), *prefix, *own, seed=seed)
+    q, *others = randns((B, H, T, d_k), *prefix, *own, seed=seed)
+    return q * by, *others
 
 
 @task(
@@ -530,6 +539,7 @@ def _batch(B, H, T, P, S, *, seed, d_k=3, d_v=2):
         "two texts, one head": _batch(2, 1, 1, 3, 2, seed=40),
         "three texts, two heads": _batch(3, 2, 1, 4, 2, seed=50),
         "three tokens after two": _batch(2, 2, 3, 4, 5, seed=55),
+        "scores in the thousands": _batch(3, 1, 2, 3, 3, seed=58, by=3000),
         "a long prefix, one own key": _batch(
             10, 2, 1, 100, 1, seed=60, d_k=128, d_v=128
         ),
@@ -551,15 +561,21 @@ def with_prefix(q, prefix_k, prefix_v, k, v):
     return torch.stack(rows)
 
 
-def totals_and_contexts(q, prefix_k, prefix_v, k, v, causal=True):
-    """Totals and contexts of prefix and own keys; no copy of the prefix. The
-    scores of the cases are small."""
-    scores = torch.einsum("bhtd,hpd->bhtp", q, prefix_k)
-    exp = (scores / math.sqrt(q.shape[-1])).exp()
-    own = scores_of(q, k, causal).exp()
-    context = torch.einsum("bhtp,hpe->bhte", exp, prefix_v)
+def totals_and_contexts(q, prefix_k, prefix_v, k, v, causal=True, asked=None):
+    """Totals and contexts of prefix and own keys, relative to the highest
+    score of both; no copy of the prefix. `asked` are the queries in the order
+    in which they ask the prefix, (..., H, ..., d), where it is another."""
+    asked = q if asked is None else asked
+    shared = torch.einsum("bhtd,hpd->bhtp", asked, prefix_k)
+    shared = shared.reshape(*q.shape[:-1], -1) / math.sqrt(q.shape[-1])
+    scores = shared, scores_of(q, k, causal)
+    peak = torch.cat(scores, -1).amax(-1, keepdim=True)
+    exp, own = ((x - peak).exp() for x in scores)
+    again = exp.reshape(*asked.shape[:-1], -1)
+    context = torch.einsum("bhtp,hpe->bhte", again, prefix_v)
     totals = (x.sum(-1, keepdim=True) for x in (exp, own))
-    return *totals, context, own @ v
+    own_context = own @ v
+    return *totals, context.reshape(own_context.shape), own_context
 
 
 @with_prefix.mistake(symptom=symptoms.WRONG_IN_THE_NEXT_CASE)
@@ -581,9 +597,8 @@ def counts_the_prefix_once_for_all(q, prefix_k, prefix_v, k, v):
     fix: Transpose B and H before the rows are joined, and after they are cut.
     hint: Does a reshape from (B, H, …) to (H, B, …) move a number?"""
     rows = q.reshape(1, q.shape[1], -1, q.shape[-1])
-    t, _, c, _ = totals_and_contexts(rows, prefix_k, prefix_v, rows, rows)
-    _, u, _, d = totals_and_contexts(q, prefix_k, prefix_v, k, v)
-    return (c.reshape(d.shape) + d) / (t.reshape(u.shape) + u)
+    t, u, c, d = totals_and_contexts(q, prefix_k, prefix_v, k, v, asked=rows)
+    return (c + d) / (t + u)
 
 
 @with_prefix.mistake(symptom=symptoms.WRONG_SUMS)
@@ -613,7 +628,7 @@ _LONG = watched(randn(40, 3, seed=82), randn(300, 3, seed=83))
             400 * randn(3, 2, seed=74), randn(7, 2, seed=75), ints(1, 6, 3), 3,
         ),
         "logits far below zero": (
-            f64([-900], [900]), f64([1], [1.5], [2]), ints(1, 2), 2,
+            f64([-131072], [900]), f64([1], [1.5], [2]), ints(1, 2), 2,
         ),
         "40 places, 300 words": (*_LONG, torch.arange(40) * 7, 50),
     },

@@ -14,10 +14,12 @@ from attnbook.teach.check.running import call
 task = tasks_of(18)
 
 
-def _latent(T, S, H, d, d_c, d_k, d_v, seed):
-    """Tokens x (T, d), latents (S, d_c), and the matrices of H heads."""
+def _latent(T, S, H, d, d_c, d_k, d_v, seed, by=1):
+    """Tokens x (T, d), latents (S, d_c), and the matrices of H heads; that of
+    the queries is multiplied by `by`."""
     sizes = (T, d), (S, d_c), (H, d, d_k), (H, d_c, d_k), (H, d_c, d_v)
-    return randns(*sizes, seed=seed)
+    x, latents, w_query, *others = randns(*sizes, seed=seed)
+    return x, latents, w_query * by, *others
 
 
 @task(
@@ -28,6 +30,7 @@ def _latent(T, S, H, d, d_c, d_k, d_v, seed):
         "two heads, all widths different": _latent(1, 4, 2, 3, 2, 4, 5, 6),
         "three tokens after two": _latent(3, 5, 2, 3, 4, 4, 4, 11),
         "a first token": _latent(1, 1, 3, 4, 1, 2, 3, 16),
+        "large scores": _latent(4, 4, 2, 3, 4, 5, 2, 21, by=30_000),
     },
 )
 def latent_attention(x, latents, w_query, w_key, w_value):
@@ -167,7 +170,7 @@ def _roll(n_seen, T):
         "a first token": _roll(0, 1),
         "a token into a full ring": _roll(3, 1),
         "a token around the end": _roll(5, 1),
-        "two tokens at once": _roll(4, 2),
+        "two tokens at once": _roll(2, 2),
         "as many as there are slots": _roll(5, 3),
         "a prompt longer than the window": _roll(0, 7),
         "a long chunk later on": _roll(23, 5),
@@ -510,12 +513,12 @@ def _sunk(H, T, S, sink, seed):
     cases={
         "one query, one key": _sunk(1, 1, 1, [0.0], 111),
         "a sink for each head": _sunk(2, 3, 4, [-1.0, 2.0], 114),
-        "a sink that takes nearly all": _sunk(2, 1, 4, [1.0, 30.0], 117),
+        "a sink that takes nearly all": _sunk(2, 2, 4, [1.0, 30.0], 117),
         "a sink of a large score": _sunk(1, 2, 3, [800.0], 120),
         "a sink that takes nothing": _sunk(1, 2, 3, [-900.0], 123),
         "large scores, a larger sink": (
             *(x * by for x, by in zip(_sunk(1, 2, 3, [0], 126), (900, 1, 1))),
-            f64(700),
+            f64(1080),
         ),
     },
 )

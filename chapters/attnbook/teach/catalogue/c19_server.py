@@ -15,7 +15,7 @@ task = tasks_of(19)
         "one token, one page": ([0], 4, 0, 1),
         "six tokens on two pages": ([2, 0], 4, 0, 6),
         "the next one after five": ([2, 0], 4, 5, 1),
-        "over the end of a page": ([5, 300, 3, 8], 16, 14, 20),
+        "over the end of a page": ([5, 300, 3, 8], 12, 11, 20),
         "pages of one token": ([4, 2, 7], 1, 0, 3),
     },
 )
@@ -113,15 +113,19 @@ _ABC = [7, 1, 4, 9, 2, 2, 8, 5, 3]
     against="a comparison token by token",
     cases={
         "nothing is kept": ([], [1, 2, 3], 2),
-        "one page of two tokens in common": ([[1, 2, 3]], [1, 2, 4, 5], 2),
+        "one page of two tokens in common": (
+            [[1, 2, 7, 4], [1, 2, 3, 9]],
+            [1, 2, 3, 4, 5],
+            2,
+        ),
         "a page that is not full": ([[1, 2, 3]], [1, 2, 3, 5, 6], 2),
         "the whole prompt is kept": ([_ABC], _ABC[:8], 4),
         "the whole prompt, pages of one": ([_ABC], _ABC[:3], 1),
         "a prompt that ends inside of a page": ([_ABC], _ABC[:7], 4),
         "the same page behind another": ([[1, 2, 3, 4]], [9, 9, 3, 4, 5], 2),
-        "another text's second page": (
-            [[1, 2, 9, 9], [8, 8, 3, 4]],
-            [1, 2, 3, 4, 5],
+        "another text's third page": (
+            [[1, 2, 3, 4], [8, 8, 3, 4, 5, 6]],
+            [1, 2, 3, 4, 5, 6, 7],
             2,
         ),
         "all but the first token": (
@@ -131,7 +135,11 @@ _ABC = [7, 1, 4, 9, 2, 2, 8, 5, 3]
         ),
         "a page in another place": ([[1, 2, 3, 4]], [3, 4, 1, 2, 5], 2),
         "the longest of two": ([[7, 1, 9, 9], _ABC], _ABC + [6], 2),
-        "the same words in another order": ([[2, 1, 3]], [1, 2, 4], 2),
+        "the same words, or digits, in another order": (
+            [[12, 1, 3], [11, 2, 3]],
+            [1, 12, 4],
+            2,
+        ),
         "two begin alike, one is all full pages": (
             [[1, 2, 3, 4], [1, 2, 9]],
             [1, 2, 3, 4, 5],
@@ -288,7 +296,7 @@ def never_cuts_a_prompt(lengths, kept, budget):
     cases={
         "a page goes to the end of free": (ints(0, 1, 0), [2, 0], [1]),
         "three pages": (ints(1, 0, 1, 0, 1), [3, 1], [4, 0, 2]),
-        "a page that another holds": (ints(2, 1, 1), [], [0, 2]),
+        "pages that another holds": (ints(2, 1, 2, 1), [], [0, 1, 2, 3]),
         "nothing": (ints(1, 1), [], []),
         "all shared": (ints(2, 3), [], [1, 0]),
     },

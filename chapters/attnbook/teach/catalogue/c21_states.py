@@ -12,12 +12,12 @@ from attnbook.teach.check.seeded import randn
 task = tasks_of(21)
 
 
-def read(T, d_k, d_v, *, seed, state=False):
+def read(T, d_k, d_v, *, seed, state=False, fading=1):
     """Queries, keys of length 1, values, shares to write, logs of what is
-    kept, and the state before them: all that a rule reads."""
+    kept, times `fading`, and the state before them: all that a rule reads."""
     q, k, v = randns((T, d_k), (T, d_k), (T, d_v), seed=seed)
     beta = torch.sigmoid(randn(T, seed=seed + 3))
-    log_alpha = F.logsigmoid(randn(T, seed=seed + 4))
+    log_alpha = F.logsigmoid(randn(T, seed=seed + 4)) * fading
     before = (
         randn(d_k, d_v, seed=seed + 5) if state else f64(*[[0] * d_v] * d_k)
     )
@@ -140,7 +140,7 @@ def reads_before_it_writes(q, k, v, beta, log_alpha, state):
 
 _CHUNKS = {
     "one token after others": call(*read(1, 2, 2, seed=1, state=True), size=4),
-    "one chunk": call(*read(3, 2, 2, seed=10), size=4),
+    "one chunk": call(*read(7, 2, 2, seed=10), size=9),
     "two chunks": call(*read(4, 3, 2, seed=20), size=2),
     "a short last chunk": call(*read(5, 3, 2, seed=30), size=2),
     "after others, chunks of one": call(
@@ -148,6 +148,9 @@ _CHUNKS = {
     ),
     "after others, a short last chunk": call(
         *read(7, 3, 4, seed=50, state=True), size=3
+    ),
+    "a state that fades to nothing": call(
+        *read(5, 2, 3, seed=60, state=True, fading=2000), size=3
     ),
 }
 
@@ -316,19 +319,19 @@ def forgets_the_tail_of_the_convolution(
     return bytes_of(n_tokens, n_layers, every, n_heads, d, size, **sizes)
 
 
-def _packed(T, starts, *, seed, d_k=3, d_v=2):
+def _packed(T, starts, *, seed, d_k=3, d_v=2, fading=1):
     """Arguments for T tokens of several texts: queries, keys, values, β and
     log α as in `read`, and whether a text begins at each token, (T,). The
     places at which one begins are in `starts`."""
     fresh = torch.zeros(T, dtype=torch.bool)
     fresh[list(starts)] = True
-    return *read(T, d_k, d_v, seed=seed)[:5], fresh
+    return *read(T, d_k, d_v, seed=seed, fading=fading)[:5], fresh
 
 
 @task(
     against="each text by itself",
     cases={
-        "one text": _packed(3, [0], seed=1),
+        "one text": _packed(3, [0], seed=1, fading=500),
         "two texts": _packed(4, [0, 2], seed=10),
         "a text of one token": _packed(5, [0, 3, 4], seed=20),
         "three texts": _packed(9, [0, 2, 5], seed=30),

@@ -41,7 +41,9 @@ _GROUPS = {
     "groups of two": call(_HAND, 3, 2),
     "the largest is negative": call(f64([0.2, -0.7, 0.1]), 3, 3),
     "zeros": call(f64([0, 0], [0.5, 0.2]), 4, 2),
-    "three rows, eight bits": call(randn(3, 4, seed=10), 8, 4),
+    "three rows of different size, eight bits": call(
+        randn(3, 4, seed=10) * f64([1e-6], [1], [1000]), 8, 4
+    ),
     "two bits": call(randn(2, 6, seed=20), 2, 3),
     "two rows, groups of twelve": call(randn(2, 24, seed=1), 4, 12),
 }
@@ -131,7 +133,9 @@ def rounded_by_range(numbers, bits):
         "on both sides of 0": call(f64([-1, 0.4, 2]), 3, 3),
         "all equal": call(f64([2.5, 2.5], [1, 2]), 4, 2),
         "groups of two": call(randn(2, 6, seed=1) + 2, 2, 2),
-        "groups of twelve, eight bits": call(randn(2, 24, seed=10) - 1, 8, 12),
+        "groups of twelve, eight bits": call(
+            (randn(2, 24, seed=10) - 1) * f64([1], [1e-6]), 8, 12
+        ),
     },
 )
 def round_range(x, bits, group):
@@ -257,8 +261,8 @@ _PAIR = f64([1, 0.8], [0.8, 1])
             f64(1)[0],
             2,
         ),
-        "four weights": _row(4, 3, seed=10),
         "seven weights": _row(7, 4, seed=20),
+        "twenty weights": _row(20, 4, seed=83),
     },
 )
 def make_up(row, moments, scale, bits):
@@ -381,7 +385,7 @@ _TINY = f64(
     0.4 * 2.0**-9,
     0.6 * 2.0**-9,
     -(2.0**-9),
-    2.5025 * 2.0**-9,
+    2.5002 * 2.0**-9,
 )
 
 
@@ -565,7 +569,7 @@ def _blocks(n, *, seed):
     rng = np.random.default_rng(seed)
     rows = [
         _block(scale, rng.integers(0, 16, 32).tolist())
-        for scale in rng.choice([0.5, -0.25, 0.0625, 3.0], n)
+        for scale in rng.choice([0.1, -0.25, 0.0625, 3.3], n)
     ]
     return torch.tensor(rows, dtype=torch.uint8)
 
@@ -687,7 +691,7 @@ def _arriving(n, cuts, *, seed, d=3):
             *_arriving(9, [5, 1, 1, 1, 1], seed=30), 3, 4
         ),
         "pieces across the ends of groups": call(
-            *_arriving(10, [3, 6, 1], seed=40, d=2), 4, 2
+            *_arriving(11, [2, 7, 2], seed=40, d=2), 2, 3
         ),
         "groups of three": call(*_arriving(8, [7, 1], seed=50), 2, 3),
         "groups of twelve": call(*_arriving(26, [20, 1, 5], seed=60), 2, 12),
@@ -785,7 +789,7 @@ def half(x):
 _PULLS = {
     "many small steps down": call(f64(1), f64(*[[0.001]] * 8)),
     "steps up": call(f64(1), f64(*[[-0.001]] * 8)),
-    "large steps": call(f64(0.5), f64([0.25], [0.125])),
+    "large steps": call(f64(1), f64(*[[0.2007]] * 8)),
     "two weights of different size": call(
         f64(1, 0.01), f64(*[[0.0007, 0.0007]] * 5)
     ),

@@ -181,7 +181,7 @@ def multiplies_by_alpha_alone(weight, bias, down, up, up_bias, *, alpha):
         "one that was never given": (f64(0.5, 0.5, 0), f64(1, 0, 9), 2.0),
         "rewards in the thousands": (
             f64(0.25, 0.25, 0.5),
-            f64(1e4, 0, 1e4),
+            f64(1e4, 0, 9999.95),
             0.1,
         ),
         "nine answers, a strong brake": (
@@ -191,7 +191,7 @@ def multiplies_by_alpha_alone(weight, bias, down, up, up_bias, *, alpha):
         ),
         "two prompts": (
             randn(2, 4, seed=3).softmax(-1),
-            randn(2, 4, seed=4),
+            randn(2, 4, seed=4) - f64([0], [1000]),
             0.5,
         ),
     },
@@ -240,7 +240,7 @@ _LAWS = {
     "three answers": (f64(1, 0, -1), f64(0.2, 0.3, 0.5)),
     "nine answers": (randn(9, seed=1), randn(9, seed=2).softmax(-1)),
     "far from where it began": (
-        4 * randn(6, seed=3),
+        4 * randn(6, seed=3) + 1000,
         (4 * randn(6, seed=4)).softmax(-1),
     ),
 }
@@ -316,7 +316,7 @@ _CLIP = (0.2, 0.3)
         "nothing has changed": (f64(0), f64(2), 0.2, 0.2),
         "better, and far enough": (f64(0.5), f64(2), 0.2, 0.2),
         "worse, and far enough": (f64(-0.5), f64(-2), 0.2, 0.2),
-        "moved the wrong way": (f64(0.5, -0.5), f64(-1, 1), 0.2, 0.2),
+        "moved the wrong way": (f64(3, -3), f64(-1, 1), 0.2, 0.2),
         "two bounds": (
             f64(-0.4, -0.1, 0.1, 0.24, 0.4, 0.24),
             f64(1, -1, 1, 1, 1, -1),
@@ -377,7 +377,9 @@ def cuts_on_both_sides(log_ratio, advantage, low, high):
         "a group that agrees": (f64([1, 1, 1]),),
         "one right of four": (f64([1, 0, 0, 0]),),
         "two prompts": (f64([1, 0, 0], [1, 1, 0]),),
-        "an easy prompt and a hard one": (f64([1, 1, 1, 0], [0, 0, 0, 1]),),
+        "an easy prompt and a hard one": (
+            f64([1, 1, 1, 0], [1, 1, 1, 1], [0, 0, 0, 1]),
+        ),
         "any rewards": (randn(3, 5, seed=1),),
     },
 )
@@ -434,11 +436,12 @@ def divides_by_the_deviation(rewards):
     return (rewards - mean) / rewards.std(-1, keepdim=True)
 
 
-def _pairs(*rows, seed, beta):
-    """Log-probabilities of tokens now and before, and which of them count: a
-    row of two strings for each pair, the preferred answer's first."""
+def _pairs(*rows, seed, beta, by=1):
+    """Log-probabilities of tokens now, times `by`, and before, and which of
+    them count: a row of two strings for each pair, the preferred answer's
+    first."""
     counts = torch.stack([marks(*row) for row in rows])  # (N, 2, T)
-    now = -randn(*counts.shape, seed=seed).abs()
+    now = -randn(*counts.shape, seed=seed).abs() * by
     before = -randn(*counts.shape, seed=seed + 1).abs()
     return call(now, before, counts, beta=beta)
 
@@ -457,6 +460,9 @@ def _pairs(*rows, seed, beta):
         "answers of two lengths": _pairs(("01100", "01111"), seed=5, beta=0.1),
         "two pairs": _pairs(
             ("0110", "0111"), ("0011", "0010"), seed=7, beta=0.5
+        ),
+        "the preferred answer is nearly forgotten": _pairs(
+            ("011", "001"), seed=9, beta=1.0, by=1000
         ),
     },
 )
@@ -477,7 +483,7 @@ def dpo_loss(logs, logs_before, counts, *, beta):
             for which in (0, 1)
         ]
         margin = beta * (grown[0] - grown[1])
-        losses.append(torch.log1p(torch.exp(-margin)))
+        losses.append(torch.logaddexp(torch.zeros_like(margin), -margin))
     return torch.stack(losses)
 
 

@@ -12,7 +12,7 @@ task = tasks_of(24)
 
 _LOSSES = {
     "one rank": (f64([2, 4]), marks("11")),
-    "two ranks alike": (f64([1, 3], [5, 7]), marks("11", "11")),
+    "two ranks alike": (f64([1, 3], [5, 0]), marks("11", "11")),
     "three targets and one": (
         f64([2, 2, 2], [6, 1, 1]),
         marks("111", "100"),
@@ -20,7 +20,7 @@ _LOSSES = {
     "a rank without targets": (randn(2, 3, seed=1), marks("110", "000")),
     "four ranks": (
         randn(4, 5, seed=2),
-        marks("11111", "10000", "00110", "01111"),
+        marks("11111", "10000", "00110", "01110"),
     ),
 }
 
@@ -243,9 +243,11 @@ def takes_the_mean_of_the_shares(parts, kind):
     return parts.mean(0)
 
 
-def _text(T, *, sizes, seed, d_k=3, d_v=2):
-    """A sequence that is dealt out: queries, keys, values, and the sizes."""
-    return call(*randns((T, d_k), (T, d_k), (T, d_v), seed=seed), sizes=sizes)
+def _text(T, *, sizes, seed, d_k=3, d_v=2, by=1):
+    """A sequence that is dealt out: queries, keys, values, and the sizes. The
+    queries are multiplied by `by`."""
+    q, k, v = randns((T, d_k), (T, d_k), (T, d_v), seed=seed)
+    return call(q * by, k, v, sizes=sizes)
 
 
 _RINGS = {
@@ -254,6 +256,7 @@ _RINGS = {
     "two ranks": _text(4, sizes=(2, 2), seed=20),
     "one token and four": _text(5, sizes=(1, 4), seed=30),
     "three ranks": _text(7, sizes=(3, 1, 3), seed=40),
+    "three ranks, large scores": _text(5, sizes=(1, 2, 2), seed=51, by=2e5),
 }
 
 

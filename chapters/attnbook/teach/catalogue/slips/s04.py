@@ -3,6 +3,7 @@
 import math
 
 import torch
+import torch.nn.functional as F
 
 from attnbook.attention import (
     Attention,
@@ -143,6 +144,18 @@ def _blocks(q, k, v, block, *, old=True, total_too=True, scaled=True):
     return context / total
 
 
+def _whole_blocks(k, v, *, block):
+    """Keys and values without those of a last block that is shorter."""
+    whole = k.shape[-2] // block * block or k.shape[-2]
+    return k[..., :whole, :], v[..., :whole, :]
+
+
+def _filled_up(x, block):
+    """Keys or values, with zeros behind them until the blocks are full."""
+    missing = -x.shape[-2] % block
+    return F.pad(x, (0, 0, 0, missing))
+
+
 c04.attention_in_blocks.slip(
     "the old context is not carried over to the new peak",
     "When the peak rises, what must become of the context so far?",
@@ -170,6 +183,20 @@ c04.attention_in_blocks.slip(
     "each block has a softmax of its own, and all blocks count alike",
     "Which block should count more: one of high scores, or one of low ones?",
     _by_block,
+)
+c04.attention_in_blocks.slip(
+    "the last block is left out where it is shorter",
+    "How many keys has the last block, and are they in your sums?",
+    lambda q, k, v, block: _blocks(
+        q, *_whole_blocks(k, v, block=block), block
+    ),
+)
+c04.attention_in_blocks.slip(
+    "the last block is filled up with zeros, which count as keys",
+    "What is the exponential of a score of 0, and whose is it?",
+    lambda q, k, v, block: _blocks(
+        q, *(_filled_up(x, block) for x in (k, v)), block
+    ),
 )
 c04.attention_in_blocks.slip(
     "the scale is left out",

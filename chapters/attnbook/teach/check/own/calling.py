@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from attnbook.teach.check.own.form import Form, Role
 from attnbook.teach.check.own.layouts import (
@@ -372,7 +372,13 @@ class Own:
         return tensors[0].shape[-2], keys.shape[-2]
 
     def _cast(self, value: Any) -> Any:
-        """Tensors in the type of numbers and on the device asked for."""
+        """Tensors in the type of numbers and on the device asked for.
+
+        What has no tensor in it stays the same object, so that it is seen if
+        the function changes a list.
+        """
+        if not any(isinstance(x, Tensor) for x in tree_leaves(value)):
+            return value
 
         def one(x: Any) -> Any:
             if not isinstance(x, Tensor):
