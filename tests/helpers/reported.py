@@ -792,6 +792,35 @@ def the_peak_of_scores_starts_at_a_finite_number(
     return tuple(x.masked_fill(lost, 0) for x in right)
 
 
+def _found_by_names(kept, prompt, size, name):
+    """How many tokens are found if pages are known by `name(text, n)`, the
+    name of the page of a text that ends at its token n."""
+    names = set()
+    for text in kept:
+        names |= {name(text, n) for n in range(size, len(text) + 1, size)}
+    found = 0
+    while found + size < len(prompt) and name(prompt, found + size) in names:
+        found += size
+    return found
+
+
+@reported("kekzl/imp #1301", "tokens_found")
+def the_name_of_a_page_lacks_its_last_token(kept, prompt, size):
+    def name(text, n):
+        places = range(n)
+        return tuple(text[t] for t in places if size == 1 or (t + 1) % size)
+
+    return _found_by_names(kept, prompt, size, name)
+
+
+@reported("vllm-project/aibrix #2330", "tokens_found")
+def the_name_of_a_page_has_the_page_before_alone(kept, prompt, size):
+    def name(text, n):
+        return n == size, tuple(text[max(0, n - 2 * size) : n])
+
+    return _found_by_names(kept, prompt, size, name)
+
+
 def main() -> None:
     """Print what the checks say of every answer."""
     sorts = Counter()

@@ -10,6 +10,7 @@ from torch import nn
 
 from attnbook.teach.catalogue import all_tasks
 from attnbook.teach.catalogue.forms import all_forms
+from attnbook.teach.check.finding import Kind
 from attnbook.teach.check.own import WrongUse, cases, examine, hold
 from attnbook.teach.check.own.bounds import castable, rounded, too_large
 from attnbook.teach.check.own.report import form_of
@@ -43,6 +44,20 @@ def test_a_right_function_gets_one_sentence():
 def test_a_wrong_one_gets_the_sentence_of_the_book():
     with pytest.raises(Disagreement, match="known mistake, forgets_the_scale"):
         hold(unscaled, SDPA)
+
+
+def test_a_list_that_is_changed_in_place_is_seen():
+    right = all_tasks()["give_back"].right
+
+    def emptying(holders, free, table):
+        found = right(holders, free, table)
+        table.clear()
+        return found
+
+    assert examine(right, "give_back").right
+    found = examine(emptying, "give_back").verdict.finding
+    assert found.kind == Kind.CHANGED
+    assert found.argument == "table"
 
 
 def test_whatever_is_left_out_is_said_with_its_reason():
