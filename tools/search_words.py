@@ -82,6 +82,8 @@ def main() -> None:
     if "word" in data:
         groups["seen"], groups["kept"] = halves(groups.pop("word"))
     for name, words in groups.items():
+        if not words:
+            continue  # of another file no half need be kept
         lost = misses(index, sections, words)
         n = len(words) - len(lost)
         print(f"{name}: {n} of {len(words)} ({n / len(words):.0%})")

@@ -53,14 +53,14 @@ def test_another_file_is_asked(tmp_path, monkeypatch, capsys, searched):
     monkeypatch.setattr(search_words, "search_index", lambda sections: index)
     path = tmp_path / "words.toml"
     path.write_text(
-        '[[mine]]\ntyped = "GQA"\nleads_to = ["18"]\n'
-        '[[mine]]\ntyped = "GQA"\nleads_to = ["99"]\n',
+        '[[word]]\ntyped = "GQA"\nleads_to = ["18"]\n'
+        '[[word]]\ntyped = "GQA"\nleads_to = ["99"]\n',
         "utf-8",
     )
     monkeypatch.setattr("sys.argv", ["search_words.py", str(path)])
     search_words.main()
     printed = capsys.readouterr().out
-    assert printed.startswith("mine: 1 of 2 (50%)\n    'GQA': ")
+    assert printed.startswith("seen: 1 of 2 (50%)\n    'GQA': ")
 
 
 @pytest.mark.parametrize("given", [["--wrong"], ["a.toml", "b.toml"]])
