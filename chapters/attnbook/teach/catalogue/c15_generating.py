@@ -175,7 +175,7 @@ def keeps_one_more(logits, k):
 )
 def keep_top_p(logits, p):
     """the logits (..., V), −∞ outside the smallest set of likeliest tokens
-    whose probabilities reach p"""
+    whose probabilities reach p; at p = 1 all tokens stay, however unlikely"""
     return _warped(logits, "TopPLogitsWarper", p)
 
 
