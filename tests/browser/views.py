@@ -43,7 +43,8 @@ def visits(chromium: Browser, address: str) -> Iterator[Visit]:
         contexts.append(context)
         context.add_init_script(path=FAULTS)
         page = context.new_page()
-        page.set_default_timeout(10_000)
+        # A machine that does other work may need long for the first page.
+        page.set_default_timeout(30_000)
         page.on(
             "console",
             lambda message: (
