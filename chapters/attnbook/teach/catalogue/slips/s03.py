@@ -67,6 +67,11 @@ c03.self_attention.slip(
     "Which axis do the keys lie on, with and without a batch?",
     partial(_head, weigh=partial(torch.softmax, dim=1)),
 )
+c03.self_attention.slip(
+    "each value is weighted by the column of its token, not by its row",
+    "What do the weights sum to by which one token's context is made?",
+    partial(_head, weigh=lambda scores: ROWS(scores).mT),
+)
 c03.qkv_weight.slip(
     "nothing is transposed",
     "Which shape has the weight of an nn.Linear?",

@@ -12,6 +12,16 @@ def _zeros(filtered):
     return filtered.masked_fill(filtered == -INF, 0.0)
 
 
+def _reached(logits, p):
+    """Logits that top-p leaves, with no exception where p is 1: a token is out
+    if the likelier ones reach p by a sum in float64."""
+    ordered, order = logits.sort(descending=True, stable=True)
+    probabilities = ordered.softmax(-1)
+    out = probabilities.cumsum(-1) - probabilities >= p
+    out[..., 0] = False
+    return logits.masked_fill(out.scatter(-1, order, out), -INF)
+
+
 c15.keep_top_k.slip(
     "what is out gets the logit 0",
     "What is the exponential of 0, and which logit gives the probability 0?",
@@ -21,6 +31,11 @@ c15.keep_top_p.slip(
     "what is out gets the logit 0",
     "What is the exponential of 0, and which logit gives the probability 0?",
     lambda logits, p: _zeros(c15.keep_top_p(logits, p)),
+)
+c15.keep_top_p.slip(
+    "at p = 1 a rounded sum drops the unlikely tokens",
+    "How far is the sum of the likelier tokens from 1, before it is rounded?",
+    _reached,
 )
 c15.keep_min_p.slip(
     "what is out gets the logit 0",
@@ -98,6 +113,13 @@ c15.last_logits.slip(
     "the axis of the tokens is still there",
     "Which shape is wanted?",
     lambda logits, lengths: _each(logits, lengths - 1)[:, None],
+)
+c15.last_logits.slip(
+    "the first token is taken of a row without padding",
+    "Where is the first padding of a row that has none?",
+    lambda logits, lengths: _each(
+        logits, (lengths - 1).masked_fill(lengths == logits.shape[1], 0)
+    ),
 )
 
 

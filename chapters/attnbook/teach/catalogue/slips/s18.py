@@ -69,8 +69,28 @@ c18.decoupled_step.slip(
         *rest,
     ),
 )
+c18.decoupled_step.slip(
+    "√(d_k + d_r) multiplies the scores",
+    "Is a score larger than the product that it comes from, or smaller?",
+    lambda q, turned, *rest: c18.decoupled_step.right(
+        *((q.shape[-1] + turned.shape[-1]) * x for x in (q, turned)),
+        *rest,
+    ),
+)
 c18.attend_with_sink.slip(
     "the products are not scaled",
     "By what is a product of a query and a key divided?",
     lambda q, *rest: c18.attend_with_sink.right(q.shape[-1] ** 0.5 * q, *rest),
+)
+c18.attend_with_sink.slip(
+    "√d_k multiplies the products",
+    "Is a score larger than the product that it comes from, or smaller?",
+    lambda q, *rest: c18.attend_with_sink.right(q.shape[-1] * q, *rest),
+)
+c18.latent_attention.slip(
+    "√d_k multiplies the scores",
+    "Is a score larger than the product that it comes from, or smaller?",
+    lambda x, latents, w_query, *rest: c18.latent_attention.right(
+        x, latents, w_query.shape[-1] * w_query, *rest
+    ),
 )

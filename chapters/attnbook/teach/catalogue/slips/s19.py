@@ -35,6 +35,24 @@ c19.shares.slip(
 )
 
 
+def _one_for_who_writes(lengths, kept, budget):
+    """The tokens that each request reads in a step, when one of which some
+    are kept takes a single token off the budget, however many it reads."""
+    found = []
+    for length, n in zip(lengths, kept):
+        reads = min(length - n, budget)
+        found.append(reads)
+        budget -= 1 if n and reads else reads
+    return found
+
+
+c19.shares.slip(
+    "who has tokens kept takes one off the budget, however many it reads",
+    "How many tokens of the budget does a request that reads five use up?",
+    _one_for_who_writes,
+)
+
+
 def _freed(merge):
     """A slip of `give_back`: `merge(free, given)` puts the pages that became
     free among those that were."""
