@@ -66,6 +66,8 @@ def test_whatever_is_left_out_is_said_with_its_reason():
     assert "a scale given" in found.message
     # NaN for a query without keys: it is told, and does not decide ...
     assert "boolean, the second query fully masked" in found.free
+    said = 'not counted (--strict counts it): "boolean, the second query'
+    assert said in " ".join(found.message.split())
     assert found.right
     # ... unless somebody wants it to.
     assert not examine(attention, SDPA, strict=True).right

@@ -234,6 +234,6 @@ def _notes(trial: Prepared, free: Mapping[str, str], ways: Ways) -> list[str]:
         text = f"in {ways.dtype} only a large error would be seen on "
         lines.append(fill(text + listed(labels), "  "))
     for label, short in free.items():
-        text = f'not counted: "{label}", because {short}'
+        text = f'not counted (--strict counts it): "{label}", because {short}'
         lines.append(fill(text, "  "))
     return lines
