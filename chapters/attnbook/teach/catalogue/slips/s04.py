@@ -184,22 +184,28 @@ c04.attention_in_blocks.slip(
     "Which block should count more: one of high scores, or one of low ones?",
     _by_block,
 )
+
+
+def _leaves_the_rest(q, k, v, block):
+    """Attention (T, d_v) to whole blocks alone."""
+    k, v = _whole_blocks(k, v, block=block)
+    return _blocks(q, k, v, block)
+
+
+def _counts_the_filling(q, k, v, block):
+    """Attention (T, d_v) to blocks that zeros have filled up."""
+    k = _filled_up(k, block)
+    v = _filled_up(v, block)
+    return _blocks(q, k, v, block)
+
+
 c04.attention_in_blocks.slip(
     "the last block is left out where it is shorter",
     "How many keys has the last block, and are they in your sums?",
-    lambda q, k, v, block: _blocks(
-        q, *_whole_blocks(k, v, block=block), block
-    ),
+    _leaves_the_rest,
 )
 c04.attention_in_blocks.slip(
     "the last block is filled up with zeros, which count as keys",
     "What is the exponential of a score of 0, and whose is it?",
-    lambda q, k, v, block: _blocks(
-        q, *(_filled_up(x, block) for x in (k, v)), block
-    ),
-)
-c04.attention_in_blocks.slip(
-    "the scale is left out",
-    "What are the scores divided by?",
-    lambda q, k, v, block: _blocks(q, k, v, block, scaled=False),
+    _counts_the_filling,
 )
