@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +23,7 @@ from docutils.nodes import make_id
 from sphinx.application import Sphinx
 
 from attnbook.teach.page.learning import learn
-from attnbook.teach.page.ranking import make_index, rank, stems
+from attnbook.teach.page.ranking import make_index, pairs, rank, stems
 from press.contents import Contents
 from press.headings import ADDRESS
 from press.places import CHAPTERS, SITE
@@ -43,6 +43,9 @@ SHARE_OF_A_LIST = 0.6
 
 #: How much a word counts, in tenths, that is part of a longer phrase.
 COVERED_TENTHS = 5
+
+#: In steps of what the weights of the index are stored.
+STEP = 32
 
 #: Anchors of sections that are on every page, and explain nothing.
 LEFT_OUT = {"further-reading", "three-questions", "what-is-new-here"}
@@ -211,6 +214,22 @@ def explaining(
     return [of_pages[page] for page in entry.explained_on if page in of_pages]
 
 
+def coarser(listed: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
+    """The terms of an index with weights in steps of `STEP`.
+
+    Their order says which sections come first, and their last digit hardly
+    changes it, but costs a reader's line a third of the index.
+    """
+    return {
+        term: [
+            number
+            for entry, weight in pairs(weighed)
+            for number in (entry, round(weight / STEP))
+        ]
+        for term, weighed in listed.items()
+    }
+
+
 def search_index(sections: list[Section]) -> dict[str, Any]:
     """All that the search page needs, ready to be written as JSON.
 
@@ -233,6 +252,7 @@ def search_index(sections: list[Section]) -> dict[str, Any]:
     index = make_index(entries, FIELDS, synonyms(), PAIRS_IN, shares)
     if told := examples(sections):
         index = learn(index, told)
+    index["terms"] = coarser(index["terms"])
     index["covered"] = COVERED_TENTHS
     numbers = {(s.page, s.anchor): n for n, s in enumerate(sections)}
     shown: list[list[Any]] = []

@@ -132,6 +132,13 @@ def test_the_page_finds_what_python_finds(found):
     assert ranked == [[list(r) for r in rank(index, q)] for q in typed]
 
 
+def test_weights_are_stored_in_steps():
+    listed = {"mask": [0, 64, 3, -33], "rope": [7, 1000]}
+    stored = {"mask": [0, 2, 3, -1], "rope": [7, 31]}
+    assert sections.STEP == 32
+    assert sections.coarser(listed) == stored
+
+
 def test_the_index_is_put_beside_the_scripts_of_the_search_alone(tmp_path):
     loaded = []
     app = SimpleNamespace(

@@ -61,12 +61,12 @@ class Grade(NamedTuple):
 
 
 def asked(chapter: int) -> list[Task]:
-    """The tasks of a chapter that are exercises: they have hints to give."""
+    """The tasks of a chapter that are exercises: each of their cases has a
+    question of its own."""
     return [
         task
         for task in the_book().tasks.values()
-        if task.chapter == chapter
-        and (task.slips or any(m.hint for m in task.known.values()))
+        if task.chapter == chapter and task.questions
     ]
 
 

@@ -246,7 +246,6 @@ def in_one(model, batches, n, rate):
             lambda right, x, n: right(x, min(n, 50)),
             "a hundred",
         ),
-        ("keep_top_p", lambda right, z, p: right(z, p * (1 - 2e-16)), "p = 1"),
     ],
 )
 def test_what_only_one_case_can_tell_is_refused_there(name, wrong, case):
