@@ -173,7 +173,7 @@ def _roll(n_seen, T):
         "two tokens at once": _roll(2, 2),
         "as many as there are slots": _roll(5, 3),
         "a prompt longer than the window": _roll(0, 7),
-        "a long chunk later on": _roll(23, 5),
+        "a long chunk later on": _roll(22, 5),
     },
 )
 def rolling_step(q, k, v, keys, values, n_seen):
