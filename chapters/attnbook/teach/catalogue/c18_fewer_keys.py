@@ -171,9 +171,9 @@ def _roll(n_seen, T):
         "a token into a full ring": _roll(3, 1),
         "a token around the end": _roll(5, 1),
         "two tokens at once": _roll(2, 2),
-        "as many as there are slots": _roll(5, 3),
+        "as many as there are slots": _roll(4, 3),
         "a prompt longer than the window": _roll(0, 7),
-        "a long chunk later on": _roll(22, 5),
+        "a long chunk later on": _roll(23, 5),
     },
 )
 def rolling_step(q, k, v, keys, values, n_seen):
