@@ -152,7 +152,7 @@ def overtakes():
                 object.__setattr__(x, "wanted", [])
         time.sleep(0.01)
 """
-SECONDS = 1  # of computing; a right one needs a tenth of one
+SECONDS = 2  # of computing; a right one needs a tenth of one
 
 
 def submission(code):
