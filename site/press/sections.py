@@ -44,7 +44,7 @@ SHARE_OF_A_LIST = 0.6
 #: How much a word counts, in tenths, that is part of a longer phrase.
 COVERED_TENTHS = 5
 
-#: In steps of what the weights of the index are stored.
+#: The index is written with its weights divided by this number, and rounded.
 STEP = 32
 
 #: Anchors of sections that are on every page, and explain nothing.
@@ -198,9 +198,9 @@ def explaining(
 ) -> list[Section]:
     """The sections that explain an entry of the glossary.
 
-    They are, of each chapter that the entry links, the section that the
-    search finds first for the entry's name. It is the chapter as a whole where
-    no section has a word of it.
+    An entry links chapters. Of each of them, this is the section that the
+    search finds first for the entry's name, or the chapter as a whole where
+    no section has a word of that name.
 
     Args:
         index: of the search.
@@ -215,10 +215,10 @@ def explaining(
 
 
 def coarser(listed: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
-    """The terms of an index with weights in steps of `STEP`.
+    """The terms of an index, each with its entries and smaller weights.
 
-    Their order says which sections come first, and their last digit hardly
-    changes it, but costs a reader's line a third of the index.
+    The index then has fewer digits, and a reader fetches a fifth less. Which
+    sections come first hardly depends on the digits that are lost.
     """
     return {
         term: [

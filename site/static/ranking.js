@@ -103,7 +103,8 @@ const ranking = (() => {
     const letters = typed.length;
     if (letters < SHORTEST_PART || letters > LONGEST_TO_CUT) return found;
     for (let at = letters - SHORTEST_PART; at >= SHORTEST_PART; at--) {
-      const [head, tail] = [stem(typed.slice(0, at)), typed.slice(at)];
+      const head = stem(typed.slice(0, at));
+      const tail = typed.slice(at);
       if (!listed.has(head)) continue;
       if (listed.has(tail)) return [head, tail];
       const further = most > 2 ? parts(listed, tail, most - 1) : [];

@@ -4,7 +4,7 @@ import functools
 
 import pytest
 import torch
-from models import random_tokens
+from models import SMALL_ROTARY, random_tokens
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -144,21 +144,10 @@ def test_the_cheaper_form_runs(monkeypatch, pays, form):
     assert layer(x) == form
 
 
-CONFIG = dict(
-    d_model=16,
-    n_heads=4,
-    n_layers=2,
-    positions="rotary",
-    vocab_size=11,
-    context=16,
-    initial_std=0.5,
-)
-
-
 @functools.cache
 def model_of(latent=False, **changes):
     torch.manual_seed(0)
-    model = GPT(GPTConfig(**(CONFIG | changes)))
+    model = GPT(GPTConfig(**(SMALL_ROTARY | changes)))
     if latent:
         model = use_latent(model, d_latent=6, d_rotary=4)
     return model.double().eval().requires_grad_(False)
@@ -200,7 +189,7 @@ def test_a_latent_model_starts_small_and_takes_the_configs_rotation():
 
 
 def latent_of(positions):
-    model = GPT(GPTConfig(**CONFIG | {"positions": positions}))
+    model = GPT(GPTConfig(**SMALL_ROTARY | {"positions": positions}))
     return use_latent(model, d_latent=6, d_rotary=4)
 
 

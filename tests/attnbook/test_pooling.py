@@ -4,7 +4,7 @@ import functools
 
 import pytest
 import torch
-from models import random_tokens
+from models import SMALL_ROTARY, random_tokens
 
 from attnbook.gpt import GPT, GPTConfig
 from attnbook.pooling import pool_heads
@@ -16,21 +16,10 @@ def same(ours, theirs, within=1e-12):
     assert difference(ours, theirs, within=within) is None
 
 
-CONFIG = dict(
-    d_model=16,
-    n_heads=4,
-    n_layers=2,
-    positions="rotary",
-    vocab_size=11,
-    context=16,
-    initial_std=0.5,
-)
-
-
 @functools.cache
 def model_of(**changes):
     torch.manual_seed(0)
-    model = GPT(GPTConfig(**(CONFIG | changes)))
+    model = GPT(GPTConfig(**(SMALL_ROTARY | changes)))
     return model.double().eval().requires_grad_(False)
 
 
@@ -39,7 +28,7 @@ tokens_of = functools.partial(random_tokens, 11)
 
 @pytest.mark.parametrize("bias", [True, False])
 def test_a_pooled_head_is_the_mean_of_its_group(bias):
-    model = drawn(GPT(GPTConfig(**CONFIG | {"bias": bias})), seed=2)
+    model = drawn(GPT(GPTConfig(**SMALL_ROTARY | {"bias": bias})), seed=2)
     before = {n: t.clone() for n, t in model.state_dict().items()}
     pooled = pool_heads(model.train(), 2)
     assert pooled.config.n_kv_heads == 2 and pooled.training

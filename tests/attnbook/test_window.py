@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 import torch
-from models import random_tokens
+from models import SMALL_ROTARY, random_tokens
 
 from attnbook.cache import KVCache, RollingCache
 from attnbook.gpt import GPT, GPTConfig
@@ -17,21 +17,10 @@ def same(ours, theirs, within=1e-12):
     assert difference(ours, theirs, within=within) is None
 
 
-CONFIG = dict(
-    d_model=16,
-    n_heads=4,
-    n_layers=2,
-    positions="rotary",
-    vocab_size=11,
-    context=16,
-    initial_std=0.5,
-)
-
-
 @functools.cache
 def model_of(**changes):
     torch.manual_seed(0)
-    model = GPT(GPTConfig(**(CONFIG | changes)))
+    model = GPT(GPTConfig(**(SMALL_ROTARY | changes)))
     return model.double().eval().requires_grad_(False)
 
 
