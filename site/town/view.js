@@ -59,8 +59,6 @@ thead .truth, thead .model, thead .bigram { padding-inline-start: 0.3rem;
   border-bottom: 1px solid currentColor; }
 .heads :is(th, td):last-child { padding: 0; text-align: end; }
 .group th { padding-top: 0.5rem; font-weight: 600; }
-[data-panel=heads], [data-panel=parts] { content-visibility: auto;
-  contain-intrinsic-size: auto 30rem; }
 .panels { display: grid; gap: 0 1.5rem;
   grid-template-columns: repeat(auto-fit, minmax(min(100%, 17rem), 1fr)); }
 .note, .proof { font-size: 0.875rem; }
@@ -449,7 +447,6 @@ function mount(host, town, proof) {
     if (one.asked) words[words.lastIndexOf("omar")] = one.asked;
     edit(() => words);
     note(`${one.note} (${link(one.at)})`);
-    get(".words").scrollIntoView({ block: "nearest" });
   }
 
   const actions = {
@@ -472,7 +469,10 @@ function mount(host, town, proof) {
       reset();
       reading.read();
     },
-    try: tryOut,
+    try: (key) => {
+      tryOut(key);
+      get(".words").scrollIntoView({ block: "nearest" });
+    },
   };
 
   root.addEventListener("click", ({ target }) => {

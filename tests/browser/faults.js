@@ -15,37 +15,66 @@ function naming(element) {
   return `<${element.localName}${names}> ${words}`;
 }
 
+// The element that lies in a rectangle of the view, in a shadow root.
+function lyingIn({ left, top, right, bottom }) {
+  const near = (one, other) => Math.abs(one - other) < 1;
+  const roots = [...document.querySelectorAll("*")]
+    .map((element) => element.shadowRoot).filter(Boolean);
+  return roots.flatMap((root) => [...root.querySelectorAll("*")])
+    .find((element) => {
+      const box = element.getBoundingClientRect();
+      return near(Math.max(0, box.left), left)
+        && near(Math.max(0, box.top), top)
+        && near(Math.min(innerWidth, box.right), right)
+        && near(Math.min(innerHeight, box.bottom), bottom);
+    });
+}
+
+// What has moved, and how. The browser tells no node of a shadow root, and
+// none that is gone.
+function moving({ node, previousRect: from, currentRect: to }) {
+  const element = node?.nodeType === Node.TEXT_NODE ? node.parentElement
+    : node ?? lyingIn(to);
+  const place = ({ x, y, width, height }) =>
+    `${Math.round(x)},${Math.round(y)} ${Math.round(width)}×${
+      Math.round(height)}`;
+  return `${element ? naming(element) : "something"} (${place(from)} → ${
+    place(to)})`;
+}
+
+// Movements are described when they are told of: later, what moved may be gone.
 const shifts = [];
-const watcher = new PerformanceObserver((list) => {
-  shifts.push(...list.getEntries());
-});
+function note(entries) {
+  for (const { value, hadRecentInput, sources } of entries) {
+    if (!hadRecentInput) shifts.push({ value, what: sources.map(moving) });
+  }
+}
+const watcher = new PerformanceObserver((list) => note(list.getEntries()));
 watcher.observe({ type: "layout-shift" });
+
+async function frames(n) {
+  for (let i = 0; i < n; i++) await new Promise(requestAnimationFrame);
+}
 
 // Scroll down as a reader does, so that all is fetched and laid out; say by
 // how much what was already seen has moved (the cumulative layout shift).
 async function movementFaults(limit) {
-  const frame = () => new Promise((done) => requestAnimationFrame(done));
   const page = document.documentElement;
   for (let y = 0; y < page.scrollHeight; y += innerHeight) {
     scrollTo({ top: y, behavior: "instant" });
-    await frame();
+    await frames(1);
   }
   const pictures = shown("img").filter((picture) => !picture.complete);
   await Promise.allSettled(pictures.map((picture) => picture.decode()));
   await document.fonts.ready;
-  await frame();
+  await frames(1);
   scrollTo({ top: 0, behavior: "instant" });
-  await frame();
-  await frame();
-  shifts.push(...watcher.takeRecords());
-  const moved = shifts.filter((shift) => !shift.hadRecentInput);
-  const total = moved.reduce((sum, shift) => sum + shift.value, 0);
+  await frames(2);
+  note(watcher.takeRecords());
+  const total = shifts.reduce((sum, shift) => sum + shift.value, 0);
   if (total < limit) return [];
-  const what = moved.flatMap((shift) => shift.sources)
-    .map(({ node }) => (
-      node?.nodeType === Node.TEXT_NODE ? node.parentElement : node))
-    .map((element) => (element ? naming(element) : "what is gone by now"));
-  return [`moved by ${total.toFixed(4)}: ${[...new Set(what)].join("; ")}`];
+  const what = new Set(shifts.flatMap((shift) => shift.what));
+  return [`moved by ${total.toFixed(4)}: ${[...what].join("; ")}`];
 }
 
 function pictureFaults() {
@@ -163,6 +192,6 @@ function looks() {
 }
 
 Object.assign(globalThis, {
-  movementFaults, pictureFaults, colourFaults, formulaFaults, widthFaults,
-  codeFaults, focusFaults, looks,
+  frames, movementFaults, pictureFaults, colourFaults, formulaFaults,
+  widthFaults, codeFaults, focusFaults, looks,
 });

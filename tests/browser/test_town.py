@@ -7,10 +7,11 @@ import re
 import pytest
 import torch
 from playwright.sync_api import Page, expect
-from views import PHONE
+from views import PHONE, WIDE
 
 from attnbook.town import WORDS, Town
 from press import town_page
+from press.browser import read_whole
 from press.places import HTML as SITE
 
 STORY = town_page.STORY.split()
@@ -369,3 +370,42 @@ def test_the_first_page_leads_there(visit):
     link = page.locator("article a[href='the_town.html']").first
     assert re.search("town", link.inner_text())
     assert link.is_visible()
+
+
+#: Opens what its place is folded into; and stands so many views below its top.
+UNFOLD = """
+for (const fold of document.querySelectorAll("details:has([data-town])")) {
+  fold.open = true;
+}"""
+STAND = """
+async (views) => {
+  const place = document.querySelector("[data-town]");
+  const { top } = place.getBoundingClientRect();
+  scrollBy({ top: top + views * innerHeight, behavior: "instant" });
+  await frames(2);
+  return scrollY;
+}"""
+
+
+@pytest.mark.parametrize("views", [-0.7, 0, 1, 2, 3])
+@pytest.mark.parametrize("size", [PHONE, WIDE], ids=["phone", "wide"])
+@pytest.mark.parametrize("name", ["the_town", "11_small_language_model"])
+def test_nothing_moves_when_it_comes_late(visit, name, size, views):
+    """Wherever one stands by then; nor when one leaps through the page."""
+    page = visit("index", viewport=size, reduced_motion="reduce")
+    held = []
+    page.route("**/town.js", lambda route: held.append(route))
+    read_whole(page, page.url.replace("index.html", f"{name}.html"))
+    page.evaluate(UNFOLD)
+    page.evaluate(STAND, 0)
+    while not held:  # until it is asked for
+        page.wait_for_timeout(10)
+    here = page.evaluate(STAND, views)
+    (script,) = held
+    script.continue_()
+    page.locator("[data-town] .proof").wait_for(state="attached")
+    page.evaluate("frames(2)")
+    assert page.evaluate("scrollY") == here
+    for leap in 2.7, -0.7, 3.5, 1:
+        page.evaluate(STAND, leap)
+    assert page.evaluate("movementFaults(0.001)") == []
