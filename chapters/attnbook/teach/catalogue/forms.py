@@ -7,6 +7,7 @@ A task that is not named here is checked as it stands.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache, partial
@@ -32,15 +33,17 @@ from attnbook.teach.check.own.form import (
     Form,
 )
 from attnbook.teach.check.own.layouts import Unfit
+from attnbook.teach.check.running import Case
 
 _QKV = {"q": HEADS, "k": HEADS, "v": HEADS}
-_NO_KEY = "of a query that may read no key programs make zeros, NaN or a mean"
+_NO_KEY = "of a query that may read no key right programs make zeros or NaN"
 _SHARED = "a program may want heads of its own for keys and values"
 _OVERFLOW = (
     "in float16 a product may be too large before it is scaled; a program "
     "for bfloat16 need not mind"
 )
 _TIES = "of equals programs choose one, another or all"
+_FIRST_OF_EQUALS = "of equally frequent pairs programs choose one or another"
 _EXACT = (
     "Its GELU is the exact one, x Φ(x), and not the formula with tanh that "
     "the reference has. That is right for weights that were trained with it "
@@ -56,8 +59,84 @@ _RELU = (
     "is right for weights that were trained with it, as in the first "
     "transformers."
 )
+_TEXTS_WITH_TIES = (
+    "equally frequent pairs",
+    "a run of one byte",
+    "bytes that are no text",
+    "two sentences",
+    "a hundred merges",
+)
 _NOBODY = "a text of the number 0 is padding for some programs"
 _CONSTANT = "a constant token is all rounding, and eps decides"
+
+
+def _hides_or_is_nan(_: Case, answer: Any, right: Any) -> bool:
+    """Whether a result is 0 or NaN wherever the right one is 0.
+
+    NaN has read nothing that was hidden, and nobody takes it for a result. A
+    mean of hidden keys looks like one. It is far larger than 0.01, and what
+    is 0 is so in each type of numbers.
+    """
+    parts = answer if isinstance(answer, (tuple, list)) else [answer]
+    others = right if isinstance(right, (tuple, list)) else [right]
+    for a, b in zip(parts, others):
+        if not isinstance(a, Tensor) or a.shape != b.shape:
+            return False
+        if bool((a[b == 0].abs() > 0.01).any()):
+            return False
+    return True
+
+
+def _keeps_k_or_equals(case: Case, answer: Any, right: Any) -> bool:
+    """Whether a result of top-k has the k largest: all that equal the last of
+    them, or any of these, so that there are k."""
+    logits, k = case.args
+    if not isinstance(answer, Tensor) or answer.shape != logits.shape:
+        return False
+    kept = answer > -torch.inf
+    least = right.masked_fill(right == -torch.inf, torch.inf).amin(
+        -1, keepdim=True
+    )
+    sure = logits > least
+    enough = (kept.sum(-1) == k) | (kept == (logits >= least)).all(-1)
+    same = torch.where(kept, answer == logits, True)
+    among = ~sure | kept, ~kept | (logits >= least), same
+    return bool(enough.all()) and all(bool(each.all()) for each in among)
+
+
+def _merges_the_most_frequent(case: Case, answer: Any, right: Any) -> bool:
+    """Whether each merge takes a pair that is as frequent as any, as bytes
+    stand then; a run of three of one byte has that pair once or twice."""
+    data, n_merges = case.args
+    ids = list(data)
+    try:
+        pairs = [(int(a), int(b)) for a, b in answer]
+    except (TypeError, ValueError):  # these are no pairs of numbers
+        return False
+    for n, pair in enumerate(pairs):
+        counts = Counter(zip(ids, ids[1:]))
+        apart = Counter(counts)
+        for each in counts:
+            if each[0] == each[1]:
+                apart[each] = len(ids) - len(_joined(ids, each, -1))
+        most = max(counts.values(), default=0), max(apart.values(), default=0)
+        if not (0 < counts[pair] == most[0] or 0 < apart[pair] == most[1]):
+            return False
+        ids = _joined(ids, pair, 256 + n)
+    left = Counter(zip(ids, ids[1:]))
+    ended = len(pairs) < n_merges and max(left.values(), default=0) < 2
+    return len(pairs) == n_merges or ended
+
+
+def _joined(ids: list[int], pair: tuple[int, ...], new: int) -> list[int]:
+    """Some ids in which each pair, from left to right, became a new id."""
+    made: list[int] = []
+    n = 0
+    while n < len(ids):
+        found = tuple(ids[n : n + 2]) == pair
+        made.append(new if found else ids[n])
+        n += 2 if found else 1
+    return made
 
 
 def _draw_attention(
@@ -310,6 +389,14 @@ def _forms() -> dict[str, Form]:  # long: one task after another
             "additive, the second query fully masked": _NO_KEY,
             "float16, too large before the scale": _OVERFLOW,
         },
+        among=dict.fromkeys(
+            (
+                "boolean, the second query fully masked",
+                "additive, the second query fully masked",
+            ),
+            _hides_or_is_nan,
+        ),
+        alone=True,
     )
     rotation = Form(
         _PLACES,
@@ -334,9 +421,9 @@ def _forms() -> dict[str, Form]:  # long: one task after another
     tiles = {"rows": _of_any_size, "columns": _of_any_size}
     return {
         "scaled_dot_product_attention": attend,
-        "causal_attention": Form(_ATTEND, _QKV, _BOTH_RESULTS),
+        "causal_attention": Form(_ATTEND, _QKV, _BOTH_RESULTS, alone=True),
         "self_attention": Form(_ATTEND, {"x": TOKENS}),
-        "simple_attention": Form(_ATTEND, {"x": TOKENS}),
+        "simple_attention": Form(_ATTEND, {"x": TOKENS}, alone=True),
         "attention_scores": Form(_ATTEND),
         "softmax": Form(_ATTEND),
         "masked_weights": Form(
@@ -347,10 +434,16 @@ def _forms() -> dict[str, Form]:  # long: one task after another
                 "float16, a query without keys": _NO_KEY,
                 "nothing, and no NaN on the way": _NO_KEY,
             },
+            among=dict.fromkeys(
+                (
+                    "a query without keys",
+                    "float16, a query without keys",
+                    "nothing, and no NaN on the way",
+                ),
+                _hides_or_is_nan,
+            ),
         ),
-        "mask_scores": Form(
-            _MASKS, {"mask": MASK}, free={"a query without keys": _NO_KEY}
-        ),
+        "mask_scores": Form(_MASKS, {"mask": MASK}),
         "additive_mask": Form(_MASKS),
         "causal_mask": Form(_MASKS, results=_MASK_RESULT),
         "window_mask": Form(_MASKS, results=_MASK_RESULT),
@@ -435,24 +528,20 @@ def _forms() -> dict[str, Form]:  # long: one task after another
         "attention_in_blocks": Form(
             _ONLINE, _QKV, (HEADS,), implied={"block": _of_any_size}
         ),
-        "tiled_attention": Form(_ONLINE, _QKV, (HEADS, HEADS), implied=tiles),
+        "tiled_attention": Form(
+            _ONLINE, _QKV, (HEADS, HEADS), implied=tiles, alone=True
+        ),
         "tiled_backward": Form(_ONLINE, implied=tiles),
         "keep_top_k": Form(
-            _SAMPLE, free={"two of four, two of them equal": _TIES}
+            _SAMPLE,
+            free={"two of four, two of them equal": _TIES},
+            among={"two of four, two of them equal": _keeps_k_or_equals},
         ),
         "learn_merges": Form(
             _BYTES,
             draw=_text_without_ties,
-            free=dict.fromkeys(
-                (
-                    "equally frequent pairs",
-                    "a run of one byte",
-                    "bytes that are no text",
-                    "two sentences",
-                    "a hundred merges",
-                ),
-                _TIES,
-            ),
+            free=dict.fromkeys(_TEXTS_WITH_TIES, _FIRST_OF_EQUALS),
+            among=dict.fromkeys(_TEXTS_WITH_TIES, _merges_the_most_frequent),
         ),
         "AdamW": Form(_TRAIN, settings=("lr", "betas", "eps", "weight_decay")),
         "cover_words": Form(_LOSSES, exact=True),

@@ -48,7 +48,8 @@ class Difference:
         gap: |answer − expected| there; infinite for a NaN.
         within: the largest gap that was allowed.
         argument: the argument that was changed, or should have been.
-        part: of a model, what of it: "numbers", "mode", "dropout" or "hooks".
+        part: of a model, what of it was changed, such as "numbers" or "mode";
+            `running` has all of them.
         coarse: whether the answer is float32, the expected is not, and the
             gap is no larger than that explains.
     """

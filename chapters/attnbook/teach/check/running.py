@@ -81,8 +81,8 @@ class Outcome:
         gradients: with respect to each tensor argument; none if the result
             does not depend on any, or if they were not asked for.
         spoilt: the arguments that it changed in place, by where they stand:
-            the name, and of a model which part of it ("numbers", "mode",
-            "dropout" or "hooks").
+            the name, and of a model which part of it: "numbers", "mode",
+            "dropout", "hooks", "requires_grad" or "gradients".
         error: what it raised.
     """
 
@@ -316,6 +316,9 @@ def _inside(module: nn.Module) -> dict[str, Any]:
             sum(len(v) for k, v in vars(part).items() if k.endswith("_hooks"))
             for part in parts
         ],
+        "requires_grad": [p.requires_grad for p in module.parameters()],
+        # Whether there is one at all is said beside it: None is no number.
+        "gradients": [(p.grad is None, p.grad) for p in module.parameters()],
     }
 
 

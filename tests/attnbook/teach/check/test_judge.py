@@ -177,6 +177,8 @@ def train(model, x):
         (lambda model: model.eval(), "its mode"),
         (lambda model: model.register_forward_hook(print), "its hooks"),
         (lambda model: model.register_full_backward_hook(print), "its hooks"),
+        (lambda model: model.requires_grad_(False), "its requires_grad"),
+        (lambda model: model(X[:1].float()).backward(), "its gradients"),
     ],
 )
 def test_what_an_answer_does_to_a_model_is_seen(spoil, what):

@@ -2,6 +2,8 @@
 is wrong in every form, and what cannot be tried is said."""
 
 import math
+import unittest
+from collections import Counter
 
 import pytest
 import torch
@@ -75,6 +77,39 @@ def test_whatever_is_left_out_is_said_with_its_reason():
         F.scaled_dot_product_attention, SDPA, names={"mask": "attn_mask"}
     )
     assert "agrees" in zeros
+
+
+def low(q, k, v, mask=None):
+    """Attention that gives hidden scores the lowest finite number."""
+    scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+    if mask is not None:
+        least = torch.finfo(scores.dtype).min
+        scores = scores.masked_fill(~mask, least)
+    return scores.softmax(-1) @ v
+
+
+def test_a_mean_of_hidden_keys_counts():
+    """NaN or zeros are what right programs give a query without keys."""
+    found = examine(low, SDPA)
+    assert not found.right
+    assert found.verdict.mistake == "hidden scores are very low instead of −∞"
+    told = " ".join(found.message.split())
+    assert "right programs make zeros or NaN; yours does none of this" in told
+    assert examine(low, SDPA, skip="fully masked").right
+    # By adding the lowest number nothing else than a mean can be had.
+    assert examine(with_mask("lowest"), SDPA, masks="lowest").right
+    name, found = cases(SDPA)
+    label = "boolean, the second query fully masked"
+    one = next(case for case in found if case.label == label)
+    with pytest.raises(Disagreement):
+        one.check(low)
+    with pytest.raises(unittest.SkipTest, match="zeros or NaN"):
+        one.check(attention)
+    # Zeros whose gradient is NaN are no zeros.
+    with pytest.raises(Disagreement):
+        one.check(
+            lambda q, k, v, mask=None: attention(q, k, v, mask).nan_to_num()
+        )
 
 
 def in_layout(fn, layout):
@@ -375,6 +410,101 @@ def test_of_equals_a_program_may_choose():
     assert not examine(mine, "keep_top_k", strict=True).right
 
 
+@pytest.mark.parametrize("kept", [1, 3])
+def test_of_equals_all_stay_or_as_many_as_k_says(kept):
+    def mine(logits, k):
+        k = min(k, logits.shape[-1])
+        least = logits.sort(descending=True).values[..., k - 1 : k]
+        above = logits > least
+        equal = (logits == least).cumsum(-1) <= kept
+        some = above | (equal & (logits == least))
+        # With one alone at the edge all is right, however many may stay.
+        return logits.masked_fill(~some, -torch.inf)
+
+    def too_few(logits, k):
+        found = mine(logits, k)
+        least = logits.sort(descending=True).values[..., k - 1 : k]
+        several = (logits == least).sum(-1, keepdim=True) > 1
+        return found.masked_fill(several & (logits == least), -torch.inf)
+
+    assert examine(mine, "keep_top_k").right
+    found = examine(too_few, "keep_top_k")
+    assert not found.right
+    assert "of equals programs choose one, another or all; yours" in " ".join(
+        found.message.split()
+    )
+
+
+def test_of_pairs_each_merge_takes_one_of_the_most_frequent():
+    """Most cases have ties, and a wrong count is found on these too."""
+    right = all_tasks()["learn_merges"].right
+
+    def last_of_equals(data, n_merges):
+        return merges_of(data, n_merges, lambda pairs: pairs[::-1])
+
+    def counts_once(data, n_merges):
+        """Wrong: pairs are counted in the text of the beginning."""
+        found = Counter(zip(data, data[1:])).most_common(n_merges)
+        return [pair for pair, _ in found]
+
+    assert examine(right, "learn_merges").free == {}
+    assert examine(last_of_equals, "learn_merges").right
+    found = examine(counts_once, "learn_merges")
+    assert not found.right
+
+
+def merges_of(data, n_merges, in_order):
+    """The merges of byte pairs; of equals the first of an order."""
+    ids = list(data)
+    merges = []
+    for n in range(n_merges):
+        pairs = [*zip(ids, ids[1:])]
+        if not pairs:
+            break
+        pair = max(in_order(pairs), key=pairs.count)
+        merges.append(pair)
+        joined = []
+        while ids:
+            two = tuple(ids[:2]) == pair
+            joined.append(256 + n if two else ids[0])
+            ids = ids[2:] if two else ids[1:]
+        ids = joined
+    return merges
+
+
+def test_the_first_of_several_results_is_not_always_enough():
+    """Tokens without their mask are half of what left padding gives."""
+
+    def mine(sequences):
+        longest = max(map(len, sequences))
+        rows = [[0] * (longest - len(s)) + list(s) for s in sequences]
+        return torch.tensor(rows)
+
+    def without_a_mask(sequences):
+        return mine(sequences), None
+
+    found = examine(mine, "pad_left")
+    assert not found.right and "--result 0 compares" in found.message
+    assert not examine(without_a_mask, "pad_left").right
+    assert examine(mine, "pad_left", result=0).right
+
+
+def test_a_module_that_keeps_its_first_mask_is_found():
+    class Keeps(nn.Module):
+        def __init__(self, d_model, n_heads):
+            super().__init__()
+            self.inner = Fused(d_model, n_heads)
+            self.masks = {}
+
+        def forward(self, x, mask=None):
+            if mask is not None:
+                mask = self.masks.setdefault(mask.shape, mask)
+            return self.inner(x, mask)
+
+    weights = {"query/key/value": "inner.qkv"}
+    assert not examine(Keeps, "MultiHeadAttention", weights=weights).right
+
+
 def test_byte_pairs_without_ties_decide():
     def mine(data, n_merges, best=max):
         ids = list(data)
@@ -403,21 +533,20 @@ def test_byte_pairs_without_ties_decide():
     assert not examine(rarest, "learn_merges").right
 
 
+class Fused(nn.Module):
+    def __init__(self, d_model, n_heads):
+        super().__init__()
+        self.qkv = nn.Linear(d_model, 3 * d_model)
+        self.out = nn.Linear(d_model, d_model)
+        self.n_heads = n_heads
+
+    def forward(self, x, mask=None):
+        cut = self.qkv(x).unflatten(-1, (self.n_heads, 3, -1))
+        q, k, v = cut.permute(3, 0, 2, 1, 4)
+        return self.out(attention(q, k, v, mask).transpose(1, 2).flatten(2))
+
+
 def test_a_matrix_whose_heads_take_turns():
-    class Fused(nn.Module):
-        def __init__(self, d_model, n_heads):
-            super().__init__()
-            self.qkv = nn.Linear(d_model, 3 * d_model)
-            self.out = nn.Linear(d_model, d_model)
-            self.n_heads = n_heads
-
-        def forward(self, x, mask=None):
-            cut = self.qkv(x).unflatten(-1, (self.n_heads, 3, -1))
-            q, k, v = cut.permute(3, 0, 2, 1, 4)
-            return self.out(
-                attention(q, k, v, mask).transpose(1, 2).flatten(2)
-            )
-
     weights = {"query/key/value": "qkv"}
     assert examine(Fused, "MultiHeadAttention", weights=weights).right
     assert not examine(Fused, "MultiHeadAttention").right
@@ -575,7 +704,7 @@ def test_modules_whose_heads_share_keys(kind, fused, weights):
         named = "lays_the_row_of_key_heads_down_again"
         assert found.verdict.mistake == named
     else:
-        assert len(found.labels) == 10 and not found.left_out
+        assert len(found.labels) == 11 and not found.left_out
 
 
 def test_sizes_that_a_module_refuses_are_left_out():

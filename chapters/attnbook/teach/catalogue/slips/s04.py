@@ -94,6 +94,21 @@ c04.scaled_dot_product_attention.slip(
     _late,
 )
 c04.scaled_dot_product_attention.slip(
+    "hidden scores are very low instead of −∞",
+    "If all keys of a query are hidden, are their scores equal, and what does "
+    "the softmax make of equal ones?",
+    lambda q, k, v, *, mask=None, scale=None: attend(
+        q,
+        k,
+        v,
+        scale,
+        mask,
+        lambda scores: scores.clamp(min=torch.finfo(scores.dtype).min).softmax(
+            -1
+        ),
+    ),
+)
+c04.scaled_dot_product_attention.slip(
     "a scale that is given is not used",
     "What is a score if the caller asks for scale=0.3?",
     lambda q, k, v, *, mask=None, scale=None: attend(q, k, v, None, mask),

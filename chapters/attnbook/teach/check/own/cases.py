@@ -39,8 +39,9 @@ class OwnCase:
         Raises:
             Disagreement: if it is wrong here. Where all cases together show
                 that it makes a known mistake, the message says so.
-            unittest.SkipTest: if it cannot be called with this case, which
-                pytest counts as skipped.
+            unittest.SkipTest: if it cannot be called with this case, or does
+                here what some right programs do, which pytest counts as
+                skipped.
             WrongUse: if it cannot be called with any.
         """
         task, form = task_of(self.name), form_of(self.name)
@@ -48,9 +49,11 @@ class OwnCase:
         mine = [case for case in cases if case.label == self.label]
         alone = replace(task, given={self.label: mine[0]})
         ways = replace(self.ways, sizes={}, only=(), skip=())
-        strict = replace(ways, strict=True)
+        strict = ways.strict or self.label not in form.among
+        # Without the case of a usual size, which is drawn for each call.
+        one = replace(ways, strict=strict, only=(self.label,))
         try:
-            found = examined(target, alone, form, strict)
+            found = examined(target, alone, form, one)
         except WrongUse as why:
             # Perhaps it can be called with other cases, so all are tried.
             examined(target, task, form, ways)
@@ -83,7 +86,7 @@ def cases(name: str, **options: Any) -> tuple[str, list[OwnCase]]:
     chosen = [
         label
         for label in labels
-        if (ways.strict or label not in form.free)
+        if (ways.strict or label not in form.free or label in form.among)
         and (not ways.only or any(word in label for word in ways.only))
         and not any(word in label for word in ways.skip)
     ]

@@ -14,6 +14,8 @@ from typing import Any
 
 from torch import Tensor
 
+from attnbook.teach.check.running import Case
+
 
 @dataclass(frozen=True)
 class Role:
@@ -69,6 +71,12 @@ class Form:
             arguments are the sizes that one may choose.
         free: cases on which right programs go separate ways, by label, and
             what they differ in. They are tried, and do not decide.
+        among: for some of these cases a function that is told the case, a
+            result and the reference's, and says whether the result is among
+            those that right programs give. One that is not counts.
+        alone: whether the first of several results may be compared alone,
+            where a function returns nothing else, such as the context of
+            attention without the weights.
         implied: arguments that a function may lack, and whether the others
             of a case imply the one that it has.
         instead: arguments that a function may have in place of one of the
@@ -90,6 +98,10 @@ class Form:
     settings: tuple[str, ...] = ()
     draw: Callable[..., tuple] | None = None
     free: Mapping[str, str] = field(default_factory=dict)
+    among: Mapping[str, Callable[[Case, Any, Any], bool]] = field(
+        default_factory=dict
+    )
+    alone: bool = False
     implied: Mapping[str, Callable[[Mapping[str, Any]], bool]] = field(
         default_factory=dict
     )

@@ -26,7 +26,11 @@ from attnbook.teach.check.own.calling import Own
 from attnbook.teach.check.own.form import Form
 from attnbook.teach.check.own.layouts import causal
 from attnbook.teach.check.own.ways import DTYPES, Ways, WrongUse, drawn
-from attnbook.teach.check.running import Case, outcome_of
+from attnbook.teach.check.running import (
+    Case,
+    outcome_difference,
+    outcome_of,
+)
 from attnbook.teach.check.task import Mistake, Slip, Task
 from attnbook.teach.check.words import listed
 
@@ -39,7 +43,8 @@ class Prepared:
         task: the task, with the cases that decide.
         own: the function, to be called as the task calls one.
         free: the task with the cases that do not decide.
-        reasons: why they do not, by label.
+        reasons: why they do not, by label; and of those cases that decide
+            all the same, since the function does what no right program does.
         left_out: the cases that cannot be tried, and why.
         coarse: the cases that only show what is far off, or NaN.
     """
@@ -72,13 +77,22 @@ def prepared(target: Any, task: Task, form: Form, ways: Ways) -> Prepared:
     left_out |= {c.label: why for c in cases if (why := own.fits(c))}
     cases = [case for case in cases if case.label not in left_out]
     bounds = _bounds(task, cases, form, ways)
+    if cases and own.part is None:
+        own.part = _part_of(own, task, cases[0])
+    if own.part is not None:
+        task = _first_part(task)
     reasons = {} if ways.strict else dict(form.free)
     if ways.causal and not ways.strict:
         reasons |= {c.label: _WHICH_LAST for c in cases if _more_keys(c)}
-    free = [c for c in cases if c.label in reasons]
+    free = [
+        case
+        for case in cases
+        if case.label in reasons and _is_open(own, task, case, ways)
+    ]
     deciding = [case for case in cases if case not in free]
     if not deciding:
-        raise WrongUse(_nothing_left(task, left_out))
+        why = left_out | {case.label: reasons[case.label] for case in free}
+        raise WrongUse(_nothing_left(task, why))
     task = replace(
         task,
         given={case.label: case for case in deciding},
@@ -86,10 +100,6 @@ def prepared(target: Any, task: Task, form: Form, ways: Ways) -> Prepared:
         rules=(),
         gradients=task.gradients and ways.gradients,
     )
-    if own.part is None:
-        own.part = _part_of(own, task)
-    if own.part is not None:
-        task = _first_part(task)
     others = replace(task, given={case.label: case for case in free})
     coarse = vague(task, deciding, bounds) if ways.within is None else []
     return Prepared(task, own, others, reasons, left_out, coarse)
@@ -100,6 +110,26 @@ _WHICH_LAST = (
     "where there are more keys than queries, programs count queries from the "
     "first key or to the last"
 )
+
+
+def _is_open(own: Own, task: Task, case: Case, ways: Ways) -> bool:
+    """Whether a case on which right programs differ decides nothing.
+
+    It decides where the function's result is none that right programs give,
+    and where it is the reference's: then its gradient has to be so too. If a
+    mask hides by the lowest finite number, nothing else than a mean is
+    possible for a query without keys, so this is asked of no such function.
+    """
+    is_among = own.form.among.get(case.label)
+    if is_among is None or ways.masks == "lowest":
+        return True
+    answer = outcome_of(own, case, timed=True)
+    right = outcome_of(task.right, case)
+    if answer.error:
+        return True
+    if not outcome_difference(answer, right, within=1e-6, equal_nan=True):
+        return False
+    return is_among(case, answer.result, right.result)
 
 
 def _more_keys(case: Case) -> bool:
@@ -198,25 +228,25 @@ def _causal_too(named: Mapping[str, Any]) -> Tensor:
     return mask.masked_fill(hidden, -torch.inf)
 
 
-def _part_of(own: Own, task: Task) -> int | None:
+def _part_of(own: Own, task: Task, case: Case) -> int | None:
     """Which part of what a function returns can be compared, if not all.
 
-    It is asked once, on the first case. 0 where the task has several results
-    and the function gives one tensor, or the other way round.
+    It is asked once, on the first case. 0 where the task has one result and
+    the function several, or where the task has several, of which the first
+    may stand alone, and the function returns no others.
     """
-    case = task.cases()[0]
     got = outcome_of(own, case).result
     wanted = outcome_of(task.right, case).result
     lists = (tuple, list)
-    if isinstance(wanted, lists) and isinstance(got, Tensor):
-        return 0
     several = isinstance(got, lists) and len(got) > 0
     if isinstance(wanted, Tensor) and several and isinstance(got[0], Tensor):
         return 0
-    if isinstance(wanted, lists) and several and len(got) != len(wanted):
-        return 0
-    none = several and any(part is None for part in got[1:])
-    return 0 if none else None
+    if not isinstance(wanted, lists) or not own.form.alone:
+        return None
+    if not several:
+        return 0 if isinstance(got, Tensor) else None
+    some = len(got) != len(wanted) or any(part is None for part in got[1:])
+    return 0 if some else None
 
 
 def _first_part(task: Task) -> Task:

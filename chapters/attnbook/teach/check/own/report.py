@@ -173,11 +173,38 @@ def _in_one(target: Any, task: Task, form: Form, ways: Ways) -> Report:
         lines += _notes(trial, free, ways)
     else:
         lines = [verdict.message]
+        lines += _why_it_counts(trial, verdict)
         if ways.said:
             lines.append(fill(f"(yours was called with {ways.said})", "  "))
     return Report(
         right, verdict, "\n".join(lines), labels, trial.left_out, free
     )
+
+
+def _why_it_counts(trial: Prepared, verdict: Verdict) -> list[str]:
+    """What is to be said of a wrong result where right programs differ, or of
+    one that comes without the others."""
+    finding = verdict.finding
+    if finding is None:
+        return []
+    if finding.case in trial.reasons:
+        return [
+            fill(
+                f"({trial.reasons[finding.case]}; yours does none of this, so "
+                f"it counts; --skip leaves a case out)",
+                "  ",
+            )
+        ]
+    wanted = outcome_of(trial.task.right, trial.task.cases()[0]).result
+    lists = (tuple, list)
+    one = finding.kind == Kind.TYPE and trial.own.part is None
+    if (
+        one
+        and isinstance(wanted, lists)
+        and not isinstance(finding.answer, lists)
+    ):
+        return [fill("(--result 0 compares the first result alone)", "  ")]
+    return []
 
 
 def _free(trial: Prepared) -> dict[str, str]:
