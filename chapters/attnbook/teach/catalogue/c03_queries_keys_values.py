@@ -395,6 +395,30 @@ def _as_the_first_token(x, w_query, w_key, w_value):
     return _by_matrices(x, w_query, w_key, w_value)[:1].expand(len(x), -1)
 
 
+def _wrong_for_the_first_token(x, w_query, w_key, w_value):
+    """Wrong: row 0 is that of the token after it; all others are right."""
+    found = _by_matrices(x, w_query, w_key, w_value)
+    return torch.cat([found[1:2], found[1:]])
+
+
+def _wrong_for_the_last_token(x, w_query, w_key, w_value):
+    """Wrong: the last row is that of the token before it."""
+    found = _by_matrices(x, w_query, w_key, w_value)
+    return torch.cat([found[:-1], found[-2:-1]])
+
+
+def _wrong_in_the_last_component(x, w_query, w_key, w_value):
+    """Wrong: the last component is missing; all others are right."""
+    found = _by_matrices(x, w_query, w_key, w_value)
+    return torch.cat([found[:, :-1], 0 * found[:, -1:]], -1)
+
+
+def _another_tokens_context(x, w_query, w_key, w_value):
+    """Wrong: each token gets the next one's result, so that sums over all
+    tokens are right, and so are means, norms and the largest number."""
+    return _by_matrices(x, w_query, w_key, w_value).roll(-1, 0)
+
+
 def _scale_from_the_tokens(x, w_query, w_key, w_value):
     """Wrong: scaled by √d_in, which is right if tokens are as wide as keys."""
     scores = attention_scores(x @ w_query, x @ w_key) / x.shape[-1] ** 0.5
@@ -435,6 +459,10 @@ def _rounded_down(x, w_query, w_key, w_value):
             _scale_from_the_values,
             _an_axis_too_many,
             _rounded_down,
+            _wrong_for_the_first_token,
+            _wrong_for_the_last_token,
+            _wrong_in_the_last_component,
+            _another_tokens_context,
         )
     },
 )

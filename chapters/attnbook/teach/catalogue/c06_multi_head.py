@@ -83,6 +83,8 @@ def _by_head(x, memory, w_query, w_key, w_value, w_out, n_heads, mask=None):
 
 
 _CAUSAL = marks("100", "110", "111")
+#: Another one of the same shape: a module must not keep the first.
+_OTHER = marks("110", "011", "101")
 # The second text has two tokens and is padded to four, and later tokens are
 # hidden: (B, 1, T, S).
 _PADDED = marks("1111", "1100")[:, None, None].repeat(1, 1, 4, 1).tril()
@@ -96,7 +98,11 @@ _NUMBERED = f64([1], [1]), f64([1], [3]), 0 * _ROW, 0 * _ROW, _ROW, _OUT, 2
 
 
 def _as_layer(kind, x, w_query, w_key, w_value, w_out, n_heads, mask=None):
-    """What a class of the page gives with these matrices in its layers."""
+    """What a class of the page gives with these matrices in its layers.
+
+    Where there is a mask, it reads once before with one that hides nothing:
+    a layer must not keep the mask of its first call.
+    """
     layer = kind(len(w_out), n_heads)
     matrices = (w_query, w_key, w_value)
     named = {"qkv": torch.cat(matrices, -1), "out": w_out}
@@ -105,6 +111,8 @@ def _as_layer(kind, x, w_query, w_key, w_value, w_out, n_heads, mask=None):
         named |= dict(zip(names, head))
     weights = {f"{name}.weight": w.mT for name, w in named.items()}
     own = {n: w for n, w in weights.items() if n in layer.state_dict()}
+    if mask is not None:
+        functional_call(layer, own, (x, torch.ones_like(mask)))
     return functional_call(layer, own, (x, mask))
 
 
@@ -129,6 +137,11 @@ def _as_layer(kind, x, w_query, w_key, w_value, w_out, n_heads, mask=None):
             *_itself((2,), 4, 6, 6, seed=260)[1:],
             3,
             _PADDED,
+        ),
+        "another mask, all sizes as before": (
+            *_itself((2,), 3, 6, 6, seed=240)[1:],
+            2,
+            _OTHER,
         ),
     },
 )
@@ -421,6 +434,9 @@ def _shared(B, T, d, n_heads, n_kv_heads, d_k, mask=None, *, seed):
             _CAUSAL,
         ),
         "two texts, a mask each": _shared(2, 4, 8, 4, 2, 2, _PADDED, seed=660),
+        "another mask, all sizes as before": _shared(
+            2, 3, 8, 4, 2, 2, _OTHER, seed=650
+        ),
         "24 heads share twelve": _shared(1, 5, 48, 24, 12, 2, seed=670),
     },
 )

@@ -109,9 +109,16 @@ GPT2_NAMES = "attn.c_proj mlp.c_fc mlp.c_proj ln_1 ln_2".split()
 
 
 def _as_layer(kind, x, n_heads, state, mask=None):
-    """What a class of the page gives with these parameters in its layers."""
+    """What a class of the page gives with these parameters in its layers.
+
+    Where there is a mask, it reads once before with one that hides nothing:
+    a block must not keep the mask of its first call.
+    """
     block = kind(x.shape[-1], n_heads).to(x)
     weights = renamed(state, TORCH_NAMES, "self_attn.in_proj_")
+    if mask is not None:
+        hides_nothing = {"mask": torch.ones_like(mask)}
+        functional_call(block, weights, (x,), hides_nothing)
     return functional_call(block, weights, (x,), {"mask": mask})
 
 
@@ -135,6 +142,9 @@ _PADDED = marks("111", "100")[:, None, None].repeat(1, 1, 3, 1)
         "twelve heads": _state((2, 5, 24), 12, 42),
         "a causal mask": _state((2, 3, 6), 2, 43, marks("100", "110", "111")),
         "two texts, a mask each": _state((2, 3, 6), 3, 44, _PADDED),
+        "another mask, all sizes as before": _state(
+            (2, 3, 6), 2, 43, marks("110", "011", "101")
+        ),
     },
 )
 def Block(x, n_heads, state, mask=None):

@@ -435,7 +435,8 @@ def counts_across_the_texts(texts, vocab_size, extra):
     cases={
         "a first step": (*f64([1, -2], [3, 0], [0, 0], [0, 0]), 1, 0.1, 0.0),
         "a third, with decay": (*randn(4, 2, 3, seed=1).abs(), 3, 0.01, 0.5),
-        "a late one": (*randn(4, 5, seed=2).abs(), 500, 0.01, 0.1),
+        # 0.99¹⁴⁰⁰ is 8e-7: the correction of the squares still counts.
+        "a late one": (*randn(4, 5, seed=2).abs(), 1400, 0.1, 0.1),
         "a gradient of 1e-9": (*f64([1], [1e-9], [0], [0]), 1, 0.1, 0.0),
         # The means of the second weight are not 0 yet.
         "a gradient of 0": (*f64([1, 1], [0, 0], [0, 1], [0, 4]), 3, 0.1, 0.5),
@@ -554,6 +555,8 @@ def _as_optimizer(kind, groups, gradients, factors=None, **settings):
         "forty steps": call(
             [_group((2,), seed=340)], _of_steps(40, (2,), seed=350), lr=0.01
         ),
+        # 1 − 0.999¹⁰⁰⁰ is 0.63: the correction is still large then.
+        "1,010 steps": call([{"params": [f64([1])]}], 1010 * [[f64([0.5])]]),
     },
 )
 def AdamW(

@@ -152,6 +152,10 @@ _TILES = {
     "all scores below −100,000": call(
         f64([131072]), f64([-1], [-1.5]), f64([1], [2]), rows=1, columns=1
     ),
+    # More than one tile of any size that a program may have built in.
+    "300 tokens, causal": call(
+        *_qkv((), 300, 300, 2, 2, seed=9), causal=True, rows=64, columns=32
+    ),
 }
 
 

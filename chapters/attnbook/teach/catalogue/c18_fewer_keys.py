@@ -169,6 +169,7 @@ def _roll(n_seen, T):
     cases={
         "a first token": _roll(0, 1),
         "a token into a full ring": _roll(3, 1),
+        "a token that fills the ring": _roll(2, 1),
         "a token around the end": _roll(5, 1),
         "two tokens at once": _roll(2, 2),
         "as many as there are slots": _roll(4, 3),

@@ -46,6 +46,7 @@ _GROUPS = {
     ),
     "two bits": call(randn(2, 6, seed=20), 2, 3),
     "two rows, groups of twelve": call(randn(2, 24, seed=1), 4, 12),
+    "256 numbers, groups of 64": call(randn(1, 256, seed=30), 4, 64),
 }
 
 
@@ -136,6 +137,7 @@ def rounded_by_range(numbers, bits):
         "groups of twelve, eight bits": call(
             (randn(2, 24, seed=10) - 1) * f64([1], [1e-6]), 8, 12
         ),
+        "256 numbers, groups of 64": call(randn(1, 256, seed=40), 4, 64),
     },
 )
 def round_range(x, bits, group):

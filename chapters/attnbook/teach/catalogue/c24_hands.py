@@ -256,6 +256,7 @@ _RINGS = {
     "two ranks": _text(4, sizes=(2, 2), seed=20),
     "one token and four": _text(5, sizes=(1, 4), seed=30),
     "three ranks": _text(7, sizes=(3, 1, 3), seed=40),
+    "four ranks, eleven tokens": _text(11, sizes=(1, 5, 2, 3), seed=70),
     "three ranks, large scores": _text(5, sizes=(1, 2, 2), seed=51, by=2e5),
 }
 

@@ -15,6 +15,13 @@ c11.cross_entropy.slip(
     "Which word is the target at place 0 already, and who has moved it there?",
     lambda logits, targets: F.cross_entropy(logits[:, :-1].mT, targets[:, 1:]),
 )
+c11.cross_entropy.slip(
+    "the token 0 is taken for padding",
+    "Which targets are not asked for here, and is 0 one of the words?",
+    lambda logits, targets: F.cross_entropy(
+        logits.mT, targets.masked_fill(targets == 0, -100)
+    ),
+)
 c11.bigram.slip(
     "rows and columns are exchanged",
     "Which of the two tokens does a row belong to?",
