@@ -589,6 +589,12 @@ def adds_the_wrong_sign(logits, noise):
             11,
             40,
         ),
+        "three tokens, and the end among them": (
+            [{9: 1, 2: 0, 7: 1}, {}],
+            {0, 1},
+            0,
+            5,
+        ),
     },
 )
 def may_come(moves, accepting, state, end):
