@@ -19,14 +19,12 @@ import shutil
 import subprocess
 import sys
 from importlib import metadata
-from pathlib import Path
 
-from notebooks import CHAPTERS, ROOT, chosen, notebooks
+from notebooks import ROOT, chosen, notebooks
 
 from press.contents import contents
 from press.finish import put_on_site
-from press.package import put_package_on_site
-from press.places import HTML, SITE
+from press.places import HTML
 from press.settings import settings
 
 USAGE = "usage: tools/build.py [epub | pdf | slides [CHAPTER ...]]"
@@ -45,12 +43,38 @@ def check_version(version: str) -> None:
         )
 
 
+#: Runs the command of Jupyter Book. The function that it calls can let Sphinx
+#: read and write pages in several processes; the command does not offer it.
+JUPYTER_BOOK = """\
+import sys
+from functools import partial
+
+from jupyter_book import sphinx
+from jupyter_book.cli.main import main
+
+processes = int(sys.argv.pop(1))
+sphinx.build_sphinx = partial(sphinx.build_sphinx, jobs=processes)
+main()
+"""
+
+
+def processes() -> int:
+    """How many processes read and write pages: one, or two for each core.
+
+    Sphinx hands out the pages in a few large parts. With more parts than
+    cores, the last part keeps one core alone for a shorter time.
+    """
+    cores = os.cpu_count() or 1
+    return 2 * cores if cores > 1 else 1
+
+
 def jupyter_book() -> list[str]:
     """The command that builds the pages; it takes a warning for an error."""
     return [
         sys.executable,
         "-c",
-        "from jupyter_book.cli.main import main; main()",
+        JUPYTER_BOOK,
+        str(processes()),
         "build",
         "chapters",
         "--path-output",
@@ -66,19 +90,6 @@ def jupyter_book() -> list[str]:
     ]
 
 
-def start_town_script(path: Path) -> subprocess.Popen[bytes]:
-    """Begin to write the script of *The town* to a path.
-
-    It takes seconds, so it is made beside the pages, by a process of its own.
-    """
-    imports = os.pathsep.join([str(SITE), str(CHAPTERS)])
-    return subprocess.Popen(
-        [sys.executable, "-m", "press.town_page", str(path)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": imports},
-    )
-
-
 def build_pages() -> int:
     """Build the pages anew, and return an exit status: 0 if all is well."""
     try:
@@ -90,20 +101,11 @@ def build_pages() -> int:
     # write it.
     shutil.rmtree(ROOT / "_build", ignore_errors=True)
     (ROOT / "_build").mkdir()
-    script = ROOT / "_build" / "town.js"
-    town = start_town_script(script)
     built = subprocess.run(jupyter_book(), cwd=ROOT)
-    failed = town.wait() or built.returncode
-    if failed:
-        return failed
+    if built.returncode:
+        return built.returncode
     if missing := contents().missing(HTML):
         print(f"the build left out {', '.join(missing)}", file=sys.stderr)
-        return 1
-    script.rename(HTML / "_static" / "town.js")
-    try:
-        put_package_on_site(HTML)
-    except RuntimeError as error:
-        print(error, file=sys.stderr)
         return 1
     return 0
 

@@ -1,13 +1,14 @@
 """The press: everything that makes the book's pages and its other formats.
 
-Sphinx, which Jupyter Book calls, writes the pages. Four of the modules here
-are extensions of it. `book_page`, `terms` and `cards` change what it writes;
-`finish` reads each page once when all are written, lets `pictures` and
-`styles` make it lighter, writes it, and puts beside it what `plain` (a plain
-text of each page) and `changes` (a feed) make. Of the built pages `epub` and
-`pdf` make one file of the whole book. `town_page` makes the script of the page
-*The town*. What is no Python lies beside this folder: templates, style sheets,
-scripts, KaTeX.
+Sphinx, which Jupyter Book calls, writes the pages. Some of the modules here
+are extensions of it. `book_page`, `terms` and `cards` change what it writes.
+`beside` makes in the meantime what needs no page: `town_page` makes the script
+of the page *The town*, `sections` the index of the search, `package` the files
+to run a page. `finish` reads each page once when all are written, lets
+`pictures` and `styles` make it lighter, writes it, and puts beside it what
+`plain` (a plain text of each page) and `changes` (a feed) make. Of the built
+pages `epub` and `pdf` make one file of the whole book. What is no Python lies
+beside this folder: templates, style sheets, scripts, KaTeX.
 
 The press may import the library; nothing of the library imports the press.
 """

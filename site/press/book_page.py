@@ -231,6 +231,20 @@ def hide_buttons(app: Sphinx, config: Config) -> None:
         options["launch_buttons"] = {}
 
 
+def declare_numbering(
+    app: Sphinx, env: BuildEnvironment, docnames: list[str]
+) -> None:
+    """Say of sphinx-multitoc-numbering that pages may be read in parallel.
+
+    The extension, which Jupyter Book adds, does not say so itself, and Sphinx
+    would warn and read one page after the other. It has nothing to do with
+    reading: it numbers the sections once all pages are read.
+    """
+    numbering = app.extensions.get("sphinx_multitoc_numbering")
+    if numbering and numbering.parallel_read_safe is None:
+        numbering.parallel_read_safe = True
+
+
 def load_late(
     app: Sphinx, pagename: str, templatename: str, context: Any, doctree: Any
 ) -> None:
@@ -348,6 +362,7 @@ def mend_page(
 def setup(app: Sphinx) -> dict[str, Any]:
     PygmentsBridge.html_formatter = FewerElements
     app.connect("config-inited", hide_buttons)
+    app.connect("env-before-read-docs", declare_numbering)
     app.connect("doctree-read", number_equations)
     app.connect("doctree-read", put_drawings_in)
     app.connect("doctree-read", box_exercises)

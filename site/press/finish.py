@@ -9,6 +9,8 @@ sitemap. What a page's head and foot say of all this is in the templates.
 from __future__ import annotations
 
 import shutil
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from press import changes, pictures, styles
 from press.cards import public_address
 from press.contents import Contents
 from press.markup import Page
-from press.plain import write_twins
+from press.plain import twin, write_twins
 from press.theme_script import mend_theme_script
 
 #: What a page may load: files of the site, and its own lines. KaTeX's boxes
@@ -147,6 +149,30 @@ def skip_to_text(page: Page) -> None:
 # While the book is built
 
 
+def read_page(
+    path: Path, *, site: Path, contents: Contents, title: str
+) -> tuple[Page, str]:
+    """Read a page and settle what takes no knowledge of the other pages.
+
+    Args:
+        path: of the page, whose pictures are as the site will have them.
+        site: the folder of the built pages.
+        contents: the pages of the book.
+        title: of the book.
+
+    Returns:
+        The page, and its plain text, which is empty for a page that is made
+        of no document.
+    """
+    page = Page.read(path)
+    pictures.settle(page, site)
+    skip_to_text(page)
+    if path.stem not in contents.documents:
+        return page, ""
+    known = set(contents.documents)
+    return page, twin(path.stem, page.markup, known, title)
+
+
 def tell_templates(
     app: Sphinx, pagename: str, templatename: str, context: Any, doctree: Any
 ) -> None:
@@ -171,14 +197,15 @@ def finish(app: Sphinx, exception: Exception | None) -> None:
     address = public_address(app.config)
     mend_theme_script(site)
     pictures.pack(site)
-    pages = [Page.read(path) for path in contents.files(site)]
-    for page in pages:
-        pictures.settle(page, site)
-        skip_to_text(page)
+    read = partial(read_page, site=site, contents=contents, title=title)
+    with ProcessPoolExecutor() as processes:  # as many as there are cores
+        found = [*processes.map(read, contents.files(site))]
+    pages = [page for page, _ in found]
     styles.lighten(pages, site)
     for page in pages:
         page.write()
-    write_twins(pages, site, title, contents)
+    texts = {page.path.stem: text for page, text in found}
+    write_twins(texts, site, title, contents)
     write_feed(site, title, app.config.author, address)
     write_sitemap(site, contents, address)
 

@@ -9,14 +9,14 @@ paper.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from bs4 import NavigableString, PageElement, Tag
 
 from press.articles import chapter, lightened, move_solutions
 from press.contents import Contents
-from press.markup import Markup, Page
+from press.markup import Markup
 from press.tree import classes, one, parse, value
 
 #: What stands within a line; all else begins a new paragraph.
@@ -226,21 +226,21 @@ def twin(page: str, markup: Markup, known: set[str], title: str) -> str:
 
 
 def write_twins(
-    pages: list[Page], site: Path, title: str, contents: Contents
+    texts: Mapping[str, str], site: Path, title: str, contents: Contents
 ) -> None:
     """Put the text of each page beside it, and llms.txt, which names them.
 
     Args:
-        pages: all pages of the site; those of no document have no text.
+        texts: the text of each page under the page's name, as `twin` gives it.
+        site: the folder of the built pages.
         title: of the book.
+        contents: the pages that have a text, in their order.
     """
-    known = set(contents.documents)
-    markups = {page.path.stem: page.markup for page in pages}
     lines = [f"# {title}"]
     for caption, names in contents.parts:
         lines += [f"\n## {caption}\n"] if caption else [""]
         for name in names:
-            text = twin(name, markups[name], known, title)
+            text = texts[name]
             (site / f"{name}.txt").write_text(text, "utf-8")
             (heading, *_) = re.findall("(?m)^# (.*)", text)
             lines.append(f"- [{heading}]({name}.txt)")

@@ -22,9 +22,7 @@ from typing import Any, NamedTuple
 from docutils.nodes import make_id
 from sphinx.application import Sphinx
 
-from attnbook.teach.page.learning import learn
 from attnbook.teach.page.ranking import make_index, pairs, rank, stems
-from press.contents import Contents
 from press.headings import ADDRESS
 from press.places import CHAPTERS, SITE
 
@@ -251,6 +249,9 @@ def search_index(sections: list[Section]) -> dict[str, Any]:
     shares = [SHARE_OF_A_LIST if s.page in LISTS else 1.0 for s in sections]
     index = make_index(entries, FIELDS, synonyms(), PAIRS_IN, shares)
     if told := examples(sections):
+        # Imported here: it takes torch, for which Sphinx need not wait.
+        from attnbook.teach.page.learning import learn
+
         index = learn(index, told)
     index["terms"] = coarser(index["terms"])
     index["covered"] = COVERED_TENTHS
@@ -264,14 +265,10 @@ def search_index(sections: list[Section]) -> dict[str, Any]:
     return {"entries": shown, **index}
 
 
-def write_search(app: Sphinx, exception: Exception | None) -> None:
-    """Write the index of the search as a script, after an HTML build."""
-    if exception is not None or app.builder.name != "html":
-        return
-    documents = Contents.of(app.config.external_site_map).documents
+def write_search(path: Path, documents: list[str]) -> None:
+    """Write the index of the search as a script; press.beside asks for it."""
     index = search_index(all_sections(documents))
     text = json.dumps(index, ensure_ascii=False, separators=(",", ":"))
-    path = Path(app.outdir, "_static", "sections-index.js")
     path.write_text(f"window.sectionsIndex = {text};\n", "utf-8")
 
 
@@ -286,5 +283,4 @@ def add_scripts(
 
 def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("html-page-context", add_scripts)
-    app.connect("build-finished", write_search)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -396,4 +396,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     # Last, because other extensions add texts whose terms are linked, too.
     app.connect("doctree-resolved", link_resolved, priority=900)
     app.connect("build-finished", find_unused)
-    return {"parallel_read_safe": True, "parallel_write_safe": False}
+    # Sphinx resolves all pages in its first process, which so keeps all terms
+    # that are used; the others only write them.
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

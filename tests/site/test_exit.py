@@ -21,8 +21,8 @@ from press.places import CHAPTERS, ROOT, SITE
 
 pytestmark = pytest.mark.slow  # the book is built once more
 
-#: What differs from build to build, and what is made beside Sphinx.
-APART = {".buildinfo", "_static/town.js", "tutor.txt", *FILES}
+#: What differs from build to build, and what is made of the built pages.
+APART = {".buildinfo", *FILES}
 
 
 def run(folder, *command):

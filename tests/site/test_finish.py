@@ -3,6 +3,7 @@ as one file. On a small book."""
 
 import re
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from xml.etree import ElementTree as xml
@@ -14,7 +15,7 @@ from sphinx_external_toc.parsing import parse_toc_data
 
 from press import changes, finish, theme_script
 from press.markup import Page
-from press.plain import write_twins
+from press.plain import twin, write_twins
 
 CHANGELOG = """\
 # Changes
@@ -40,7 +41,15 @@ def site(tmp_path, monkeypatch):
     site.mkdir()
     small_site.write(site)
     pages = [Page.read(path) for path in CONTENTS.files(site)]
-    write_twins(pages, site, SETTINGS.title, CONTENTS)
+    names = set(CONTENTS.documents)
+    texts = {
+        page.path.stem: twin(
+            page.path.stem, page.markup, names, SETTINGS.title
+        )
+        for page in pages
+        if page.path.stem in names
+    }
+    write_twins(texts, site, SETTINGS.title, CONTENTS)
     finish.write_feed(site, SETTINGS.title, SETTINGS.author, "")
     finish.write_sitemap(site, CONTENTS, "")
     return site
@@ -153,6 +162,8 @@ def test_a_page_is_read_and_written_once(site, monkeypatch):
     script.parent.mkdir()
     script.write_text("", "utf-8")
     monkeypatch.setattr(theme_script.logger, "warning", lambda *_: None)
+    # In this process, where the calls are counted.
+    monkeypatch.setattr(finish, "ProcessPoolExecutor", ThreadPoolExecutor)
     counts = Counter()
 
     def counted(name):

@@ -139,16 +139,12 @@ def test_weights_are_stored_in_steps():
     assert sections.coarser(listed) == stored
 
 
-def test_the_index_is_put_beside_the_scripts_of_the_search_alone(tmp_path):
+def test_the_scripts_of_the_search_are_on_its_page_alone():
     loaded = []
     app = SimpleNamespace(
-        add_js_file=lambda name, loading_method: loaded.append(name),
-        outdir=tmp_path,
-        builder=SimpleNamespace(name="epub"),
+        add_js_file=lambda name, loading_method: loaded.append(name)
     )
     sections.add_scripts(app, "index", "page.html", {}, None)
     assert loaded == []
     sections.add_scripts(app, "search", "page.html", {}, None)
     assert loaded == ["ranking.js", "sections.js"]
-    sections.write_search(app, None)  # another builder has no search
-    assert not list(tmp_path.iterdir())
