@@ -229,6 +229,7 @@ def inverted_causal_mask(n_queries, n_keys):
         "the same four, a window of three": call(4, 4, window=3),
         "two queries, the last of six": call(2, 6, window=3),
         "a window wider than the text": call(12, 12, window=20),
+        "the last of 300, a window of 260": call(1, 300, window=260),
     },
 )
 def window_mask(n_queries, n_keys, *, window):
@@ -259,6 +260,8 @@ _REAL = {
     "padded on the right": (marks("1100", "1111"),),
     "padded on the left": (marks("0011", "1111", "0001"),),
     "padded inside, and a row of padding": (marks("0101", "1011", "0000"),),
+    # In bfloat16 the numbers from 257 on are not all different.
+    "300 tokens, padded on the left": (marks("000" + "1" * 297),),
 }
 
 

@@ -94,7 +94,7 @@ def _pairs(T, S, window, sinks):
         "two queries behind a cache": _pairs(2, 6, 3, 0),
         "two sinks": _pairs(6, 6, 2, 2),
         "more sinks than keys": _pairs(2, 3, 1, 4),
-        "a single query, long after eleven sinks": _pairs(1, 30, 12, 11),
+        "a single query, long after eleven sinks": _pairs(1, 300, 260, 11),
     },
 )
 def sink_mask(n_queries, n_keys, *, window, sinks=0):
