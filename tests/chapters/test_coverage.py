@@ -1,12 +1,11 @@
 """`coverage.md` names every row of the sources, and places that exist."""
 
-import functools
 import re
 from pathlib import Path
 
 from book import CHAPTER_FILES
-from bs4 import BeautifulSoup
 from notebooks import ROOT
+from pages import built, ids
 
 #: How many rows each of the five source notebooks has.
 ROWS = {"S0": 8, "S1": 4, "S2": 15, "S3": 6, "S4": 7}
@@ -36,21 +35,13 @@ def faults(text: str, html: Path) -> list[str]:
                 found.append(f"{name}: there is no page {file.name}")
             elif not anchor:
                 found.append(f"{name}: {file.name} without a section")
-            elif anchor not in _ids(file.read_text(encoding="utf-8")):
+            elif anchor not in ids(file):
                 found.append(f"{name}: {file.name} has no #{anchor}")
     return found
 
 
-@functools.cache
-def _ids(text: str) -> set[str]:
-    soup = BeautifulSoup(text, "html.parser")
-    return {tag["id"] for tag in soup.find_all(id=True)}
-
-
 def test_every_row_is_taught_where_the_table_says():
-    html = ROOT / "_build" / "html"
-    assert html.exists(), "the book is not built; run `make book`"
     text = (ROOT / "tests" / "chapters" / "coverage.md").read_text(
         encoding="utf-8"
     )
-    assert faults(text, html) == []
+    assert faults(text, built()) == []

@@ -3,8 +3,7 @@
 import re
 
 import pytest
-from book import CHAPTER_FILES, by_notebook
-from bs4 import BeautifulSoup
+from book import CHAPTER_FILES, by_notebook, seen
 from measures import (
     FIRST,
     list_of_ideas,
@@ -20,19 +19,20 @@ from nbformat.v4 import (
     new_notebook,
     new_output,
 )
-from notebooks import ROOT, read
+from notebooks import read
+from pages import built, soup_of
 
 from press.headings import jupyter_address
 
 
 @by_notebook(CHAPTER_FILES)
 def test_a_chapter_says_its_minutes(path):
-    assert read(path) == stamped(read(path))
+    assert seen(path) == stamped(read(path))
 
 
 @by_notebook(CHAPTER_FILES)
 def test_a_chapter_shows_its_ideas_and_no_more_than_twelve(path):
-    notebook = read(path)
+    notebook = seen(path)
     (cell,) = [
         c for c in notebook.cells if "ideas" in c.metadata.get("tags", [])
     ]
@@ -41,7 +41,7 @@ def test_a_chapter_shows_its_ideas_and_no_more_than_twelve(path):
 
 @by_notebook(CHAPTER_FILES)
 def test_a_chapter_has_a_drawing_and_three_questions(path):
-    source = "\n".join(cell.source for cell in read(path).cells)
+    source = "\n".join(cell.source for cell in seen(path).cells)
     assert re.search(r"(?m)^drawing\(", source)
     (quiz,) = re.findall(r"(?s)\n## Three questions\n(.*?)\n## ", source)
     answers = re.findall(r"(?s)<summary>Answer</summary>(.*?)</details>", quiz)
@@ -59,7 +59,7 @@ def test_each_question_has_choices_that_say_what_is_wrong_with_them(path):
     """One of three or more is right; each says so first, and then why."""
     (quiz,) = [
         cell.source
-        for cell in read(path).cells
+        for cell in seen(path).cells
         if cell.source.startswith("## Three questions")
     ]
     questions = re.split(r"(?m)^\d\. ", quiz)[1:]
@@ -81,15 +81,14 @@ def test_each_question_has_choices_that_say_what_is_wrong_with_them(path):
 
 @by_notebook(CHAPTER_FILES)
 def test_its_side_roads_are_folded_and_nothing_else_is(path):
-    html = (ROOT / "_build" / "html" / f"{path.stem}.html").read_text()
-    page = BeautifulSoup(html, "html.parser")
+    page = soup_of(built() / f"{path.stem}.html")
     folds = [
         summary.parent
         for summary in page.select("summary:has(h2, h3)")
         if not summary.find_parent("section", class_="exercise")
     ]
     titles = [fold.find(["h2", "h3"]).get_text() for fold in folds]
-    roads = [p for p in measure(read(path)).parts if p.kind == "side road"]
+    roads = [p for p in measure(seen(path)).parts if p.kind == "side road"]
     assert len(titles) == len(roads)
     assert all(title.startswith("Side road: ") for title in titles)
     for fold in folds:
@@ -100,10 +99,9 @@ def test_its_side_roads_are_folded_and_nothing_else_is(path):
 @by_notebook(CHAPTER_FILES)
 def test_each_exercise_is_a_line_that_unfolds(path):
     """To its text, its stub and its solution, and to nothing else."""
-    html = (ROOT / "_build" / "html" / f"{path.stem}.html").read_text()
-    page = BeautifulSoup(html, "html.parser")
+    page = soup_of(built() / f"{path.stem}.html")
     exercises = page.select("section.exercise")
-    assert [*measure(read(path)).each] == [
+    assert [*measure(seen(path)).each] == [
         re.search(r"Exercise (\d+\.\d+):", exercise.h3.get_text())[1]
         for exercise in exercises
     ]
@@ -122,9 +120,9 @@ def test_each_exercise_is_a_line_that_unfolds(path):
 @by_notebook(CHAPTER_FILES)
 def test_an_exercise_is_folded_in_jupyter_too(path):
     """JupyterLab folds what is below a cell that has the heading alone."""
-    cells = read(path).cells
+    cells = seen(path).cells
     heads = [c for c in cells if "### Exercise " in c.source]
-    assert len(heads) == len(measure(read(path)).each)
+    assert len(heads) == len(measure(seen(path)).each)
     for head in heads:
         assert len(head.source.splitlines()) == 1, head.source
         assert head.metadata["jp-MarkdownHeadingCollapsed"] is True
@@ -132,7 +130,7 @@ def test_an_exercise_is_folded_in_jupyter_too(path):
 
 @by_notebook(CHAPTER_FILES)
 def test_gathered_side_roads_stand_before_the_exercises(path):
-    cells = read(path).cells
+    cells = seen(path).cells
     text = "\n".join(c.source for c in cells if c.cell_type == "markdown")
     before, _, _ = text.partition("\n## Exercises\n")
     way, gathered, roads = before.partition("\n## Side roads\n")
@@ -143,7 +141,7 @@ def test_gathered_side_roads_stand_before_the_exercises(path):
 
 
 def test_the_ways_through_the_book_take_what_the_first_page_says():
-    first = "".join(c.source for c in read(FIRST).cells)
+    first = "".join(c.source for c in seen(FIRST).cells)
     assert ways(first) == first
     elsewhere = re.sub(r"\d+ minutes", "1 minutes", first)
     assert ways(elsewhere) == first != elsewhere

@@ -5,8 +5,8 @@ list; the phrases in the other chapters are counted and printed.
 """
 
 import pytest
-from book import CHAPTER_FILES, by_notebook
-from notebooks import CHAPTERS, read
+from book import CHAPTER_FILES, by_notebook, seen
+from notebooks import CHAPTERS
 from phrases import find_phrases
 
 PAGES = sorted(CHAPTERS.glob("*.md"))
@@ -15,7 +15,7 @@ PAGES = sorted(CHAPTERS.glob("*.md"))
 def prose(path) -> str:
     if path.suffix == ".md":
         return path.read_text("utf-8")
-    cells = read(path).cells
+    cells = seen(path).cells
     return "\n\n".join(c.source for c in cells if c.cell_type == "markdown")
 
 

@@ -3,9 +3,8 @@
 import re
 
 import pytest
-from book import exercises
+from book import exercises, seen
 from measures import TEACHERS, WEEK, chapters, course, measure
-from notebooks import read
 
 from attnbook.teach.catalogue import all_mistakes
 from attnbook.teach.check.confine import MORE_MEMORY, PATIENCE
@@ -37,7 +36,7 @@ def test_an_exercise_of_another_week_is_refused():
 
 def test_the_hard_exercises_are_all_of_them():
     """But for those that are handed in."""
-    titles = "\n".join(str(read(p).cells) for p in chapters([]))
+    titles = "\n".join(str(seen(p).cells) for p in chapters([]))
     hard = set(re.findall(r"Exercise (\d+\.\d+): [^\n(]*\(hard", titles))
     handed = {n.strip() for w in WEEK.finditer(PAGE) for n in w[4].split(",")}
     (named,) = re.findall(r"the hard ones \(([^)]*)\)", PAGE)
@@ -60,7 +59,7 @@ def test_its_mistakes_are_of_their_week_and_were_seen_twice():
 
 def test_a_chapters_exercises_have_minutes():
     for path in chapters([]):
-        assert len(measure(read(path)).each) == len(exercises(path))
+        assert len(measure(seen(path)).each) == len(exercises(path))
 
 
 def test_the_limits_are_those_of_the_command():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import contextlib
+import functools
 import gc
 import inspect
 import io
@@ -66,8 +67,20 @@ def tags(cell: nbformat.NotebookNode) -> list[str]:
     return cell.metadata.get("tags", [])
 
 
+def seen(path: Path) -> nbformat.NotebookNode:
+    """A notebook for those who only look at it: it is read once for all."""
+    stat = path.stat()
+    return _seen(path, stat.st_mtime_ns, stat.st_size)
+
+
+@functools.cache
+def _seen(path: Path, *file: int) -> nbformat.NotebookNode:
+    """A notebook, as long as its file has the same time and size."""
+    return read(path)
+
+
 def code_cells(path: Path) -> list[nbformat.NotebookNode]:
-    return [c for c in read(path).cells if c.cell_type == "code"]
+    return [c for c in seen(path).cells if c.cell_type == "code"]
 
 
 def is_stub(cell: nbformat.NotebookNode) -> bool:
@@ -89,7 +102,7 @@ def exercises(path: Path) -> list[Exercise]:
     """Each stub cell of a chapter with the folded solution that follows."""
     found = []
     stub = ""
-    for cell in read(path).cells:
+    for cell in seen(path).cells:
         if is_stub(cell):
             assert not stub, f"{path.name}: an exercise has no solution"
             stub = cell.source

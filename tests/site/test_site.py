@@ -11,7 +11,15 @@ from urllib.parse import unquote, urlsplit
 import pytest
 import sphinxcontrib.katex as sphinx_katex
 import yaml
-from pages import built, is_local, pages, soup_of, target_of, urls_of
+from pages import (
+    built,
+    ids,
+    is_local,
+    pages,
+    soup_of,
+    target_of,
+    urls_of,
+)
 
 from press import book_page
 from press.contents import contents
@@ -62,7 +70,7 @@ def test_every_local_link_names_a_file_and_a_place_in_it(page):
         assert target.is_file(), url
         place = unquote(urlsplit(url).fragment)
         if place and target.suffix == ".html":
-            assert soup_of(target).find(id=place), url
+            assert place in ids(target), url
 
 
 @by_page
