@@ -215,10 +215,20 @@ def slides_of(page: str, html: str) -> list[Slide]:
 
 def deck(page: str, html: str) -> str:
     """The deck of a chapter, as a page of HTML beside the built book."""
-    slides = slides_of(page, html)
+    return deck_of(slides_of(page, html), html)
+
+
+def deck_of(slides: list[Slide], html: str) -> str:
+    """The deck of some slides, in the style of the page that they are from.
+
+    Args:
+        slides: of the chapter, the first one with its title.
+        html: the chapter's built page.
+    """
+    head, _, _ = html.partition("</head>")
     sheets = [
         f'<link rel="stylesheet" href="../{HTML.name}/{value(link, "href")}">'
-        for link in parse(html).select("link[rel=stylesheet]")
+        for link in parse(head).select("link[rel=stylesheet]")
         if not value(link, "href").startswith("http")
     ]
     body = "".join(slide.as_html() for slide in slides)

@@ -1,6 +1,7 @@
 """A deck for each chapter: what it shows, and what it says to it."""
 
 import re
+from functools import cache
 
 import pytest
 from notebooks import CHAPTERS
@@ -16,9 +17,15 @@ def built(page):
     return (HTML / f"{page}.html").read_text("utf-8")
 
 
+@cache
+def made(page):
+    """The slides of a built page, for all tests that look at them."""
+    return slides.slides_of(page, built(page))
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_a_deck_has_something_on_every_slide(page):
-    found = slides.slides_of(page, built(page))
+    found = made(page)
     assert len(found) > 8
     for slide in found[1:]:
         text = parse("".join(slide.shown))
@@ -32,7 +39,7 @@ def test_a_deck_has_something_on_every_slide(page):
 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_deck_loads_what_is_there_and_nothing_from_elsewhere(page):
-    deck = slides.deck(page, built(page))
+    deck = slides.deck_of(made(page), built(page))
     loaded = re.findall(
         r'<(?:img|link|script)[^>]+(?:src|href)="([^"]+)"', deck
     )
@@ -100,7 +107,7 @@ def test_formulas_are_shown_on_a_slide_and_are_tex_in_the_notes():
 
 @pytest.mark.parametrize("page", PAGES)
 def test_no_slide_shows_a_formulas_source(page):
-    for slide in slides.slides_of(page, built(page)):
+    for slide in made(page):
         text = parse("".join(slide.shown))
         for part in text.select(".katex, pre, script"):
             part.decompose()
