@@ -5,10 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 from ranked import in_node
+from searched import searched
 
 from attnbook.teach.page.ranking import rank
 from press import sections
-from press.contents import contents
 
 PAGE = """# A page
 
@@ -49,10 +49,10 @@ def test_an_entry_of_the_glossary_has_its_other_names():
     assert entry.explained_on == ("05_a", "07_c")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def found():
-    everything = sections.all_sections(contents().documents)
-    return everything, sections.search_index(everything)
+    """All sections, and the index of the search."""
+    return searched()
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,7 @@ import tomllib
 
 import pytest
 import search_words
-
-from press.contents import contents
-from press.sections import all_sections, search_index
+from searched import searched
 
 DATA = tomllib.loads(search_words.WORDS.read_text("utf-8"))
 WORDS = DATA["word"]
@@ -20,14 +18,8 @@ def test_there_are_150_words_of_which_half_are_kept():
     assert sorted(w["typed"] for w in seen + kept) == sorted(typed)
 
 
-@pytest.fixture(scope="module")
-def searched():
-    sections = all_sections(contents().documents)
-    return search_index(sections), sections
-
-
-def test_they_lead_to_their_sections(searched):
-    index, sections = searched
+def test_they_lead_to_their_sections():
+    sections, index = searched()
     groups = [*search_words.halves(WORDS), DATA["fresh"]]
     for group, least in zip(groups, LEAST, strict=True):
         lost = search_words.misses(index, sections, group)
@@ -39,8 +31,8 @@ def test_they_lead_to_their_sections(searched):
 LEAST = (0.95, 0.95, 0.95)
 
 
-def test_an_entry_of_the_glossary_leads_to_its_section_as_well(searched):
-    index, sections = searched
+def test_an_entry_of_the_glossary_leads_to_its_section_as_well():
+    sections, index = searched()
     led = search_words.first(index, sections, "low-rank adaptation")
     at = next(
         n for n, s in enumerate(led) if s.startswith("glossary#term-low")
@@ -48,8 +40,8 @@ def test_an_entry_of_the_glossary_leads_to_its_section_as_well(searched):
     assert led[at + 1].endswith("#a-small-change-of-a-large-matrix")
 
 
-def test_another_file_is_asked(tmp_path, monkeypatch, capsys, searched):
-    index, _ = searched
+def test_another_file_is_asked(tmp_path, monkeypatch, capsys):
+    _, index = searched()
     monkeypatch.setattr(search_words, "search_index", lambda sections: index)
     path = tmp_path / "words.toml"
     path.write_text(
