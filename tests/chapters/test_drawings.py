@@ -351,13 +351,14 @@ def test_the_numbers_of_the_cut_are_those_of_its_tensors():
     assert [int(n) for n in drawn] == torch.cat(each).tolist()
 
 
-@pytest.fixture
-def shown(monkeypatch):
+@pytest.fixture(scope="module")
+def shown():
     """What is displayed as each drawing, by its name."""
     found = []
-    monkeypatch.setattr(drawings, "display", lambda x, raw: found.append(x))
-    for name in DRAWINGS:
-        drawings.drawing(name)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(drawings, "display", lambda x, raw: found.append(x))
+        for name in DRAWINGS:
+            drawings.drawing(name)
     return dict(zip(DRAWINGS, found, strict=True))
 
 

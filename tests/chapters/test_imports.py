@@ -35,6 +35,7 @@ print(json.dumps([is_there(path) for path in json.loads(sys.argv[1])]))
 """
 
 
+@functools.cache
 def not_imported(sources):
     """The parts of libraries that code uses and has not imported, by the
     paths of their modules: `scipy.stats` for one."""
@@ -87,15 +88,15 @@ def is_module(path):
 
 
 def of_page(path):
-    return [cell.source for cell in code_cells(path)]
+    return tuple(cell.source for cell in code_cells(path))
 
 
 def without_folds(path):
-    return [cell.source for cell in visible_cells(path)]
+    return tuple(cell.source for cell in visible_cells(path))
 
 
 def of_room(path):
-    return [path.read_text(encoding="utf-8")]
+    return (path.read_text(encoding="utf-8"),)
 
 
 #: Code, and what of it is not there once its library is.
@@ -121,7 +122,7 @@ def absent():
         *map(of_page, notebooks()),
         *map(without_folds, CHAPTER_FILES),
         *map(of_room, ROOMS),
-        *([code] for code in EXAMPLES),
+        *((code,) for code in EXAMPLES),
     ]
     paths = sorted(set().union(*map(not_imported, codes)))
     done = subprocess.run(
@@ -152,5 +153,5 @@ def test_a_room_imports_what_it_uses(absent):
 
 @pytest.mark.parametrize("code", EXAMPLES)
 def test_what_is_found(code, absent):
-    found = [path for path in not_imported([code]) if path in absent]
+    found = [path for path in not_imported((code,)) if path in absent]
     assert found == EXAMPLES[code]
