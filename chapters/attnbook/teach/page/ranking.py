@@ -14,6 +14,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cache, cached_property
 from typing import Any
 
 #: Words that say nothing about a fault.
@@ -53,6 +54,7 @@ ALIKE_TENTHS = 5
 SHARED_TENTHS = 6
 
 
+@cache
 def stem(word: str) -> str:
     """A word without its ending, the same for British and American forms.
 
@@ -82,13 +84,30 @@ def stems(text: str) -> list[str]:
     return [stem(word) for word in words if word not in STOPS]
 
 
-def phrases(synonyms: Iterable[Sequence[str]]) -> dict[str, str]:
+class Phrases(dict[str, str]):
+    """The name of each group of synonyms under the stems of its phrases.
+
+    What a search asks of all phrases is found out once.
+    """
+
+    @cached_property
+    def longest(self) -> int:
+        """How many words the longest phrase has; 0 if there is none."""
+        return max((key.count(" ") + 1 for key in self), default=0)
+
+    @cached_property
+    def begins(self) -> set[str]:
+        """The first words of the phrases."""
+        return {key.partition(" ")[0] for key in self}
+
+
+def phrases(synonyms: Iterable[Sequence[str]]) -> Phrases:
     """The name of each group of synonyms under the stems of its phrases.
 
     Args:
         synonyms: groups of words or phrases that mean the same.
     """
-    found: dict[str, str] = {}
+    found = Phrases()
     for number, group in enumerate(synonyms):
         for phrase in group:
             key = " ".join(stems(phrase))
@@ -118,12 +137,12 @@ def phrases_in(words: Sequence[str], known: Mapping[str, str]) -> list[str]:
         known: as `phrases` gives them.
     """
     found = []
-    longest = max((key.count(" ") + 1 for key in known), default=0)
-    begins = {key.partition(" ")[0] for key in known}
+    if not isinstance(known, Phrases):  # such as one that was read from JSON
+        known = Phrases(known)
     for start in range(len(words)):
-        if words[start] not in begins:
+        if words[start] not in known.begins:
             continue
-        for length in range(longest, 0, -1):
+        for length in range(known.longest, 0, -1):
             key = " ".join(words[start : start + length])
             if start + length <= len(words) and key in known:
                 found.append(key)
