@@ -81,8 +81,8 @@ def takes_the_largest_with_its_sign(x, bits, group):
 def wraps_the_largest_round(x, bits, group):
     """Most numbers are right. The largest of a group comes back with the
     opposite sign.
-    cause: The largest is given the code 2^(bits−1), which the bits do not
-    have. Casting it wraps it round to the least code.
+    cause: A number gets a code that the bits do not have, here the largest
+    the code 2^(bits−1). Casting it wraps it round to the least code.
     fix: Divide by 2^(bits−1) − 1, and clamp before casting."""
     half = 2 ** (bits - 1)
     g = x.unflatten(-1, (-1, group))
@@ -519,7 +519,8 @@ def file_bits(tensors):
 @file_bits.mistake("Aaronhuang-778/BiLLM #23", symptom=symptoms.WRONG_COUNT)
 def counts_the_codes_alone(tensors):
     """Four bits where the file has five: what the name promises.
-    cause: Scales and smallest numbers are left out, though they are stored.
+    cause: What is stored beside the codes is left out: scales and smallest
+    numbers, or marks that say how each weight is to be read.
     fix: Add what a group shares, over the weights of the group.
     hint: What does a group keep besides its codes?"""
     total = sum(weights * bits for weights, bits, _, _ in tensors)

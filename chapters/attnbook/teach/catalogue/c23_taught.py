@@ -131,7 +131,7 @@ def merged(weight, bias, down, up, up_bias, *, alpha):
 
 
 @merged.mistake(
-    "huggingface/peft #2489",
+    "huggingface/peft #2489, huggingface/peft #3741, huggingface/peft #3757",
     symptom=(symptoms.WRONG_IN_THE_NEXT_CASE, symptoms.LOADED_WEIGHTS),
 )
 def merges_the_bias_unscaled(weight, bias, down, up, up_bias, *, alpha):

@@ -140,7 +140,7 @@ def adds_up_the_lengths(parts, limit):
 
 
 @clipped.mistake(
-    "ByteDance-Seed/VeOmni #184, pytorch/pytorch #88955",
+    "ByteDance-Seed/VeOmni #184, pytorch/pytorch #88955, NVIDIA-NeMo/RL #3788",
     symptom=symptoms.WRONG_IN_THE_NEXT_CASE,
 )
 def counts_it_once_for_each_rank(parts, limit):
@@ -200,9 +200,7 @@ def takes_the_share_of_one_copy(parts, kind):
     return parts[0]
 
 
-@whole_gradient.mistake(
-    "pytorch/torchtitan #2106", symptom=symptoms.WRONG_GRADIENTS
-)
+@whole_gradient.mistake(symptom=symptoms.WRONG_GRADIENTS)
 def adds_up_what_all_have(parts, kind):
     """The loss is right, and some gradients are N times too large.
     cause: All ranks have done the same with this tensor, so each has the
@@ -215,7 +213,9 @@ def adds_up_what_all_have(parts, kind):
     return parts[0] if kind == "partial" else parts.sum(0)
 
 
-@whole_gradient.mistake(symptom=symptoms.WRONG_GRADIENTS)
+@whole_gradient.mistake(
+    "pytorch/torchtitan #2106", symptom=symptoms.WRONG_GRADIENTS
+)
 def adds_up_the_gradient_of_a_summand(parts, kind):
     """The loss is right, and the gradient of what was to be added up is N
     times too large.
@@ -405,8 +405,9 @@ def gives_all_ranks_as_many(x, up, down, bias, *, sizes):
 )
 def bends_before_the_sum(x, up, down, bias, *, sizes):
     """Right on one rank, and close to right where tanh hardly bends.
-    cause: The first matrix is cut by rows, so each rank has a summand of the
-    inner numbers; and the function of a sum is not the sum of the function.
+    cause: Each rank has only a summand of the inner numbers, because the
+    first matrix is cut by rows, or because they are added up too late. And
+    the function of a sum is not the sum of the function.
     fix: Cut the first matrix by columns: then each rank has whole inner
     numbers. Or add up before the function."""
     cuts = x.tensor_split(len(sizes), 1), up.tensor_split(len(sizes))
