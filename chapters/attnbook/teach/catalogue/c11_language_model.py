@@ -25,6 +25,7 @@ task = tasks_of(11)
         "three tokens": ([[5, 6, 7]], 0),
         "two texts, one shorter": ([[1, 0, 3, 4], [5, 6]], 0),
         "another padding": ([[3, 9], [4, 50, 300, 50, 4], [1, 2, 50]], 50),
+        "a text of 300 tokens": ([[*range(300)], [8, 7]], 0),
     },
 )
 def shifted(texts, pad):

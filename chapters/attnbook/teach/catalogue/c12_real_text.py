@@ -54,6 +54,7 @@ def learn_merges(data, n_merges):
         "bytes that are no text": (_CUT, learn_merges(3 * _CUT, 5)),
         "two sentences": (_TEXT, learn_merges(_TEXT, 20)),
         "a hundred merges": (_EVERY, learn_merges(_EVERY, 100)),
+        "one pair, ten times": (10 * b"ab", [(97, 98)]),
     },
 )
 def encode_bytes(data, merges):

@@ -365,6 +365,7 @@ def weighs_the_ratio_by_the_target(p, q):
             [*range(1, 13), 20, *range(3, 13), 21, *range(1, 13)],
             12,
         ),
+        "300 words before": ([7, 8, *range(20, 320), 7], 1),
     },
 )
 def look_up(text, n):

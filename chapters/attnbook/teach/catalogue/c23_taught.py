@@ -464,6 +464,9 @@ def _pairs(*rows, seed, beta, by=1):
         "the preferred answer is nearly forgotten": _pairs(
             ("011", "001"), seed=9, beta=1.0, by=1000
         ),
+        "an answer of twenty tokens": _pairs(
+            ("0" + "1" * 20, "0" + "1" * 12 + "0" * 8), seed=11, beta=0.1
+        ),
     },
 )
 def dpo_loss(logs, logs_before, counts, *, beta):
