@@ -91,8 +91,8 @@ def prepared(target: Any, task: Task, form: Form, ways: Ways) -> Prepared:
     ]
     deciding = [case for case in cases if case not in free]
     if not deciding:
-        why = left_out | {case.label: reasons[case.label] for case in free}
-        raise WrongUse(_nothing_left(task, why))
+        open_ = {case.label: reasons[case.label] for case in free}
+        raise WrongUse(_nothing_left(task, {**left_out, **open_}))
     task = replace(
         task,
         given={case.label: case for case in deciding},
