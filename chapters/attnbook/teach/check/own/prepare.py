@@ -81,9 +81,7 @@ def prepared(target: Any, task: Task, form: Form, ways: Ways) -> Prepared:
         own.part = _part_of(own, task, cases[0])
     if own.part is not None:
         task = _first_part(task)
-    reasons = {} if ways.strict else dict(form.free)
-    if ways.causal and not ways.strict:
-        reasons |= {c.label: _WHICH_LAST for c in cases if _more_keys(c)}
+    reasons = {} if ways.strict else _reasons(cases, form, ways)
     free = [
         case
         for case in cases
@@ -110,6 +108,14 @@ _WHICH_LAST = (
     "where there are more keys than queries, programs count queries from the "
     "first key or to the last"
 )
+
+
+def _reasons(cases: list[Case], form: Form, ways: Ways) -> dict[str, str]:
+    """Why cases do not decide, by label."""
+    found = dict(form.free)
+    if ways.causal:
+        found |= {c.label: _WHICH_LAST for c in cases if _more_keys(c)}
+    return found
 
 
 def _is_open(own: Own, task: Task, case: Case, ways: Ways) -> bool:
