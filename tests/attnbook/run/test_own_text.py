@@ -1,5 +1,10 @@
 """The page on training with one's own text, line by line, as a new user
-would."""
+would.
+
+The first training and the help are real starts of Python. So are `torchrun`
+in `test_hands` and the commands in `test_chat`. All else is forked from a
+process that has imported torch, and begins at once.
+"""
 
 import json
 import os
@@ -10,6 +15,7 @@ import subprocess
 import time
 
 import pytest
+from forked_python import forked_pythons
 from notebooks import ROOT
 
 from attnbook import files
@@ -41,16 +47,27 @@ def folder(tmp_path_factory):
     return folder / made
 
 
-def start(lines, folder):
+@pytest.fixture(scope="module")
+def forked(tmp_path_factory):
+    """The line that lets `python` and `torchrun` start at once, and what these
+    need in their environment."""
+    commands = tmp_path_factory.mktemp("forked") / "bin"
+    with forked_pythons(commands) as env:
+        yield f'PATH="{commands}:$PATH"\n', env
+
+
+def start(lines, folder, forked=("", {})):
     """The lines in a shell, after the set-up's, as a new user would."""
     lines = re.sub("(-m attnbook (?!sample).*)", r"\1" + TINY, lines)
+    at_once, env = forked
+    env = {**env, "OMP_NUM_THREADS": "1", "ATTNBOOK_QUIET": "1"}
     return subprocess.Popen(
-        ["bash", "-ec", SETUP + lines],
+        ["bash", "-ec", SETUP + at_once + lines],
         cwd=folder.parent,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "ATTNBOOK_QUIET": "1"},
+        env=os.environ | env,
         start_new_session=True,
     )
 
@@ -61,7 +78,7 @@ def finished(process):
     return out
 
 
-def test_killed_and_resumed_it_ends_as_if_it_had_not_been(folder):
+def test_killed_and_resumed_it_ends_as_if_it_had_not_been(folder, forked):
     checkpoint = folder / "model.checkpoint.safetensors"
     process = start(TRAIN, folder)
     while not checkpoint.exists() and process.poll() is None:
@@ -69,9 +86,10 @@ def test_killed_and_resumed_it_ends_as_if_it_had_not_been(folder):
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
     assert not (folder / "model.safetensors").exists()
-    said = finished(start(RESUME, folder))
+    said = finished(start(RESUME, folder, forked))
     assert re.search(r"step 40: loss .*, held out .*\n  '.*'\n", said)
-    whole = finished(start(f"{TRAIN.strip()} --out whole.safetensors", folder))
+    again = f"{TRAIN.strip()} --out whole.safetensors"
+    whole = finished(start(again, folder, forked))
     assert re.search(r"step 10: loss ", whole)
     for end in ("", "checkpoint."):
         one, two = (
@@ -81,19 +99,20 @@ def test_killed_and_resumed_it_ends_as_if_it_had_not_been(folder):
         assert one == two
 
 
-def test_the_model_writes(folder):
+def test_the_model_writes(folder, forked):
     if not (folder / "model.safetensors").exists():
-        finished(start(TRAIN, folder))
-    said = finished(start(f"python - <<'END'\n{WRITE}\nEND\n", folder))
+        finished(start(TRAIN, folder, forked))
+    program = f"python - <<'END'\n{WRITE}\nEND\n"
+    said = finished(start(program, folder, forked))
     assert len(said) == 1001
     # The command writes the same, after what was begun.
-    assert finished(start(SAMPLE, folder)) == "the " + said
+    assert finished(start(SAMPLE, folder, forked)) == "the " + said
 
 
-def test_a_finished_model_is_trained_on(folder):
+def test_a_finished_model_is_trained_on(folder, forked):
     if not (folder / "model.safetensors").exists():
-        finished(start(TRAIN, folder))
-    said = finished(start(LONGER, folder))
+        finished(start(TRAIN, folder, forked))
+    said = finished(start(LONGER, folder, forked))
     assert "wrote longer.safetensors" in said
     first, second = (
         files.read(folder / f"{name}.checkpoint.safetensors")[0]["losses"]
@@ -107,13 +126,13 @@ def test_git_ignores_the_folder_that_is_made():
     assert f"/{made}/" in (ROOT / ".gitignore").read_text().splitlines()
 
 
-def test_two_processes_share_a_batch(folder):
-    said = finished(start(SHARED, folder))
+def test_two_processes_share_a_batch(folder, forked):
+    said = finished(start(SHARED, folder, forked))
     assert said.count("step 40") == 1  # the first process alone speaks
     assert (folder / "two.safetensors").exists()
 
 
-def test_two_machines_share_a_batch(folder):
+def test_two_machines_share_a_batch(folder, forked):
     """Both of them this one, each with a single process."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -121,7 +140,7 @@ def test_two_machines_share_a_batch(folder):
     lines = MACHINES.replace("first-machine:29500", place)
     lines = lines.replace("--nproc-per-node 8", "--nproc-per-node 1")
     assert lines.count("127.0.0.1") == lines.count("-node 1") == 1
-    both = [start(lines, folder) for _ in range(2)]
+    both = [start(lines, folder, forked) for _ in range(2)]
     said = "".join(finished(process) for process in both)
     assert said.count("step 40") == 1
     assert (folder / "all.safetensors").exists()
