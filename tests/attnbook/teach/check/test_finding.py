@@ -5,7 +5,7 @@ import importlib
 import inspect
 import pkgutil
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import groupby
 
 import pytest
@@ -102,6 +102,7 @@ def replace_everywhere(monkeypatch, name, function, said):
             monkeypatch.setattr(room, name, speak)
 
 
+@cache
 def rooms():
     """All modules of the engine, which import sentences by name."""
     return [
