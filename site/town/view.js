@@ -471,6 +471,7 @@ function mount(host, town, proof) {
     },
     try: (key) => {
       tryOut(key);
+      if (TRIES[key].guesses) return;
       get(".words").scrollIntoView({ block: "nearest" });
     },
   };
