@@ -67,7 +67,7 @@ def test_right_optimizers_get_one_sentence():
     for right in (torch.optim.AdamW, Own):
         said = " ".join(hold(right, "AdamW").split())
         name = right.__name__
-        assert said.startswith(f"{name} agrees with torch.optim.AdamW in 11")
+        assert said.startswith(f"{name} agrees with torch.optim.AdamW in 12")
 
 
 def test_an_optimizer_without_groups_is_tried_on_one_group():
@@ -79,7 +79,7 @@ def test_an_optimizer_without_groups_is_tried_on_one_group():
     assert found.left_out["a rate that changes"].startswith(
         "the optimizer has no groups whose rate"
     )
-    assert len(found.labels) == 9
+    assert len(found.labels) == 10
 
 
 def test_known_mistakes_have_their_names():
