@@ -39,13 +39,14 @@ OTHER_CPU := env ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE \
 # whoever has done with one takes the next, so that no core waits for long.
 # What no other part names is in `rest`.
 JOBS ?= 2
-PARTS := rest late-outputs mistakes whole-pages library teach early-outputs folds
+PARTS := rest pages late-outputs library teach early-outputs folds
 EARLY := $(wildcard chapters/0*.ipynb chapters/10*.ipynb chapters/11*.ipynb)
-MISTAKES := tests/chapters/test_mistakes_on_pages.py
-WHOLE := tests/chapters/test_whole_pages.py
+# They share what came of each page, so one process runs both.
+PAGES := tests/chapters/test_whole_pages.py \
+	tests/chapters/test_mistakes_on_pages.py
 FOLDS := tests/chapters/test_without_folds.py
 TEACH := tests/attnbook/teach
-OTHERS := tests/attnbook $(MISTAKES) $(WHOLE) $(FOLDS) tests/browser
+OTHERS := tests/attnbook $(PAGES) $(FOLDS) tests/browser
 # Each part's lines together, where make can do that.
 TOGETHER := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
@@ -150,11 +151,8 @@ test-early-outputs:
 test-late-outputs:
 	$(OTHER_CPU) $(PYTEST) $(NBVAL) $(EARLY:%=--ignore=%) chapters
 
-test-mistakes:
-	$(PYTEST) $(MISTAKES)
-
-test-whole-pages:
-	$(PYTEST) $(WHOLE)
+test-pages:
+	$(PYTEST) $(PAGES)
 
 test-folds:
 	$(PYTEST) $(FOLDS)

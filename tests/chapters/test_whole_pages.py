@@ -1,46 +1,18 @@
 """Every notebook from its first cell to its last: in an empty folder, on a
 graphics card, pretended where there is none."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 import torch
-from book import (
-    Page,
-    as_a_page,
-    by_notebook,
-    code_cells,
-    defined,
-    forked,
-    is_stub,
-    lesson,
-    noticed,
-    used,
-)
+from book import by_notebook, code_cells, defined, is_stub, lesson, used
+from planted import ran
 from pretend import CARD, Pretended
 from torch import nn
-from warm import loaded_before
-
-from attnbook.teach.page import notebook
-
-
-def on_a_card(path):
-    """The error of a whole page on a card, or None, and what stubs took."""
-    page = Page(path)
-    with as_a_page(), loaded_before(), Pretended():
-        error = page.run()
-    return noticed(error), page.taken
 
 
 @by_notebook()
-def test_a_page_runs_on_a_card_and_its_exercises_take_nothing(
-    path, tmp_path, monkeypatch
-):
-    """Run again, the cells would find what they found the first time."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(notebook, "DEVICE", CARD)
-    assert forked(partial(on_a_card, path), lesson(path)) == (None, [])
+def test_a_page_runs_on_a_card_and_its_exercises_take_nothing(path):
+    assert (ran(path).error, ran(path).taken) == (None, [])
 
 
 @by_notebook()

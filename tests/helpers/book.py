@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import re
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -26,7 +27,10 @@ import nbformat
 import pytest
 import torch
 from notebooks import CHAPTERS, notebooks, read
+from pretend import CARD, Pretended
 from warm import loaded_before, running, warm
+
+from attnbook.teach.page import notebook
 
 #: Off the network, and without progress bars.
 SETTINGS = {"ATTNBOOK_OFFLINE": "1", "ATTNBOOK_QUIET": "1"}
@@ -182,6 +186,19 @@ def as_a_page() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def in_an_empty_folder() -> Iterator[None]:
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        yield
+
+
+@contextlib.contextmanager
+def on_a_card() -> Iterator[None]:
+    """A page computes on a card, pretended where there is none."""
+    with mock.patch.object(notebook, "DEVICE", CARD), Pretended():
+        yield
+
+
 class Wrong(NamedTuple):
     """A wrong function that takes the place of a right one."""
 
@@ -205,22 +222,34 @@ def noticed(error: Exception | None) -> Noticed | None:
     return Noticed(kinds, f"{kinds[0]}: {error}")
 
 
+class Ran(NamedTuple):
+    """What came of a page, and of its copies with a mistake."""
+
+    error: Noticed | None  # of the page itself
+    taken: list[str]  # what its stubs have bound anew
+    mistakes: dict[str, Noticed | None]  # by the mistake's name
+
+
 def checked(cell: nbformat.NotebookNode) -> set[str]:
     """The names in a cell that hands functions to the book's check."""
     return used(cell.source) if "check(" in cell.source else set()
 
 
-def branches(path: Path, wrongs: list[Wrong]) -> dict[str, Noticed | None]:
-    """What a page raises with each mistake, by the mistake's name.
+def run_whole(path: Path, wrongs: Iterable[Wrong] = ()) -> Ran:
+    """A page from its first cell to its last, and again with each mistake.
 
-    The page is run once, as far as there is a mistake to come. A mistake
-    begins in the cell in which the function is first defined, named or
-    called. Where a later cell has the function checked, the mistake is first
-    put in its place there, or in a cell shortly before: so the cells between,
-    some of which take many seconds, run once and not for each mistake. If no
-    check notices it, or there is none, all of the page goes on with the
-    mistake from the cell in which it begins, or from one shortly before.
-    What the page itself raises is under the empty name.
+    The page is run once, in an empty folder and on a card, pretended where
+    there is none: no cell finds what it left there the last time. Its copies
+    with a mistake leave the card before they go on, since there a mistake
+    could be noticed for nothing but a tensor that is made on the CPU.
+
+    A mistake begins in the cell in which the function is first defined, named
+    or called. Where a later cell has the function checked, the mistake is
+    first put in its place there, or in a cell shortly before: so the cells
+    between, some of which take many seconds, run once and not for each
+    mistake. If no check notices it, or there is none, all of the page goes on
+    with the mistake from the cell in which it begins, or from one shortly
+    before.
     """
     return forked(partial(_run_and_branch, path, wrongs), lesson(path))
 
@@ -243,46 +272,51 @@ def _alone(work: Callable[[], Any]) -> Any:
 AGAIN = 0.1
 
 
-def _run_and_branch(path: Path, wrongs: list[Wrong]):
+def _run_and_branch(path: Path, wrongs: Iterable[Wrong]) -> Ran:
     page = Page(path)
     checks = [checked(cell) for cell in page.cells]
     by_name = {wrong.name: wrong for wrong in wrongs}
     waiting = dict(by_name)  # to begin
     begun: dict[str, tuple[Wrong, _Copy]] = {}  # to be checked by a cell
-    found: dict[str, Noticed | None] = {"": None}
-    with as_a_page(), loaded_before(), contextlib.ExitStack() as copies:
+    found: dict[str, Noticed | None] = {}
+    with contextlib.ExitStack() as here, contextlib.ExitStack() as card:
+        here.enter_context(as_a_page())
+        here.enter_context(in_an_empty_folder())
+        here.enter_context(loaded_before())
+        card.enter_context(on_a_card())
         copy = None
         made = 0.0  # the seconds of this process at that time
         for number, cell in enumerate(page.cells):
-            if not (waiting or begun) or found[""]:
-                break
-            here = checks[number] | defined(cell.source)
+            names = checks[number] | defined(cell.source)
             left = [*waiting, *begun]
-            possible = any(by_name[name].task in here for name in left)
+            possible = any(by_name[name].task in names for name in left)
             possible = possible or any(w.ours for w in waiting.values())
             old = time.process_time() - made > AGAIN
-            if copy is None or (possible and old):
-                copy = _Copy(partial(_branch, page, number, by_name))
-                copies.callback(copy.end)
+            if left and (copy is None or (possible and old)):
+                go_on = partial(_branch, page, number, by_name, card.close)
+                copy = _Copy(go_on)
+                here.callback(copy.end)
                 made = time.process_time()
             with _calls(waiting.values()) as called:
-                found[""] = noticed(page.run_cell(number))
+                error = noticed(page.run_cell(number))
+            if error:
+                return Ran(error, page.taken, found)
             later = set().union(*checks[number + 1 :])
             for wrong, first in list(begun.values()):
                 if wrong.task in checks[number]:
-                    error = copy.ask(wrong.name, number)
-                    if error is None and wrong.task not in later:
-                        error = first.ask(wrong.name)
-                    if error or wrong.task not in later:
+                    told = copy.ask(wrong.name, number)
+                    if told is None and wrong.task not in later:
+                        told = first.ask(wrong.name)
+                    if told or wrong.task not in later:
                         del begun[wrong.name]
-                        found[wrong.name] = error
+                        found[wrong.name] = told
             for wrong in _begun(waiting.values(), cell, called):
                 del waiting[wrong.name]
                 if wrong.task in later:
                     begun[wrong.name] = wrong, copy
                 else:
                     found[wrong.name] = copy.ask(wrong.name)
-    return dict.fromkeys([*waiting, *begun]) | found
+    return Ran(None, page.taken, dict.fromkeys([*waiting, *begun]) | found)
 
 
 def _begun(
@@ -356,24 +390,33 @@ def _branch(
     page: Page,
     number: int,
     wrongs: dict[str, Wrong],
+    leave_card: Callable[[], None],
     name: str,
     last: int | None = None,
 ) -> Noticed | None:
     """As `_go_on` with one of the mistakes, by a copy: the page of this
     process stays right."""
-    return _in_a_copy(partial(_go_on, page, number, wrongs[name], last))
+    go_on = partial(_go_on, page, number, wrongs[name], leave_card, last)
+    return _in_a_copy(go_on)
 
 
 def _go_on(
-    page: Page, number: int, wrong: Wrong, last: int | None = None
+    page: Page,
+    number: int,
+    wrong: Wrong,
+    leave_card: Callable[[], None],
+    last: int | None = None,
 ) -> Noticed | None:
     """The error of a page with a mistake, from one cell on to a last one."""
+    leave_card()
     package = re.compile(r"attnbook(\.|$)")
     modules = [m for n, m in sys.modules.items() if package.match(n)]
     for names in (*map(vars, modules), page.names):
         for name, value in list(names.items()):
             if value is wrong.ours and value is not None:
                 names[name] = wrong.fn
+            elif value is CARD:
+                names[name] = notebook.DEVICE
     if any(wrong.task in defined(c.source) for c in page.cells[:number]):
         page.names[wrong.task] = wrong.fn
     page.wrong = wrong.task, wrong.fn
