@@ -6,6 +6,8 @@ errors when tensors of two devices meet, or when NumPy reaches for one of them.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from collections.abc import Iterable
 from typing import Any
 from unittest import mock
@@ -93,14 +95,44 @@ class Pretended(TorchFunctionMode):
             mark(made, data is not None and on_card(data))
             return made
 
+        self.patches = contextlib.ExitStack()
         # The one way to make a tensor that a mode is not told of.
-        self.patch = mock.patch.object(nn.Parameter, "__new__", parameter)
-        self.patch.start()
+        self.patches.enter_context(
+            mock.patch.object(nn.Parameter, "__new__", parameter)
+        )
+        step = self._unwatched(torch.optim.AdamW.step)
+        self.patches.enter_context(
+            mock.patch.object(torch.optim.AdamW, "step", step)
+        )
         return super().__enter__()
 
     def __exit__(self, *error):
         super().__exit__(*error)
-        self.patch.stop()
+        self.patches.close()
+
+    def _unwatched(self, step):
+        """An optimizer's step whose calls this is not told of.
+
+        A step makes about 15 calls for each parameter, most calls of a
+        training. Its tensors cannot be on two devices: a gradient is where
+        its parameter is, and so is what the optimizer keeps of it.
+        """
+
+        @functools.wraps(step)
+        def whole_step(optimizer, closure=None):
+            if closure is not None:  # code of a page, called by the step
+                return step(optimizer, closure)
+            TorchFunctionMode.__exit__(self, None, None, None)
+            try:
+                step(optimizer)
+            finally:
+                TorchFunctionMode.__enter__(self)
+            for parameter, kept in optimizer.state.items():
+                if on_card(parameter):
+                    for tensor in kept.values():  # the count has no axes
+                        mark(tensor, card=tensor.ndim > 0)
+
+        return whole_step
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         if func in SAME_ANYWHERE:
