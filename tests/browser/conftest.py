@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from playwright.sync_api import Browser
-from views import Visit, visits
+from playwright.sync_api import Browser, expect
+from views import PATIENCE, Visit, visits
 
 from press.browser import open_chromium, serve
 from press.places import HTML as SITE
+
+expect.set_options(timeout=PATIENCE)
 
 
 @pytest.fixture(scope="session")

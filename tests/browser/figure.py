@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -17,6 +19,28 @@ NUMBER = re.compile(r"[-−]?\d+(?:\.\d+)?")
 def numbers(text: str) -> list[float]:
     """The numbers of a text, whose minus sign may be the true one."""
     return [float(n.replace("−", "-")) for n in NUMBER.findall(text)]
+
+
+@contextmanager
+def handled(page: Page, *events: str) -> Iterator[None]:
+    """Wait at the end of the block until the page has handled an event.
+
+    What a finger does comes to the page a moment after it was sent.
+    """
+    page.evaluate(
+        "events => { window.handled = Promise.race(events.map((event) =>"
+        " new Promise((done) => addEventListener(event,"
+        " () => setTimeout(done), { once: true })))); }",
+        events,
+    )
+    yield
+    page.evaluate("handled")
+
+
+def tap(place: Locator) -> None:
+    """Tap on something by a finger, and wait for the click that it makes."""
+    with handled(place.page, "click"):
+        place.tap()
 
 
 def unfold(page: Page, inside: Locator) -> None:
@@ -128,13 +152,17 @@ class Figure:
         box = place.bounding_box()
         x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
         stops = [(x, y), (x + right / 2, y + down / 2), (x + right, y + down)]
-        if not touch:
-            self.page.mouse.move(*stops[0])
-            self.page.mouse.down()
-            for stop in stops[1:]:
-                self.page.mouse.move(*stop)
-            self.page.mouse.up()
-            return
+        with handled(self.page, "pointerup", "pointercancel"):
+            (self._by_finger if touch else self._by_mouse)(stops)
+
+    def _by_mouse(self, stops: list[tuple[float, float]]) -> None:
+        self.page.mouse.move(*stops[0])
+        self.page.mouse.down()
+        for stop in stops[1:]:
+            self.page.mouse.move(*stop)
+        self.page.mouse.up()
+
+    def _by_finger(self, stops: list[tuple[float, float]]) -> None:
         session = self.page.context.new_cdp_session(self.page)
         kinds = ["touchStart", "touchMove", "touchMove"]
         for kind, (x, y) in zip(kinds, stops):

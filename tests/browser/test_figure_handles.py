@@ -3,7 +3,7 @@ the state that it says. What is shown there is in test_figure_numbers.py."""
 
 import numpy as np
 import pytest
-from figure import Figure, numbers, tip, unit
+from figure import Figure, numbers, tap, tip, unit
 from playwright.sync_api import expect
 
 AVERAGES = "01_weighted_averages"
@@ -71,7 +71,7 @@ def test_the_curve_of_the_scale_is_a_handle(visit, touch):
 def test_a_row_of_the_mask_is_pointed_at(visit, touch):
     figure = Figure(visit("05_masking", has_touch=touch), "masks")
     row = figure.host.locator('[data-mark="6"]')
-    row.tap() if touch else row.click()
+    tap(row) if touch else row.click()
     assert value(figure, "Query") == 6
 
 
@@ -86,7 +86,7 @@ def test_words_and_heads_are_pointed_at(visit):
     page = visit("06_multi_head_attention", has_touch=True)
     figure = Figure(page, "heads")
     for mark in ("9", "0 2"):
-        figure.host.locator(f'[data-mark="{mark}"]').tap()
+        tap(figure.host.locator(f'[data-mark="{mark}"]'))
     assert [value(figure, label) for label in ("Word", "Head")] == [9, 2]
 
 

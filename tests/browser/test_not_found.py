@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Browser, expect
 from repository import address as repository
-from views import FAULTS, settle, violations
+from views import FAULTS, PATIENCE, settle, violations
 
 from press.browser import serve
 from press.places import HTML as SITE
@@ -27,6 +27,7 @@ def test_the_page_finds_its_files_and_the_book(
     ):
         context.add_init_script(path=FAULTS)
         page = context.new_page()
+        page.set_default_timeout(PATIENCE)
         page.on(
             "response",
             lambda response: (

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 from playwright.sync_api import Browser, Page
+from views import PATIENCE
 
 from press.browser import read_whole
 from press.contents import contents
@@ -25,7 +26,7 @@ def page(request, chromium: Browser, address: str):
     with chromium.new_context() as context:
         context.add_init_script(WATCH)
         page = context.new_page()
-        page.set_default_timeout(10_000)
+        page.set_default_timeout(PATIENCE)
         page.root = address if request.param == "http" else f"{SITE.as_uri()}/"
         yield page
 
@@ -41,7 +42,11 @@ def test_a_figure_moves_and_formulas_have_their_fonts(page):
     before = figure.locator(".say").inner_text()
     figure.locator("input[type=range]").first.press("ArrowRight")
     assert figure.locator(".say").inner_text() != before
-    page.evaluate("document.fonts.ready.then(() => 0)")
+    page.locator(":root:not([data-first-view])").wait_for(state="attached")
+    page.evaluate(
+        "document.body.offsetHeight;"  # lays out, so that fonts are asked for
+        "document.fonts.ready.then(() => 0)"
+    )
     assert page.evaluate("document.fonts.check('16px KaTeX_Main')")
     loaded = "[...document.fonts].filter(f => f.status == 'loaded')"
     assert page.evaluate(f"{loaded}.map(f => f.family)").count("KaTeX_Main")
@@ -53,7 +58,7 @@ def test_each_page_is_let_through(chromium: Browser, address: str, name: str):
     with chromium.new_context() as context:
         context.add_init_script(WATCH)
         page = context.new_page()
-        page.set_default_timeout(10_000)
+        page.set_default_timeout(PATIENCE)
         read_whole(page, f"{address}{name}.html")
         assert refused(page) == []
 

@@ -82,6 +82,7 @@ def test_the_sheet_to_keep_fills_two_pages(visit: Callable[..., Page]) -> None:
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     expect(page.locator("html")).to_have_attribute("data-theme", "light")
     assert page.evaluate(pdf.WIDER) == []
+    page.evaluate("document.fonts.ready.then(() => 0)")
     sizes = page.evaluate(SIZES)
     assert len(sizes) > 300 and min(sizes) >= 8
     printed = Pdf.open(BytesIO(page.pdf(prefer_css_page_size=True)))

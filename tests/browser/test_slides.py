@@ -1,6 +1,7 @@
 """A deck in the browser: nothing is cut off, and keys go through it."""
 
 import pytest
+from views import PATIENCE
 
 from press import slides
 from press.places import HTML
@@ -19,6 +20,7 @@ def show(chromium):
             html = (HTML / f"{page}.html").read_text("utf-8")
             path.write_text(slides.deck(page, html), "utf-8")
             tab = context.new_page()
+            tab.set_default_timeout(PATIENCE)
             tab.goto(path.as_uri())
             return tab
 
@@ -59,7 +61,6 @@ def test_arrows_go_on_and_n_shows_the_notes(show):
             """(n) => Math.abs(document.querySelectorAll(".slide")[n]
                 .getBoundingClientRect().top) <= 2""",
             arg=n,
-            timeout=5000,
         )
     tab.keyboard.press("ArrowLeft")
     assert not notes.is_visible()

@@ -6,6 +6,7 @@ import re
 
 import pytest
 import torch
+from figure import tap
 from playwright.sync_api import Page, expect
 from views import PHONE, WIDE
 
@@ -316,7 +317,7 @@ def test_it_answers_where_nothing_else_may_be_asked(visit):
 def test_a_phone(visit):
     page = visit("the_town", viewport=PHONE, has_touch=True, theme="dark")
     town = Answers(page)
-    town.host.locator("[data-do='go library']").tap()
+    tap(town.host.locator("[data-do='go library']"))
     assert town.words[-1] == "library"
     small = town.host.locator("button, select, [type=text]").evaluate_all(
         "all => all.map((one) => [one.textContent || one.type,"

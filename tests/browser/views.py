@@ -16,6 +16,10 @@ FAULTS = Path(__file__).with_name("faults.js")
 WIDE: ViewportSize = {"width": 1280, "height": 900}
 PHONE: ViewportSize = {"width": 360, "height": 740}
 
+#: Milliseconds after which what is waited for will not come any more. A
+#: machine that does other work may need long for a page.
+PATIENCE = 120_000
+
 #: What the colours of a page decide: it takes long, and the rest is the same
 #: in both themes.
 OF_COLOURS = ["color-contrast", "link-in-text-block"]
@@ -43,8 +47,7 @@ def visits(chromium: Browser, address: str) -> Iterator[Visit]:
         contexts.append(context)
         context.add_init_script(path=FAULTS)
         page = context.new_page()
-        # A machine that does other work may need long for the first page.
-        page.set_default_timeout(30_000)
+        page.set_default_timeout(PATIENCE)
         page.on(
             "console",
             lambda message: (
