@@ -1,6 +1,8 @@
 """Every notebook from its first cell to its last: in an empty folder, on a
 graphics card, pretended where there is none."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
@@ -70,6 +72,7 @@ def test_what_a_card_refuses_is_refused(code):
         lambda: torch.randn(3).to(CARD) @ there(3),
         lambda: torch.ones(3).copy_(there(3)) + torch.ones(3),
         lambda: kept() + there(3),
+        lambda: ThreadPoolExecutor(1).submit(kept).result(),
     ],
 )
 def test_what_a_card_takes_is_taken(code):

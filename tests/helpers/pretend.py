@@ -14,7 +14,7 @@ from unittest import mock
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, _get_current_function_mode
 
 #: Tensors made with this device are on the card. To torch it is the CPU.
 CARD = torch.device("cpu", 0)
@@ -120,7 +120,9 @@ class Pretended(TorchFunctionMode):
 
         @functools.wraps(step)
         def whole_step(optimizer, closure=None):
-            if closure is not None:  # code of a page, called by the step
+            # A closure is code of a page. In a thread of a page's own, this
+            # is told of nothing anyway.
+            if closure is not None or _get_current_function_mode() is not self:
                 return step(optimizer, closure)
             TorchFunctionMode.__exit__(self, None, None, None)
             try:
