@@ -6,15 +6,13 @@ errors when tensors of two devices meet, or when NumPy reaches for one of them.
 
 from __future__ import annotations
 
-import contextlib
-import functools
 from collections.abc import Iterable
 from typing import Any
 from unittest import mock
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode, _get_current_function_mode
+from torch.overrides import TorchFunctionMode
 
 #: Tensors made with this device are on the card. To torch it is the CPU.
 CARD = torch.device("cpu", 0)
@@ -95,46 +93,14 @@ class Pretended(TorchFunctionMode):
             mark(made, data is not None and on_card(data))
             return made
 
-        self.patches = contextlib.ExitStack()
         # The one way to make a tensor that a mode is not told of.
-        self.patches.enter_context(
-            mock.patch.object(nn.Parameter, "__new__", parameter)
-        )
-        step = self._unwatched(torch.optim.AdamW.step)
-        self.patches.enter_context(
-            mock.patch.object(torch.optim.AdamW, "step", step)
-        )
+        self.patch = mock.patch.object(nn.Parameter, "__new__", parameter)
+        self.patch.start()
         return super().__enter__()
 
     def __exit__(self, *error):
         super().__exit__(*error)
-        self.patches.close()
-
-    def _unwatched(self, step):
-        """An optimizer's step whose calls this is not told of.
-
-        A step makes about 15 calls for each parameter, most calls of a
-        training. Its tensors cannot be on two devices: a gradient is where
-        its parameter is, and so is what the optimizer keeps of it.
-        """
-
-        @functools.wraps(step)
-        def whole_step(optimizer, closure=None):
-            # A closure is code of a page. In a thread of a page's own, this
-            # is told of nothing anyway.
-            if closure is not None or _get_current_function_mode() is not self:
-                return step(optimizer, closure)
-            TorchFunctionMode.__exit__(self, None, None, None)
-            try:
-                step(optimizer)
-            finally:
-                TorchFunctionMode.__enter__(self)
-            for parameter, kept in optimizer.state.items():
-                if on_card(parameter):
-                    for tensor in kept.values():  # the count has no axes
-                        mark(tensor, card=tensor.ndim > 0)
-
-        return whole_step
+        self.patch.stop()
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         if func in SAME_ANYWHERE:
