@@ -375,6 +375,8 @@ _TWO = f64([[1], [2], [6]], [[10], [20], [60]])  # (H_kv, S, d)
             f64([[2], [1], [4]]),
             f64([[1], [2], [6]]),
         ),
+        # Some programs take heads in blocks of 16.
+        "48 share two": randns((48, 2, 2), *[(2, 3, 2)] * 2, seed=309),
     },
 )
 def grouped_attention(q, k, v):

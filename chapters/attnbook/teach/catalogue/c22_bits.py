@@ -226,10 +226,11 @@ def cuts_off_what_has_no_0(x, bits, group):
 
 
 def _inputs(n, *, seed):
-    """The moments of inputs that share a source."""
-    x = randn(40, 1, seed=seed) @ randn(1, n, seed=seed + 1)
-    x = 2 * x + randn(40, n, seed=seed + 2)
-    return x.mT @ x / 40
+    """The moments of inputs that share a source, of twice as many as n."""
+    many = max(40, 2 * n)
+    x = randn(many, 1, seed=seed) @ randn(1, n, seed=seed + 1)
+    x = 2 * x + randn(many, n, seed=seed + 2)
+    return x.mT @ x / many
 
 
 def _row(n, bits, *, seed):
@@ -265,6 +266,8 @@ _PAIR = f64([1, 0.8], [0.8, 1])
         ),
         "seven weights": _row(7, 4, seed=20),
         "twenty weights": _row(20, 4, seed=83),
+        # Some programs change them in blocks of 64.
+        "seventy weights": _row(70, 4, seed=90),
     },
 )
 def make_up(row, moments, scale, bits):
