@@ -32,19 +32,19 @@ NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 900 \
 	-p no:cacheprovider -q
 # The outputs must be those of the machine that stored them (it has AVX-512) on
 # another one too: with older instructions, and one thread. The oldest ones are
-# asked of the early pages. The late pages have models of a hundred million
+# asked of pages 1 to 9. The later pages train, or have models of a hundred million
 # weights, which take three times as long with them, so those are run as on a
 # processor that has AVX2. With OLDEST=1 all are run with the oldest.
 OLDEST_CPU := env ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE \
 	ONEDNN_MAX_CPU_ISA=SSE41
 AVX2_CPU := env ATEN_CPU_CAPABILITY=avx2 MKL_CBWR=AVX2 ONEDNN_MAX_CPU_ISA=AVX2
 
-# The parts of `make test`, the longest first. JOBS of them run at a time, and
-# whoever has done with one takes the next, so that no core waits for long.
-# What no other part names is in `rest`.
+# The parts of `make test`. JOBS of them run at a time, and whoever has done with
+# one takes the next. They stand in an order in which two cores end at about the
+# same time, as long as the parts are now. What no other part names is in `rest`.
 JOBS ?= 2
-PARTS := rest pages late-outputs library teach early-outputs folds
-EARLY := $(wildcard chapters/0*.ipynb chapters/10*.ipynb chapters/11*.ipynb)
+PARTS := pages teach library rest late-outputs folds early-outputs
+EARLY := $(wildcard chapters/0*.ipynb)
 # They share what came of each page, so one process runs both.
 PAGES := tests/chapters/test_whole_pages.py \
 	tests/chapters/test_mistakes_on_pages.py
