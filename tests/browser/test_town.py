@@ -386,6 +386,18 @@ async (views) => {
   await frames(2);
   return scrollY;
 }"""
+#: How far from the top of the page each section begins, and each part of the
+#: town once it is there; in pixels.
+LIES_AT = """
+() => {
+  const { shadowRoot } = document.querySelector("[data-town]");
+  const top = (part) => Math.round(part.getBoundingClientRect().top + scrollY);
+  return {
+    sections: [...document.querySelectorAll(".bd-article section")].map(top),
+    town: [...shadowRoot?.querySelectorAll("[data-panel], .proof") ?? []]
+      .map(top),
+  };
+}"""
 
 
 @pytest.mark.parametrize("views", [-0.7, 0, 1, 2, 3])
@@ -402,11 +414,16 @@ def test_nothing_moves_when_it_comes_late(visit, name, size, views):
     while not held:  # until it is asked for
         page.wait_for_timeout(10)
     here = page.evaluate(STAND, views)
+    before = page.evaluate(LIES_AT)
+    assert len(before["sections"]) > 1 and not before["town"]
     (script,) = held
     script.continue_()
     page.locator("[data-town] .proof").wait_for(state="attached")
     page.evaluate("frames(2)")
     assert page.evaluate("scrollY") == here
+    after = page.evaluate(LIES_AT)
+    assert after["sections"] == before["sections"]
+    assert len(after["town"]) > 1
     for leap in 2.7, -0.7, 3.5, 1:
         page.evaluate(STAND, leap)
-    assert page.evaluate("movementFaults(0.001)") == []
+        assert page.evaluate(LIES_AT) == after
