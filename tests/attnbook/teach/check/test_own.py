@@ -440,7 +440,9 @@ def test_of_pairs_each_merge_takes_one_of_the_most_frequent():
     right = all_tasks()["learn_merges"].right
 
     def last_of_equals(data, n_merges):
-        return merges_of(data, n_merges, lambda pairs: pairs[::-1])
+        return merges_of(
+            data, n_merges, lambda pairs: most_frequent(pairs[::-1])
+        )
 
     def counts_once(data, n_merges):
         """Wrong: pairs are counted in the text of the beginning."""
@@ -453,15 +455,20 @@ def test_of_pairs_each_merge_takes_one_of_the_most_frequent():
     assert not found.right
 
 
-def merges_of(data, n_merges, in_order):
-    """The merges of byte pairs; of equals the first of an order."""
+def most_frequent(pairs):
+    """The pair that comes most often; of equals the one that comes first."""
+    return max(pairs, key=pairs.count)
+
+
+def merges_of(data, n_merges, choose):
+    """The merges of byte pairs, where `choose` takes one of a text's pairs."""
     ids = list(data)
     merges = []
     for n in range(n_merges):
         pairs = [*zip(ids, ids[1:])]
         if not pairs:
             break
-        pair = max(in_order(pairs), key=pairs.count)
+        pair = choose(pairs)
         merges.append(pair)
         joined = []
         while ids:
@@ -506,28 +513,13 @@ def test_a_module_that_keeps_its_first_mask_is_found():
 
 
 def test_byte_pairs_without_ties_decide():
-    def mine(data, n_merges, best=max):
-        ids = list(data)
-        merges = []
-        for n in range(n_merges):
-            pairs = [*zip(ids, ids[1:])]
-            if not pairs:
-                break
-            pair = best(pairs, key=pairs.count)
-            merges.append(pair)
-            joined = []
-            while ids:
-                if tuple(ids[:2]) == pair:
-                    joined = [*joined, 256 + n]
-                    ids = ids[2:]
-                else:
-                    joined = [*joined, ids[0]]
-                    ids = ids[1:]
-            ids = joined
-        return merges
+    def mine(data, n_merges):
+        return merges_of(data, n_merges, most_frequent)
 
     def rarest(data, n_merges):
-        return mine(data, n_merges, best=min)
+        return merges_of(
+            data, n_merges, lambda pairs: min(pairs, key=pairs.count)
+        )
 
     assert examine(mine, "learn_merges").right
     assert not examine(rarest, "learn_merges").right

@@ -139,7 +139,7 @@ def _is_open(own: Own, task: Task, case: Case, ways: Ways) -> bool:
 
 
 def _more_keys(case: Case) -> bool:
-    """Whether a case of attention has as many keys as queries."""
+    """Whether a case of attention has more keys, or fewer, than queries."""
     floats = [
         x
         for x in case.args
