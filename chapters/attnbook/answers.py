@@ -29,7 +29,7 @@ def answer_batch(
 ) -> tuple[Tensor, Tensor]:
     """Put prompts and answers into one batch, in which only answers count.
 
-    Position t foretells token t + 1. So the last token of a prompt foretells
+    Position t predicts token t + 1. So the last token of a prompt predicts
     the first of its answer, and that one counts.
 
     Args:

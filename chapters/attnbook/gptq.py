@@ -5,11 +5,11 @@ A row w of a matrix is rounded to q. On an input x its output is then off by
 d = w − q and H = the mean of xᵀx, the inputs' *moments*.
 
 Weights are rounded one after the other. What one is off by, later ones can
-partly make up for, as far as their inputs foretell its own. So an error e at
-input i costs e² times what is left of the mean square of input i after its
-best prediction from the *later* inputs: its conditional variance. (One of
-each input's second moments, more exactly, since no mean is taken off.) The
-prices of all inputs add up to d H dᵀ, whatever was chosen.
+partly make up for, as far as its input can be forecast from theirs. So an
+error e at input i costs e² times what is left of the mean square of input i
+after its best prediction from the *later* inputs: its conditional variance.
+(One of each input's second moments, more exactly, since no mean is taken
+off.) The prices of all inputs add up to d H dᵀ, whatever was chosen.
 
 Axis names: O outputs, n inputs.
 

@@ -151,7 +151,7 @@ def n_targets(targets: Tensor) -> int:
     """How many targets count in a loss.
 
     A target of −100 does not: at padding, for instance, there is no token to
-    be foretold.
+    be predicted.
     """
     return int((targets >= 0).sum())
 

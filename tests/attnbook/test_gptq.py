@@ -27,7 +27,7 @@ def same(ours, theirs, within=1e-12):
 
 
 def moments_of(n, seed, tokens=200):
-    """Of inputs that share two sources, so that they foretell each other."""
+    """Of inputs that share two sources, so that each tells about the other."""
     x = 3 * randn(tokens, 2, seed=seed) @ randn(2, n, seed=seed + 1)
     x = x + randn(tokens, n, seed=seed + 2)
     return x.mT @ x / tokens
@@ -221,7 +221,7 @@ def test_hooks_go_also_when_the_model_fails():
 
 @pytest.mark.parametrize("bits", [2, 3, 4, 8])
 def test_plain_rounding_is_met_in_any_number_of_bits(bits):
-    """Where no input foretells another; the plain way, too. Zeros stay."""
+    """Where no input tells about another; the plain way, too. Zeros stay."""
     w = randn(4, 6, seed=bits)
     w[1] = 0
     H = torch.diag(f64(1, 2, 3, 4, 5, 6))

@@ -62,8 +62,8 @@ def silences_the_first_word(prompt, answer):
     cause: The mask has the length of the prompt and is laid over targets,
     which are one place earlier than tokens.
     fix: Only the first P − 1 targets are −100: the prompt's last token
-    foretells the answer's first.
-    hint: Which token foretells the first token of the answer?"""
+    predicts the answer's first.
+    hint: Which token predicts the first token of the answer?"""
     targets = torch.cat([prompt, answer])[1:]
     targets[: len(prompt)] = NO
     return targets
@@ -85,7 +85,7 @@ def silences_the_end(prompt, answer):
 
 
 @answer_targets.mistake(symptom=symptoms.LOSS_TOO_LOW)
-def foretells_what_is_there(prompt, answer):
+def predicts_what_is_there(prompt, answer):
     """The loss is nearly 0 after a few steps, and the answers are nonsense.
     cause: The targets are the tokens themselves, and not the next ones.
     fix: The target at token t is token t + 1.

@@ -52,9 +52,9 @@ def ddp_losses(losses, real):
     symptom=symptoms.OTHER_SCORE,
 )
 def takes_the_mean_of_its_own(losses, real):
-    """Right while all ranks have as many targets. Else a target in a rank
-    that has few of them counts more than one in a rank that has many, and a
-    rank that has none gives NaN.
+    """Right while all ranks have equally many targets. Otherwise a target in
+    a rank that has few of them counts more than one in a rank that has many,
+    and a rank that has none gives NaN.
     cause: Each rank divides by the number of its own targets, and the average
     over the ranks is a mean of means.
     fix: Add up the counts of all ranks first, and divide by that in each.
