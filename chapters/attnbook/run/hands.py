@@ -349,7 +349,7 @@ def report(found: list[Shared], ranks: str) -> str:
 
 
 def as_one(found: list[Shared]) -> bool:
-    """Whether all is as by one rank, and the bytes are those of the formulas."""
+    """Whether all is as by one rank, and the bytes are as the formulas say."""
     return all(
         one.difference <= CLOSE and one.sent == one.formula for one in found
     )
