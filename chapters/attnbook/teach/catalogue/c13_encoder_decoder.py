@@ -1,6 +1,7 @@
 """Chapter 13, encoder, decoder, encoder-decoder: tasks and known mistakes."""
 
 import functools
+import math
 
 import torch
 import torch.nn.functional as F
@@ -27,6 +28,12 @@ task = tasks_of(13)
 _ROW = f64([1, 0])
 _REAL = marks("11100")[0]
 _NONE = torch.zeros(3, dtype=torch.bool)
+
+
+def _alternating(*size):
+    """A mask of this size in which every second place is True."""
+    n = math.prod(size)
+    return (torch.arange(n) % 2 == 0).reshape(size)
 
 
 @task(
@@ -60,6 +67,14 @@ _NONE = torch.zeros(3, dtype=torch.bool)
             1e5 * _ROW,
             f64([-1, 0], [0, 2]),
             _REAL[2:4],
+        ),
+        "17 texts, a word reads two": (
+            *randns((17, 1, 4), (17, 2, 4), seed=11),
+            _alternating(17, 2),
+        ),
+        "131 words read 137, 130 wide": (
+            *randns((131, 130), (137, 130), seed=13),
+            _alternating(137),
         ),
     },
 )
@@ -142,6 +157,9 @@ def _encoder(n_blocks, *size):
         "2 blocks": _encoder(2, 3, 4),
         "3 blocks": _encoder(3, 2, 5, 4),
         "a mask": call(*_encoder(3, 2, 5, 4), mask=causal_mask(5)),
+        "17 blocks": _encoder(17, 2, 4),
+        "17 texts": _encoder(1, 17, 3, 4),
+        "131 tokens": call(*_encoder(1, 131, 4), mask=causal_mask(131)),
     },
 )
 def encode(x, blocks, norm, mask=None):
@@ -192,6 +210,10 @@ def memory_one_block_early(x, blocks, norm, mask=None):
         "one token": (ints([5]), 0),
         "a batch": (ints([5, 30, 300, 6], [0, 8, 8, 9]), 30),
         "the start token in the text, too": (ints([0, 7, 0, 7]), 0),
+        "17 texts of 131 tokens": (
+            torch.arange(17 * 131).reshape(17, 131) % 307,
+            300,
+        ),
     },
 )
 def decoder_input(targets, start):
@@ -237,6 +259,11 @@ _TOKENS = ints([0, 3, 1, 2, 2], [3, 3, 0, 1, 0])
             300 * randn(2, 5, 300, seed=31),
             ints([299, 3, 7, 2, 2], [256, 3, 0, 257, 0]),
             marks("01000", "10110"),
+        ),
+        "17 texts of 131 words": (
+            randn(17, 131, 5, seed=32),
+            torch.arange(17 * 131).reshape(17, 131) % 5,
+            _alternating(17, 131),
         ),
     },
 )
@@ -286,6 +313,13 @@ def _chosen(kind):
             103,
         ),
         "the word itself is drawn": (_WORDS, _CHOSEN, _KIND, _WORDS, 0),
+        "17 texts of 131 words, another token again": (
+            torch.arange(17 * 131).reshape(17, 131) % 307,
+            _alternating(17, 131),
+            torch.arange(17 * 131).reshape(17, 131) % 11 / 11.0,
+            torch.arange(17 * 131).reshape(17, 131) % 293,
+            300,
+        ),
     },
 )
 def cover_words(tokens, chosen, kind, random_words, mask_token):
@@ -346,6 +380,7 @@ def asks_for_every_word(tokens, chosen, kind, random_words, mask_token):
         "a prefix of one, two tokens": (1, 2),
         "a prefix of three, five tokens": (3, 5),
         "a prefix of twelve, fourteen tokens": (12, 14),
+        "a prefix of 260, 300 tokens": (260, 300),
     },
 )
 def prefix_mask(n_prefix, n):
@@ -404,6 +439,18 @@ _SUM = _model("the sum of all so far, modulo 5,", lambda seen: seen.sum(-1))
         "nobody asks after the end": (_STRICT, ints([1], [3]), 4, 9),
         "nothing to append": (_RING, ints([2], [3]), 4, 0),
         "a stop token above 256": (_LONG_RING, ints([296], [298]), 299, 5),
+        "17 texts, two of them end": (
+            _LONG_RING,
+            torch.arange(282, 299)[:, None],
+            299,
+            2,
+        ),
+        "130 tokens behind 131": (
+            _LONG_RING,
+            torch.arange(131)[None],
+            299,
+            130,
+        ),
     },
 )
 def greedy_until(next_logits, start, stop, longest):

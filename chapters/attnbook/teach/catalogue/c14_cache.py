@@ -25,6 +25,19 @@ _X, _KEYS, _VALUES = randns((3, 3), (5, 2), (5, 4), seed=4)
         "a token after five": (_X[1:2], _KEYS, _VALUES, *_MATRICES),
         "three tokens after two": (_X, _KEYS[:2], _VALUES[:2], *_MATRICES),
         "an empty cache": (_X, _KEYS[:0], _VALUES[:0], *_MATRICES),
+        "a token after 300": (
+            *randns((1, 3), (300, 2), (300, 4), seed=31),
+            *_MATRICES,
+        ),
+        "131 tokens after two, 130 wide": randns(
+            (131, 130),
+            (2, 131),
+            (2, 132),
+            (130, 131),
+            (130, 131),
+            (130, 132),
+            seed=41,
+        ),
     },
 )
 def decode_step(x, keys, values, w_query, w_key, w_value):
@@ -109,6 +122,7 @@ def scales_the_cache_in_place(x, keys, values, w_query, w_key, w_value):
         "three new tokens, nothing cached": (0, 3),
         "three new tokens, four cached": (4, 3),
         "twelve new tokens, 300 cached": (300, 12),
+        "300 new tokens, three cached": (3, 300),
     },
 )
 def chunk_mask(n_cached, n_new):
@@ -172,6 +186,10 @@ _POSITIONS = {
         ints(4097, 3, 5),
         marks("1", "1", "0"),
     ),
+    "17 rows of 131 tokens": (
+        torch.arange(17),
+        torch.arange(17 * 131).reshape(17, 131) % 7 != 3,
+    ),
 }
 
 
@@ -231,6 +249,12 @@ _LONG = randns((2, 2, 1, 3), (2, 2, 302, 3), (2, 2, 302, 5), seed=21)
             f64([[[1], [2]]]),
             ints(1),
         ),
+        "17 texts, 17 heads, 130 wide": (
+            *randns(
+                (17, 17, 1, 130), (17, 17, 5, 130), (17, 17, 5, 131), seed=51
+            ),
+            torch.arange(17) % 5 + 1,
+        ),
     },
 )
 def attend_stored(q, keys, values, lengths):
@@ -269,10 +293,11 @@ def cuts_at_the_longest_row(q, keys, values, lengths):
     return F.scaled_dot_product_attention(q, keys[:, :, :n], values[:, :, :n])
 
 
-def _writer(positions):
+def _writer(positions, context=32):
     """A small GPT with drawn weights, in evaluation mode."""
-    sizes = dict(vocab_size=300, context=32, d_model=8, n_heads=2, n_layers=2)
-    model = drawn(GPT(GPTConfig(**sizes, positions=positions)), seed=8)
+    sizes = dict(vocab_size=300, d_model=8, n_heads=2, n_layers=2)
+    config = GPTConfig(**sizes, context=context, positions=positions)
+    model = drawn(GPT(config), seed=8)
     return model.eval().requires_grad_(False)
 
 
@@ -286,6 +311,16 @@ _SECOND = ints(257, 2)
         "two requests": (_writer("sinusoidal"), (_FIRST, _SECOND), 3),
         "the other order": (_writer("alibi"), (_SECOND, _FIRST), 3),
         "the same, twice": (_writer("learned"), (_SECOND, _SECOND), 12),
+        "17 requests": (
+            _writer("learned"),
+            [ints(n, 299 - n) for n in range(17)],
+            1,
+        ),
+        "a request of 140 tokens": (
+            _writer("sinusoidal", context=150),
+            (torch.arange(140) * 2, _SECOND),
+            2,
+        ),
     },
 )
 def answers(model, requests, n):
@@ -440,6 +475,11 @@ _STORE, _NEW = randns((4, 2), (7, 2), seed=31)
         "three tokens around the end": (_STORE, 6, _NEW[:3]),
         "a prompt longer than the window": (_STORE * 0, 0, _NEW),
         "a long chunk later on": (_STORE, 21, _NEW[:6]),
+        "300 keys into a window of 131": (
+            *randns((131, 130), seed=33),
+            1000,
+            *randns((300, 130), seed=34),
+        ),
     },
 )
 def roll_in(store, n_seen, new):
@@ -490,6 +530,7 @@ def stops_at_the_last_slot(store, n_seen, new):
         "no cost but that of the pairs": (3, 3, 0, 1),
         "two tokens after one": (1, 2, 10, 1),
         "GPT-2's numbers": (100, 50, 247_064_064, 36_864),
+        "200 tokens after 300": (300, 200, 247_064_064, 36_864),
     },
 )
 def writing_flops(prompt, n, per_token, per_pair):

@@ -23,6 +23,7 @@ task = tasks_of(15)
             f64([1000, 200], [-300_000, -300_160]),
             200.0,
         ),
+        "17 rows of 300": (3 * randn(17, 300, seed=3), 1.3),
     },
 )
 def at_temperature(logits, temperature):
@@ -64,6 +65,7 @@ _TABLE = f64([0.5, 0.25, 0.25], [0.1, 0.6, 0.3])
 _GAPS = f64([0.0, 0.5, 0.0, 0.5, 0.0], [0.0, 0.0, 1.0, 0.0, 0.0])
 _ALMOST = 1 - 2.0**-53
 _TENTHS = f64([0.1] * 10 + [0.0])  # their running sum ends at _ALMOST
+_FIVES = randn(131, 5, seed=18)
 
 
 @task(
@@ -78,6 +80,10 @@ _TENTHS = f64([0.1] * 10 + [0.0])  # their running sum ends at _ALMOST
         "seven rows": (
             randn(7, 9, seed=3).softmax(-1),
             f64(0, 0.2, 0.3, 0.5, 0.6, 0.8, 0.99),
+        ),
+        "17 rows of 300": (
+            randn(17, 300, seed=4).softmax(-1),
+            torch.arange(17) / 17.0,
         ),
     },
 )
@@ -138,6 +144,7 @@ def _warped(logits, name, option):
         "two of four, two of them equal": (f64(1.0, 3.0, 1.0, 0.0), 2),
         "more than there are": (f64(1.0, 3.0), 5),
         "two rows, near each other": (randn(2, 30, seed=4) / 1000 - 8, 12),
+        "17 rows of 300, half of them stay": (randn(17, 300, seed=5), 150),
     },
 )
 def keep_top_k(logits, k):
@@ -171,6 +178,7 @@ def keeps_one_more(logits, k):
         "everything": (randn(2, 4, seed=6), 0.999999),
         "p near 1: two are out": (f64(0.0, -8.0, -9.0), 0.999),
         "p = 1: nothing is out": (f64(0.0, -40.0, -45.0), 1.0),
+        "17 rows of 300": (randn(17, 300, seed=7), 0.95),
     },
 )
 def keep_top_p(logits, p):
@@ -238,6 +246,7 @@ def gathers_where_it_should_scatter(logits, p):
             0.2,
         ),
         "p = 1: the likeliest two stay": (f64(2.0, 1.0, 2.0), 1.0),
+        "17 rows of 300": (2 * randn(17, 300, seed=8), 0.05),
     },
 )
 def keep_min_p(logits, p):
@@ -265,6 +274,11 @@ def compares_logits(logits, p):
         "a negative one": (f64(-2.0, 1.0), torch.tensor([True, False]), 2.0),
         "two rows": (randn(2, 6, seed=8), randn(2, 6, seed=9) > 0, 1.3),
         "a reward": (randn(5, seed=10), randn(5, seed=11) > 0, 0.8),
+        "17 rows of 300": (
+            randn(17, 300, seed=12),
+            randn(17, 300, seed=13) > 0,
+            1.1,
+        ),
     },
 )
 def penalise(logits, seen, penalty):
@@ -295,6 +309,7 @@ def divides_negative_logits(logits, seen, penalty):
         "two stop tokens": ([13, 3, 2, 258], {2, 13}),
         "all have ended": ([2, 2], {2}),
         "no stop token": ([2, 0], set()),
+        "33 rows, twenty stop tokens": ([*range(33)], {*range(1, 41, 2)}),
     },
 )
 def goes_on(chosen, stop):
@@ -337,6 +352,9 @@ def waits_for_all_to_end_at_once(chosen, stop):
         "one shorter": ([[5, 6], [7]],),
         "0 is a token too": ([[0, 3, 0, 2], [0], [300, 0, 1, 0]],),
         "as long": ([[1, 2], [3, 4]],),
+        "17 sequences, of up to 137 tokens": (
+            [[*range(n, 9 * n + 1)] for n in range(1, 18)],
+        ),
     },
 )
 def pad_left(sequences, *, device=None):
@@ -395,6 +413,7 @@ def takes_zeros_for_padding(sequences, *, device=None):
         "exactly reached": (f64(0.25, 0.5, 0.25), 0.75),
         "nine tokens, not in order": (randn(9, seed=12).softmax(-1), 0.8),
         "flat": (torch.full((8,), 0.125).double(), 0.9),
+        "300 tokens": (randn(300, seed=13).softmax(-1), 0.95),
     },
 )
 def nucleus_size(probabilities, p):
@@ -435,6 +454,10 @@ def counts_up_to_p(probabilities, p):
             ints(2, 4, 1),
         ),
         "rows of 300 and two": (randn(2, 301, 2, seed=16), ints(300, 2)),
+        "17 rows, 131 words": (
+            randn(17, 3, 131, seed=17),
+            torch.arange(17) % 3 + 1,
+        ),
     },
 )
 def last_logits(logits, lengths):
@@ -474,6 +497,7 @@ def takes_the_last_column(logits, lengths):
             290,
         ),
         "very unlikely": (f64([0.0, 800.0], [800.0, 0.0]), ints(0, 1), 1.0, 2),
+        "131 tokens": (_FIVES, _FIVES.topk(3).indices[:, 2], 0.7, 4),
     },
     within=1e-6,
 )
@@ -524,6 +548,7 @@ def _noise(*size, seed):
             f64([0.0, -4.3], [0.0, 25.0], [0.0, 20.3]),
             f64([1e-25, 0.5], [1 - 1e-9, 0.5], [1 - 1e-9, 0.5]),
         ),
+        "three rows of 300": (randn(3, 300, seed=21), _noise(3, 300, seed=22)),
     },
 )
 def race(logits, noise):
@@ -594,6 +619,17 @@ def adds_the_wrong_sign(logits, noise):
             {0, 1},
             0,
             5,
+        ),
+        "300 states, twenty tokens in each": (
+            [
+                *(
+                    {t: min(s + 1, 299) for t in range(s, s + 20)}
+                    for s in range(300)
+                )
+            ],
+            {299},
+            140,
+            400,
         ),
     },
 )
@@ -689,6 +725,10 @@ def ends_at_the_first_chance(moves, accepting, state, end):
         "eleven tokens": (
             randn(11, seed=21).softmax(-1),
             randn(11, seed=22).sigmoid(),
+        ),
+        "300 tokens": (
+            randn(300, seed=23).softmax(-1),
+            randn(300, seed=24).sigmoid(),
         ),
     },
 )

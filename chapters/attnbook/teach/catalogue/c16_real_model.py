@@ -33,6 +33,8 @@ def _joint(B, T, d, n_heads, *, seed):
         "one head": _joint(1, 3, 4, 1, seed=1),
         "as many heads as components": _joint(3, 1, 5, 5, seed=3),
         "twelve heads": _joint(2, 5, 36, 12, seed=2),
+        "17 texts, 17 heads": _joint(17, 1, 136, 17, seed=4),
+        "131 tokens": _joint(1, 131, 6, 3, seed=5),
     },
 )
 def queries_keys_values(x, weight, bias, n_heads):
@@ -101,6 +103,9 @@ def _names_with_one_block():
         "one block": (_checkpoint(17, 3, 1, seed=1),),
         "as published": (_checkpoint(4, 7, 11, seed=3, prefix=""),),
         "a context as long as the width": (_checkpoint(5, 5, 2, seed=2),),
+        "130 wide, a context of 131": (
+            _checkpoint(130, 131, 1, seed=4, prefix=""),
+        ),
     },
 )
 def to_linear(tensors):
@@ -192,6 +197,10 @@ def looks_for_the_prefix(tensors):
             },
         ),
         "an empty file": ({"a": (2,)}, {}),
+        "forty tensors, four of them wrong": (
+            {f"h.{n}.weight": (n, 8) for n in range(40)},
+            {f"h.{n}.weight": (n - n % 13 // 12, 8) for n in range(1, 41)},
+        ),
     },
 )
 def what_differs(expected, found):
@@ -470,6 +479,7 @@ def forgets_the_gate(vocab_size, d_model, d_ff, n_layers, n_heads, n_kv_heads):
         "width one": randns((1, 1), (2, 1), seed=1),
         "width two": randns((2, 2), (4, 2), seed=3),
         "width six": randns((6, 6), (12, 6), seed=5),
+        "131 wide": randns((131, 131), (262, 131), seed=7),
     },
 )
 def to_c_attn(query, key_value):
@@ -511,6 +521,10 @@ def reshapes_where_it_should_transpose(query, key_value):
         "two heads of four": (*randns((8, 3), (8, 3), seed=1), 2),
         "four heads of six": (*randns((24, 5), (24, 5), seed=3), 4),
         "twelve heads of four": (*randns((48, 3), (48, 3), seed=5), 12),
+        "17 heads of eight, 130 wide": (
+            *randns((136, 130), (136, 130), seed=7),
+            17,
+        ),
     },
 )
 def stack_key_value(k_proj, v_proj, n_kv_heads):
@@ -559,6 +573,8 @@ _HOLED = f64(1, torch.nan)
 _BACK = dict.fromkeys("cba", _PAIR)
 _ONES = {"h.1.weight": f64(1, 1), "h.0.weight": f64(1, 1)}
 _THOUSAND = {"a": f64(*[0] * 999, 9)}
+_MANY = {f"layer {n}": randn(130, 131, seed=5) for n in range(20)}
+_ENDS_IN_1 = _MANY["layer 17"].index_put((ints(129), ints(130)), f64(9))
 
 
 def _tensors(*errors):
@@ -592,6 +608,11 @@ def _tensors(*errors):
         "one place of a thousand": (
             {"a": f64(*[0] * 998, 1, 9)},
             _THOUSAND,
+            0.5,
+        ),
+        "the last number of the eighteenth": (
+            _MANY,
+            _MANY | {"layer 17": _ENDS_IN_1},
             0.5,
         ),
     },
@@ -663,8 +684,13 @@ class _AddsMore(TransformerBlock):
         return super().forward(x, **options) + x / 100
 
 
-def _hunt(seed, bug="", sizes=_SIZES, **other):
-    """Two models with equal parameters, one with a bug, and tokens."""
+def _hunt(seed, bug="", sizes=_SIZES, shape=None, **other):
+    """Two models with equal parameters, one with a bug, and tokens; with a
+    shape these are 0, but for a 4 at the end of the last text."""
+    tokens = ints([0, 3, 6, 2, 5], [4, 4, 1, 0, 2])
+    if shape:
+        tokens = torch.zeros(shape, dtype=torch.long)
+        tokens[-1, -1] = 4
     theirs = drawn(GPT(GPTConfig(**sizes)), seed=seed).requires_grad_(False)
     ours = GPT(GPTConfig(**sizes | other)).double().requires_grad_(False)
     ours.load_state_dict(theirs.state_dict())
@@ -686,7 +712,7 @@ def _hunt(seed, bug="", sizes=_SIZES, **other):
         ours.norm.bias -= 1e-10
     elif bug == "an addition":
         first.__class__ = _AddsMore
-    return ours.eval(), theirs.eval(), ints([0, 3, 6, 2, 5], [4, 4, 1, 0, 2])
+    return ours.eval(), theirs.eval(), tokens
 
 
 def _outputs(model, tokens):
@@ -724,6 +750,9 @@ def _outputs(model, tokens):
         "an addition": _hunt(9, "an addition"),
         "a Llama's rotation": _hunt(
             7, sizes=_SIZES | _ROTARY, rotary_base=100.0
+        ),
+        "the last word of the 17th text": _hunt(
+            12, "a word", sizes=_SIZES | {"context": 131}, shape=(17, 131)
         ),
     },
 )

@@ -24,6 +24,12 @@ def part(*rows):
     return Partial(f64(*rows)[:, :1], f64(*rows)[:, 1:2], f64(*rows)[:, 2:])
 
 
+def _drawn_part(n, d, *, seed):
+    """A `Partial` of n queries, d wide, with a total above 0."""
+    peak, total, context = randns((n, 1), (n, 1), (n, d), seed=seed)
+    return Partial(peak, total.exp(), context)
+
+
 _SOME = part([0.5, 1.5, 3, -1], [-2, 1, 0.5, 2])
 _OTHER = part([-0.5, 1.2, 1, 1], [3, 2.5, -1, 0])
 _NONE = part([-INF, 0, 0, 0], [-INF, 0, 0, 0])
@@ -46,6 +52,10 @@ _LOW = part([0.5, 1.5, 3, -1], [-131073, 1, 0.5, 2])
         "peaks in the thousands, and far below 0": (_LOW, _HIGH),
         "a query without keys in one part": (_HALF, _OTHER),
         "no key in either part": (_NONE, _HALF),
+        "131 queries, 130 wide": (
+            _drawn_part(131, 130, seed=40),
+            _drawn_part(131, 130, seed=50),
+        ),
     },
 )
 def merge(a, b):
@@ -155,6 +165,12 @@ _TILES = {
     # More than one tile of any size that a program may have built in.
     "300 tokens, causal": call(
         *_qkv((), 300, 300, 2, 2, seed=9), causal=True, rows=64, columns=32
+    ),
+    "17 heads, 130 wide": call(
+        *_qkv((17,), 5, 7, 130, 131, seed=12), causal=True, rows=2, columns=3
+    ),
+    "300 tokens, tiles of 130 by 131": call(
+        *_qkv((), 300, 300, 2, 2, seed=15), causal=True, rows=130, columns=131
     ),
 }
 
@@ -381,6 +397,10 @@ _EMPTY = (torch.zeros(2, 2, dtype=torch.float64), f64([-INF], [-INF]))
             ),
         ),
         "nothing in either": (_EMPTY, _EMPTY),
+        "131 queries, 130 wide": (
+            randns((131, 130), (131, 1), seed=40),
+            randns((131, 130), (131, 1), seed=42),
+        ),
     },
 )
 def merge_finished(a, b):
@@ -452,6 +472,8 @@ def makes_nan_of_two_nothings(a, b):
         "tall tiles, a short one": (7, 7, 3, 2),
         "wide tiles": (13, 25, 11, 12),
         "more queries than keys": (3, 2, 1, 1),
+        "131 queries, tiles of ten by eleven": (131, 140, 10, 11),
+        "large tiles": (300, 400, 131, 140),
     },
 )
 def tiles_to_visit(T, S, rows, columns):
@@ -547,6 +569,10 @@ def _batch(B, H, T, P, S, *, seed, d_k=3, d_v=2, by=1):
         "a long prefix, one own key": _batch(
             10, 2, 1, 100, 1, seed=60, d_k=128, d_v=128
         ),
+        "17 texts, 17 heads": _batch(17, 17, 1, 2, 1, seed=70),
+        "three tokens after 131 and 134, 130 wide": _batch(
+            1, 1, 3, 131, 137, seed=80, d_k=130, d_v=131
+        ),
     },
 )
 def with_prefix(q, prefix_k, prefix_v, k, v):
@@ -635,6 +661,11 @@ _LONG = watched(randn(40, 3, seed=82), randn(300, 3, seed=83))
             f64([-131072], [900]), f64([1], [1.5], [2]), ints(1, 2), 2,
         ),
         "40 places, 300 words": (*_LONG, torch.arange(40) * 7, 50),
+        "131 places, 130 wide, blocks of 130": (
+            *randns((131, 130), (300, 130), seed=84),
+            torch.arange(131) * 2 + 37,
+            130,
+        ),
     },
 )  # fmt: skip
 def loss_in_blocks(x, weight, targets, block):

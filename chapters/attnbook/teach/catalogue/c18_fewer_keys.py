@@ -31,6 +31,10 @@ def _latent(T, S, H, d, d_c, d_k, d_v, seed, by=1):
         "three tokens after two": _latent(3, 5, 2, 3, 4, 4, 4, 11),
         "a first token": _latent(1, 1, 3, 4, 1, 2, 3, 16),
         "large scores": _latent(4, 4, 2, 3, 4, 5, 2, 21, by=30_000),
+        "17 heads": _latent(3, 5, 17, 3, 4, 4, 4, 26),
+        "131 tokens after six, all wider than 128": _latent(
+            131, 137, 1, 130, 131, 132, 133, 31
+        ),
     },
 )
 def latent_attention(x, latents, w_query, w_key, w_value):
@@ -95,6 +99,7 @@ def _pairs(T, S, window, sinks):
         "two sinks": _pairs(6, 6, 2, 2),
         "more sinks than keys": _pairs(2, 3, 1, 4),
         "a single query, long after eleven sinks": _pairs(1, 300, 260, 11),
+        "131 queries, 131 sinks": _pairs(131, 300, 20, 131),
     },
 )
 def sink_mask(n_queries, n_keys, *, window, sinks=0):
@@ -105,7 +110,8 @@ def sink_mask(n_queries, n_keys, *, window, sinks=0):
     for query in range(n_keys - n_queries, n_keys):
         last = [k for k in range(n_keys) if query - window < k <= query]
         first = [*range(min(sinks, query))]
-        rows.append([k in last + first for k in range(n_keys)])
+        read = {*last, *first}
+        rows.append([k in read for k in range(n_keys)])
     return torch.tensor(rows)
 
 
@@ -175,6 +181,10 @@ def _roll(n_seen, T):
         "as many as there are slots": _roll(4, 3),
         "a prompt longer than the window": _roll(0, 7),
         "a long chunk later on": _roll(23, 5),
+        "140 tokens into a ring of 131, 130 wide": (
+            *randns(*[(140, 130)] * 3, *[(131, 130)] * 2, seed=61),
+            1000,
+        ),
     },
 )
 def rolling_step(q, k, v, keys, values, n_seen):
@@ -267,6 +277,9 @@ def _layers(n_tokens, *sizes):
         "a long text, every sixth layer": _layers(
             32_768, 26, 6, 512, 1, 256, 2
         ),
+        "two of forty layers, 17 heads of 130": _layers(
+            50, 40, 17, 12, 17, 130, 2
+        ),
     },
 )
 def kept_bytes(n_tokens, *, n_layers, every, window, n_kv_heads, d_k, size):
@@ -351,6 +364,7 @@ def _weight(H, d_k, d_in, to, seed):
         "six heads into two": _weight(6, 2, 3, 2, 63),
         "four heads stay four": _weight(4, 2, 3, 4, 64),
         "48 heads into sixteen": _weight(48, 1, 2, 16, 65),
+        "34 heads into 17, 130 wide": _weight(34, 3, 130, 17, 66),
     },
 )
 def pool_key_value(weight, n_heads, n_kv_heads):
@@ -429,6 +443,15 @@ def _decoupled(H, T, S, d_k, d_r, d_c, d_v, seed):
         "as wide as the rotated part": _decoupled(2, 2, 3, 4, 4, 4, 4, 91),
         "many keys, too many to make": _decoupled(
             2, 1, 400, 64, 2, 3, 64, 101
+        ),
+        "17 heads": _decoupled(17, 1, 4, 3, 2, 5, 4, 111),
+        "131 queries, all wider than 128": randns(
+            (1, 131, 130),
+            (1, 131, 132),
+            (137, 263),
+            (1, 131, 130),
+            (1, 131, 133),
+            seed=121,
         ),
     },
 )
@@ -520,6 +543,11 @@ def _sunk(H, T, S, sink, seed):
         "large scores, a larger sink": (
             *(x * by for x, by in zip(_sunk(1, 2, 3, [0], 126), (900, 1, 1))),
             f64(1080),
+        ),
+        "17 heads, 17 sinks": _sunk(17, 2, 3, [n / 4 for n in range(17)], 129),
+        "131 queries, 137 keys, 130 wide": (
+            *randns((1, 131, 130), (1, 137, 130), (1, 137, 131), seed=132),
+            f64(0.5),
         ),
     },
 )

@@ -17,6 +17,7 @@ task = tasks_of(19)
         "the next one after five": ([2, 0], 4, 5, 1),
         "over the end of a page": ([5, 300, 3, 8], 12, 11, 20),
         "pages of one token": ([4, 2, 7], 1, 0, 3),
+        "twenty pages of 131": ([*range(20, 0, -1)], 131, 300, 1900),
     },
 )
 def slots(table, size, start, n):
@@ -65,6 +66,7 @@ def counts_slots_from_the_chunk(table, size, start, n):
         "several lengths": ([6, 1, 16, 333], 16),
         "pages of one token": ([3, 5], 1),
         "nothing kept yet": ([0, 7], 8),
+        "forty requests, pages of 131": ([7 * n for n in range(40)], 131),
     },
 )
 def held(lengths, size):
@@ -147,6 +149,11 @@ _ABC = [7, 1, 4, 9, 2, 2, 8, 5, 3]
         ),
         "shorter than a page": ([_ABC], _ABC[:2], 4),
         "a page of twelve": ([[*range(14)]], [*range(13), 20], 12),
+        "twenty texts, twenty pages of 131": (
+            [[*range(140 * n), 9999] for n in range(20)],
+            [*range(3000)],
+            131,
+        ),
     },
 )
 def tokens_found(kept, prompt, size):
@@ -234,6 +241,11 @@ def takes_a_page_that_is_not_full(kept, prompt, size):
         "a long prompt, most of it found": ([700, 4], [512, 3], 256),
         "the last one gets nothing": ([6, 3], [0, 0], 6),
         "more that write than may": ([3, 4, 5], [2, 3, 4], 2),
+        "forty requests": (
+            [20 + n for n in range(40)],
+            [n % 7 for n in range(40)],
+            1000,
+        ),
     },
 )
 def shares(lengths, kept, budget):
@@ -299,6 +311,11 @@ def never_cuts_a_prompt(lengths, kept, budget):
         "pages that another holds": (ints(2, 1, 2, 1), [], [0, 1, 2, 3]),
         "nothing": (ints(1, 1), [], []),
         "all shared": (ints(2, 3), [], [1, 0]),
+        "131 pages of 300": (
+            torch.arange(300) % 3 + 1,
+            [*range(300, 320)],
+            [*range(262, 0, -2)],
+        ),
     },
 )
 def give_back(holders, free, table):

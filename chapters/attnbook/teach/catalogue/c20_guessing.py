@@ -30,6 +30,7 @@ _P, _Q = f64(0.5, 0.25, 0.25), f64(0.25, 0.625, 0.125)
         "one that cannot come": (f64(0.5, 0.0, 0.5), f64(0.1, 0.8, 0.1)),
         "both the same": (_P, _P),
         "nine tokens": (_shares(9, seed=1), _shares(9, seed=2)),
+        "300 tokens": (_shares(300, seed=7), _shares(300, seed=8)),
     },
 )
 def residual(p, q):
@@ -157,6 +158,16 @@ _THREE = f64([0.5, 0.25, 0.25], [0.1, 0.6, 0.3], [0.3, 0.3, 0.4])
 _DRAFT = f64([0.25, 0.625, 0.125], [0.5, 0.25, 0.25])
 
 
+def _surely(k, V):
+    """A draft of k guesses that is always sure of the token V − 1."""
+    return torch.eye(V, dtype=torch.float64)[[V - 1] * k]
+
+
+def _nearly(k, V):
+    """A model of k places that gives the last token 0.9, the first 0.1."""
+    return 0.9 * _surely(k, V) + 0.1 * _surely(k, V).flip(-1)
+
+
 @task(
     against="the formula for all outcomes",
     read=what_can_come,
@@ -170,6 +181,11 @@ _DRAFT = f64([0.25, 0.625, 0.125], [0.5, 0.25, 0.25])
             f64([0.5, 0.5, 0.0], [0.2, 0.3, 0.5]),
             f64([0.25, 0.25, 0.5]),
         ),
+        "five guesses": (_shares(6, 2, seed=9), _shares(5, 2, seed=10)),
+        "nine sure guesses of 131 tokens": (
+            _nearly(10, 131),
+            _surely(9, 131),
+        ),
     },
 )
 def law_of_a_call(p, q):
@@ -177,19 +193,17 @@ def law_of_a_call(p, q):
     dict from tuples, from the model's probabilities (k + 1, V) and the
     draft's (k, V)"""
     law = {}
-    k = len(q)
-    tokens = range(p.shape[-1])
-    for n in range(k + 1):
-        for kept in itertools.product(tokens, repeat=n):
-            share = 1.0
-            for place, token in enumerate(kept):
-                share *= min(p[place, token].item(), q[place, token].item())
-            for last in tokens:
-                own = p[n, last].item()
-                if n < k:
-                    own = max(own - q[n, last].item(), 0.0)
-                if share * own > 0:
-                    law[*kept, last] = share * own
+    shares = {(): 1.0}  # of the guesses that are kept so far
+    last_row = [0.0] * p.shape[-1]
+    for model, draft in zip(p.tolist(), [*q.tolist(), last_row]):
+        further = {}
+        for kept, share in shares.items():
+            for token, (own, guessed) in enumerate(zip(model, draft)):
+                if share * (own - guessed) > 0:
+                    law[*kept, token] = share * (own - guessed)
+                if share * min(own, guessed) > 0:
+                    further[*kept, token] = share * min(own, guessed)
+        shares = further
     return law
 
 
@@ -292,6 +306,11 @@ def goes_on_behind_a_refusal(p, q):
             _shares(2, 1, 5, seed=5),
             _shares(2, 1, 5, seed=6),
         ),
+        "17 texts of 131 places": (
+            _shares(17, 131, 3, seed=11),
+            _shares(17, 131, 3, seed=12),
+        ),
+        "300 tokens": (_shares(300, seed=13), _shares(300, seed=14)),
     },
 )
 def acceptance(p, q):
@@ -366,6 +385,7 @@ def weighs_the_ratio_by_the_target(p, q):
             12,
         ),
         "300 words before": ([7, 8, *range(20, 320), 7], 1),
+        "131 words, twice": ([*range(131), 500, *range(131)], 131),
     },
 )
 def look_up(text, n):
@@ -428,6 +448,12 @@ def finds_only_what_does_not_overlap(text, n):
     return None
 
 
+#: Nearly all are kept, and a few never, or now and then.
+_HARD = [1.0] * 300
+for _place, _chance in ((20, 0.0), (150, 0.3), (151, 0.6), (299, 0.5)):
+    _HARD[_place] = _chance
+
+
 @task(
     against="a sum over all outcomes",
     home="speculative.expected_calls",
@@ -442,6 +468,7 @@ def finds_only_what_does_not_overlap(text, n):
         "seven tokens, two guesses": ([0.3, 0.8, 0.5, 0.9, 0.2, 0.7, 0.6], 2),
         "no token": ([], 3),
         "eleven guesses in one call": ([1.0] * 12, 11),
+        "300 tokens, 131 guesses": (_HARD, 131),
     },
 )
 def expected_calls(kept, k):
@@ -449,7 +476,11 @@ def expected_calls(kept, k):
     is tested is kept with the probability in the list `kept`, and a call
     tests at most k guesses and gives one token more"""
     total = 0.0
-    for coins in itertools.product((True, False), repeat=len(kept)):
+    sides = [
+        [coin for coin in (True, False) if chance != 1 - coin]
+        for chance in kept
+    ]
+    for coins in itertools.product(*sides):
         share = 1.0
         place = 0
         calls = 0
@@ -524,6 +555,7 @@ _TREE = ints(-1, 0, 0, 1, 1, 2)
         "two trees": (ints(-1, -1, 1, 0, 3, 2),),
         "a line of six, two more trees": (ints(-1, 0, 1, 2, 3, 4, -1, -1),),
         "a bush of 260": (ints(-1, *[0] * 238, *range(238, 259)),),
+        "a line of 131": (torch.arange(131) - 1,),
     },
 )
 def tree_mask(parents):

@@ -64,6 +64,8 @@ _STEPS = {
         f64(-0.1, -900, -0.2),
         randn(2, 2, seed=39),
     ),
+    "131 tokens": read(131, 2, 2, seed=40),
+    "a state of 130 by 131": read(2, 130, 131, seed=50, state=True),
 }
 
 
@@ -151,6 +153,13 @@ _CHUNKS = {
     ),
     "a state that fades to nothing": call(
         *read(5, 2, 3, seed=60, state=True, fading=2000), size=3
+    ),
+    "131 tokens, seven at a time": call(
+        *read(131, 2, 2, seed=70, state=True), size=7
+    ),
+    "300 tokens, 130 at a time": call(*read(300, 2, 2, seed=80), size=130),
+    "a state of 130 by 131": call(
+        *read(3, 130, 131, seed=90, state=True), size=2
     ),
 }
 
@@ -249,6 +258,9 @@ def forgets_to_fade_the_state_before(q, k, v, beta, log_alpha, state, *, size):
         "one layer with keys in twenty": call(
             9, n_layers=20, every=12, n_heads=12, d=4, taps=4, size=2
         ),
+        "two of forty layers, 17 heads of 130": call(
+            131, n_layers=40, every=17, n_heads=17, d=130, taps=4, size=2
+        ),
     },
 )
 def hybrid_bytes(n_tokens, *, n_layers, every, n_heads, d, taps, size):
@@ -335,6 +347,10 @@ def _packed(T, starts, *, seed, d_k=3, d_v=2, fading=1):
         "two texts": _packed(4, [0, 2], seed=10),
         "a text of one token": _packed(5, [0, 3, 4], seed=20),
         "three texts": _packed(9, [0, 2, 5], seed=30),
+        "131 tokens of nineteen texts": _packed(
+            131, range(0, 131, 7), seed=40
+        ),
+        "a state of 130 by 131": _packed(3, [0, 2], seed=50, d_k=130, d_v=131),
     },
 )
 def packed_states(q, k, v, beta, log_alpha, fresh):
@@ -422,6 +438,15 @@ def _padded(*rows, seed, d_k=3, d_v=2):
         "padding on the left": _padded("0111", "1111", seed=40),
         "a row of padding only": _padded("111", "000", seed=60),
         "padding in between": _padded("10110", "01011", seed=80),
+        "17 rows, a state of 130 by 131": _padded(
+            *["110", "011", "101"] * 5,
+            "100",
+            "001",
+            seed=100,
+            d_k=130,
+            d_v=131,
+        ),
+        "131 tokens": _padded("1101011" * 18 + "10101", seed=270),
     },
 )
 def state_of_padded(k, v, beta, log_alpha, real):
@@ -505,6 +530,7 @@ _UNDO = {
     "nearly all is replaced": _after(3, 2, 0.9, 0.9, seed=30),
     "more than all": _after(3, 2, 1.5, 0.7, seed=40),
     "eight by four": _after(8, 4, 0.3, 0.95, seed=50),
+    "130 by 131": _after(130, 131, 0.4, 0.9, seed=60),
 }
 
 

@@ -47,6 +47,7 @@ _GROUPS = {
     "two bits": call(randn(2, 6, seed=20), 2, 3),
     "two rows, groups of twelve": call(randn(2, 24, seed=1), 4, 12),
     "256 numbers, groups of 64": call(randn(1, 256, seed=30), 4, 64),
+    "131 rows, groups of 131": call(randn(131, 262, seed=40), 4, 131),
 }
 
 
@@ -138,6 +139,7 @@ def rounded_by_range(numbers, bits):
             (randn(2, 24, seed=10) - 1) * f64([1], [1e-6]), 8, 12
         ),
         "256 numbers, groups of 64": call(randn(1, 256, seed=40), 4, 64),
+        "131 rows, groups of 131": call(randn(131, 262, seed=50) + 1, 4, 131),
     },
 )
 def round_range(x, bits, group):
@@ -268,6 +270,7 @@ _PAIR = f64([1, 0.8], [0.8, 1])
         "twenty weights": _row(20, 4, seed=83),
         # Some programs change them in blocks of 64.
         "seventy weights": _row(70, 4, seed=90),
+        "137 weights": _row(137, 4, seed=97),
     },
 )
 def make_up(row, moments, scale, bits):
@@ -403,6 +406,7 @@ _TINY = f64(
         "halves": call(f64(1.0625, 1.1875, -1.3125, 2.125, 2.375), 4, 3),
         "larger than all": call(f64(300, -1e6, 247, 249), 4, 3),
         "four bits in all": call(randn(2, 5, seed=3), 2, 1),
+        "two rows of 131": call(20 * randn(2, 131, seed=5), 4, 3),
     },
 )
 def to_format(x, exponent, mantissa):
@@ -499,6 +503,7 @@ _SIZES = {
         (28_311_552, 8, 32, 16),
         (35_136, 32, 1, 0),
     ],
+    "twenty matrices": [(1024 * n, 3 + n % 6, 32, 16) for n in range(1, 21)],
 }
 
 
@@ -599,6 +604,7 @@ def _blocks(n, *, seed):
         ),
         "two blocks": call(_blocks(2, seed=1)),
         "five blocks": call(_blocks(5, seed=2)),
+        "131 blocks": call(_blocks(131, seed=3)),
     },
 )
 def open_blocks(blocks):
@@ -701,6 +707,10 @@ def _arriving(n, cuts, *, seed, d=3):
         ),
         "groups of three": call(*_arriving(8, [7, 1], seed=50), 2, 3),
         "groups of twelve": call(*_arriving(26, [20, 1, 5], seed=60), 2, 12),
+        "131 one by one": call(*_arriving(131, [1] * 131, seed=70), 2, 3),
+        "groups of 131, 130 wide": call(
+            *_arriving(300, [100, 140, 60], seed=80, d=130), 2, 131
+        ),
     },
 )
 def keys_in_groups(keys, cuts, bits, group):
@@ -802,6 +812,9 @@ _PULLS = {
     "there and back": call(f64(2), f64([0.003], [0.003], [-0.003], [0.02])),
     "a weight that is not on the grid": call(
         f64(1.003), f64([0.0009], [0.0009], [0.0009])
+    ),
+    "131 steps of 131 weights": call(
+        randn(131, seed=1), randn(131, 131, seed=2) / 300
     ),
 }
 

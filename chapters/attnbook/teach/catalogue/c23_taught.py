@@ -22,6 +22,10 @@ NO = -100
         "an answer that repeats the prompt": (ints(7, 8), ints(7, 8, 2)),
         "a long answer": (ints(1, 3), ints(*range(250, 262), 2)),
         "a token 0": (ints(0, 4, 0), ints(0, 2)),
+        "a prompt of 131, an answer of 300": (
+            torch.arange(131),
+            torch.arange(7, 307),
+        ),
     },
 )
 def answer_targets(prompt, answer):
@@ -113,6 +117,9 @@ def adapted(d_out, d_in, r, *, alpha, seed):
         "rank 2, alpha 16": adapted(3, 2, 2, alpha=16, seed=31),
         "rank 4, alpha 4": adapted(5, 6, 4, alpha=4, seed=41),
         "rank 3, alpha 8": adapted(4, 7, 3, alpha=8, seed=51),
+        "all wider than 128, alpha 300": adapted(
+            130, 131, 132, alpha=300, seed=61
+        ),
     },
 )
 def merged(weight, bias, down, up, up_bias, *, alpha):
@@ -194,6 +201,11 @@ def multiplies_by_alpha_alone(weight, bias, down, up, up_bias, *, alpha):
             randn(2, 4, seed=4) - f64([0], [1000]),
             0.5,
         ),
+        "17 prompts, 300 answers": (
+            randn(17, 300, seed=5).softmax(-1),
+            randn(17, 300, seed=6),
+            0.5,
+        ),
     },
 )
 def best_law(before, rewards, beta):
@@ -243,6 +255,7 @@ _LAWS = {
         4 * randn(6, seed=3) + 1000,
         (4 * randn(6, seed=4)).softmax(-1),
     ),
+    "300 answers": (randn(300, seed=5), randn(300, seed=6).softmax(-1)),
 }
 
 
@@ -323,6 +336,7 @@ _CLIP = (0.2, 0.3)
             *_CLIP,
         ),
         "two rows": (*randns((2, 5), (2, 5), seed=1), *_CLIP),
+        "17 rows of 131": (*randns((17, 131), (17, 131), seed=3), *_CLIP),
     },
 )
 def clipped_gain(log_ratio, advantage, low, high):
@@ -381,6 +395,8 @@ def cuts_on_both_sides(log_ratio, advantage, low, high):
             f64([1, 1, 1, 0], [1, 1, 1, 1], [0, 0, 0, 1]),
         ),
         "any rewards": (randn(3, 5, seed=1),),
+        "17 prompts": (randn(17, 3, seed=2),),
+        "131 answers": (randn(1, 131, seed=3),),
     },
 )
 def others_as_baseline(rewards):
@@ -466,6 +482,14 @@ def _pairs(*rows, seed, beta, by=1):
         ),
         "an answer of twenty tokens": _pairs(
             ("0" + "1" * 20, "0" + "1" * 12 + "0" * 8), seed=11, beta=0.1
+        ),
+        "17 pairs of 131 tokens": _pairs(
+            *[
+                ("0" + "1" * (130 - n) + "0" * n, "0" + "1" * 130)
+                for n in range(17)
+            ],
+            seed=13,
+            beta=0.1,
         ),
     },
 )

@@ -22,6 +22,14 @@ _LOSSES = {
         randn(4, 5, seed=2),
         marks("11111", "10000", "00110", "01110"),
     ),
+    "17 ranks": (
+        randn(17, 3, seed=6),
+        marks(*["110", "011", "100"] * 5, "000", "111"),
+    ),
+    "131 targets a rank": (
+        randn(2, 131, seed=7),
+        marks("1" * 131, "1" * 60 + "0" * 71),
+    ),
 }
 
 
@@ -97,6 +105,7 @@ _PARTS = {
     "four ranks": (randn(4, 3, seed=3), 0.5),
     "only together too long": (f64([0.6, 0.6], [0.6, 0.6]), 1.0),
     "together short enough": (f64([0.4, 0.4], [0.4, 0.4]), 1.0),
+    "17 ranks, 131 numbers each": (randn(17, 131, seed=4), 0.5),
 }
 
 
@@ -163,6 +172,8 @@ _GRADIENTS = {
     "partial": (_SAME, "partial"),
     "sharded": (_SHARES, "sharded"),
     "copied, two ranks": (randn(2, 3, seed=4), "copied"),
+    "copied, 17 ranks of 131 numbers": (randn(17, 131, seed=5), "copied"),
+    "sharded, 17 ranks of 131 numbers": (randn(17, 131, seed=6), "sharded"),
 }
 
 
@@ -258,6 +269,10 @@ _RINGS = {
     "three ranks": _text(7, sizes=(3, 1, 3), seed=40),
     "four ranks, eleven tokens": _text(11, sizes=(1, 5, 2, 3), seed=70),
     "three ranks, large scores": _text(5, sizes=(1, 2, 2), seed=51, by=2e5),
+    "17 ranks": _text(43, sizes=(*(2, 3) * 8, 3), seed=80),
+    "131 tokens on two ranks, 130 wide": _text(
+        131, sizes=(130, 1), seed=90, d_k=130, d_v=131
+    ),
 }
 
 
@@ -359,6 +374,9 @@ _LAYERS = {
     "two ranks alike": _layer(2, 4, sizes=(2, 2), seed=10),
     "one number and three": _layer(2, 4, sizes=(1, 3), seed=20),
     "three ranks": _layer(3, 8, sizes=(3, 3, 2), seed=30),
+    "17 ranks, all wider than 128": _layer(
+        130, 137, sizes=(8,) * 16 + (9,), seed=40, T=131
+    ),
 }
 
 
@@ -436,6 +454,9 @@ _BALANCES = {
     "padding": _routed(4, 2, 1, "1101", seed=1),
     "two of three, with padding": _routed(6, 3, 2, "101101", seed=3),
     "two of 300": _routed(5, 300, 2, "11111", seed=2),
+    "17 of 20, 131 tokens": _routed(
+        131, 20, 17, "1101011" * 18 + "10101", seed=5
+    ),
 }
 
 
@@ -500,6 +521,8 @@ _MIXTURES = {
     "one of two": _mixed(3, 2, 1, seed=10),
     "two of three": _mixed(4, 3, 2, seed=20),
     "all of four": _mixed(3, 4, 4, seed=30),
+    "17 of 20": _mixed(3, 20, 17, seed=40),
+    "131 tokens, 130 wide": _mixed(131, 2, 1, seed=50, d=130, f=131),
 }
 
 
