@@ -192,7 +192,8 @@ def drops_the_state_before_a_chunk(q, k, v, beta, log_alpha, state, *, size):
 
 
 @in_chunks.mistake(
-    "huggingface/transformers #46741", symptom=symptoms.LATER_TOKENS_WRONG
+    "huggingface/transformers #46741, huggingface/transformers #46084",
+    symptom=symptoms.LATER_TOKENS_WRONG,
 )
 def reads_the_first_token_alone(q, k, v, beta, log_alpha, state, *, size):
     """The first token after a kept state is right, all others of the same
@@ -473,7 +474,8 @@ def of_rows(k, v, beta, log_alpha):
 
 
 @state_of_padded.mistake(
-    "huggingface/transformers #48256", symptom=symptoms.WRONG_IN_A_BATCH
+    "huggingface/transformers #48256, fla-org/flash-linear-attention #1272",
+    symptom=symptoms.WRONG_IN_A_BATCH,
 )
 def fades_at_padding(k, v, beta, log_alpha, real):
     """Padding on the left is right, because an empty state cannot fade. On

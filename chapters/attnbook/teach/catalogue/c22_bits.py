@@ -210,7 +210,9 @@ def divides_by_an_empty_range(x, bits, group):
     return (((g - low) / step).round() * step + low).flatten(-2)
 
 
-@round_range.mistake(symptom=symptoms.WRONG_IN_THE_NEXT_CASE)
+@round_range.mistake(
+    "unslothai/unsloth #10841", symptom=symptoms.WRONG_IN_THE_NEXT_CASE
+)
 def cuts_off_what_has_no_0(x, bits, group):
     """Right, up to a shift, for numbers on both sides of 0. Where all are
     above 0, the upper ones are all alike.
@@ -442,7 +444,8 @@ def on_grid(x, exponent, mantissa, *, rounded, top=None, least=None):
 
 
 @to_format.mistake(
-    "ROCm/aiter #5151, mmastrac/diffgemma #18, 1bit-MONSTER/1bit-MONSTER #640",
+    "ROCm/aiter #5151, mmastrac/diffgemma #18, "
+    "1bit-MONSTER/1bit-MONSTER #640, NVlabs/cutile-rs #250",
     symptom=symptoms.WRONG_NUMBERS,
 )
 def cuts_the_mantissa(x, exponent, mantissa):
@@ -641,13 +644,15 @@ def opened(blocks, *, pairs=False, signed=False, less=8, swapped=False):
 
 
 @open_blocks.mistake(
-    "1bit-MONSTER/1bit-MONSTER #572", symptom=symptoms.LOADED_WEIGHTS
+    "1bit-MONSTER/1bit-MONSTER #572, kekzl/imp #567",
+    symptom=symptoms.LOADED_WEIGHTS,
 )
 def pairs_the_halves_of_a_byte(blocks):
     """The numbers are those of the file, in another order, so means and
     spreads are right. The model writes nonsense.
-    cause: Weights 0 and 1 are read from the first byte. In this format the
-    second half of a byte belongs sixteen places further on.
+    cause: Weights 0 and 1 are read from the first byte, or were written
+    there. In this format the second half of a byte belongs sixteen places
+    further on.
     fix: First all low halves, then all high ones.
     hint: Where does the high half of the first byte belong?"""
     return opened(blocks, pairs=True)
@@ -659,8 +664,8 @@ def pairs_the_halves_of_a_byte(blocks):
 )
 def reads_signed_codes(blocks):
     """Codes below 8 come out too large by 8, the others too small by 8.
-    cause: The codes are read as signed numbers of four bits. In this format
-    they count from 0, and 8 means nought.
+    cause: The codes are read as signed numbers of four bits, or were written
+    as such. In this format they count from 0, and 8 means nought.
     fix: Take 8 off each code, which counts from 0.
     hint: Which code means nought here?"""
     return opened(blocks, signed=True)
@@ -676,7 +681,7 @@ def takes_off_seven(blocks):
 
 
 @open_blocks.mistake(
-    "openvinotoolkit/openvino #32144", symptom=symptoms.LOADED_WEIGHTS
+    "openvinotoolkit/openvino #25827", symptom=symptoms.LOADED_WEIGHTS
 )
 def swaps_the_halves(blocks):
     """The first sixteen weights of each block are the last, and the other

@@ -41,8 +41,8 @@ def answer_targets(prompt, answer):
 
 
 @answer_targets.mistake(
-    "karpathy/nanochat #570, NVIDIA-NeMo/Megatron-Bridge #3359, "
-    "huggingface/open-r1 #517",
+    "karpathy/nanochat #570, karpathy/nanochat #582, "
+    "NVIDIA-NeMo/Megatron-Bridge #3359",
     symptom=(symptoms.OTHER_SCORE, symptoms.TRAINS_BADLY),
 )
 def counts_the_prompt_too(prompt, answer):
@@ -520,7 +520,7 @@ def of_margin(margin, beta):
 
 
 @dpo_loss.mistake(
-    "jingyaogong/minimind #298, huggingface/trl #789",
+    "jingyaogong/minimind #298, linkedin/Liger-Kernel #693",
     symptom=(symptoms.WRONG_NUMBERS, symptoms.WRONG_IN_THE_NEXT_CASE),
 )
 def takes_the_mean_over_tokens(logs, logs_before, counts, *, beta):

@@ -73,7 +73,8 @@ def takes_the_mean_of_its_own(losses, real):
 
 
 @ddp_losses.mistake(
-    "meta-pytorch/torchtune #2172", symptom=symptoms.OTHER_SCORE
+    "meta-pytorch/torchtune #2172, pytorch/torchtitan #2323",
+    symptom=symptoms.OTHER_SCORE,
 )
 def forgets_that_gradients_are_averaged(losses, real):
     """Right on one rank. On N ranks every gradient is N times too small, and
@@ -195,7 +196,8 @@ def whole_gradient(parts, kind):
 
 
 @whole_gradient.mistake(
-    "pytorch/torchtitan #2416, NVIDIA-NeMo/Automodel #1260",
+    "pytorch/torchtitan #2416, NVIDIA-NeMo/Automodel #1260, "
+    "pytorch/torchtitan #4054",
     symptom=symptoms.WRONG_GRADIENTS,
 )
 def takes_the_share_of_one_copy(parts, kind):
@@ -240,7 +242,7 @@ def adds_up_the_gradient_of_a_summand(parts, kind):
 
 
 @whole_gradient.mistake(
-    "pytorch/torchtitan #4332", symptom=symptoms.WRONG_GRADIENTS
+    "pytorch/torchtitan #2323", symptom=symptoms.WRONG_GRADIENTS
 )
 def takes_the_mean_of_the_shares(parts, kind):
     """The loss is right, and what was copied learns N times too slowly.
