@@ -848,8 +848,8 @@ def stepping(weight, steps, *, after):
     symptom=symptoms.TRAINS_BADLY,
 )
 def keeps_the_rounded_alone(weight, steps):
-    """Large steps are right. Small ones are lost: the weights of norms,
-    which begin at 1, are still 1 after the whole training.
+    """Large steps are rounded but not lost. Small ones are lost: the weights
+    of norms, which begin at 1, are still 1 after the whole training.
     cause: Each step begins at the rounded weight, and a step that is less
     than half of the distance to the next number leads nowhere.
     fix: Keep the weight before rounding, and take the next step from it.

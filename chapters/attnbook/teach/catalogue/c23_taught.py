@@ -62,7 +62,7 @@ def counts_the_prompt_too(prompt, answer):
     symptom=(symptoms.BAD_TEXT, symptoms.OTHER_SCORE),
 )
 def silences_the_first_word(prompt, answer):
-    """Answers begin with a wrong word, and go on well.
+    """Answers may begin with a wrong word, and go on well.
     cause: The mask has the length of the prompt and is laid over targets,
     which are one place earlier than tokens.
     fix: Only the first P − 1 targets are −100: the prompt's last token
