@@ -100,7 +100,7 @@ def _opened(
 def _numbers(data: np.ndarray, info: TensorInfo) -> Tensor:
     """The numbers of one tensor, unpacked from the file into a float32 tensor.
 
-    They are copied, so that the file can be closed afterwards.
+    They are a copy, so that the file can be closed afterwards.
 
     Args:
         data: all bytes of the file, (N,), uint8.
@@ -109,9 +109,9 @@ def _numbers(data: np.ndarray, info: TensorInfo) -> Tensor:
     raw = data[info.start : info.start + info.n_bytes]
     with np.errstate(all="ignore"):  # NaN and ∞ are for `pretrained` to see
         weights = info.stored.unpack(raw.reshape(-1, info.stored.size))
-    # A copy also where nothing was computed: the file is closed afterwards.
-    own = np.array(weights, np.float32, order="C").reshape(info.shape)
-    return torch.from_numpy(own)
+    # A copy where nothing was computed, since the file is closed afterwards.
+    own = np.require(weights, np.float32, ["C", "OWNDATA"])
+    return torch.from_numpy(own.reshape(info.shape))
 
 
 # The keys of an architecture that we know, with transformers' names.

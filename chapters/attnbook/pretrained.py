@@ -335,7 +335,9 @@ def _filled(model, state, where):
     memory: the model must live on when the file is gone.
     """
     for name, tensor in state.items():
-        if not tensor.isfinite().all():
+        # NaN would be the least and the greatest, so two numbers tell of all.
+        extremes = torch.stack(tensor.aminmax())
+        if not extremes.isfinite().all():
             raise ValueError(
                 f"{where} is damaged; expected numbers for {name}; got NaN "
                 "or infinity among them"

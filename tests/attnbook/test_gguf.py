@@ -65,6 +65,16 @@ def test_numbers_and_metadata_are_the_packages(tmp_path, kind):
     assert found.metadata == their_metadata(tmp_path / "a.gguf")
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_numbers_do_not_change_with_the_file(tmp_path, kind):
+    path = tmp_path / "a.gguf"
+    write(path, kind=kind)
+    found = gguf.read(path).tensors
+    before = {name: tensor.clone() for name, tensor in found.items()}
+    path.write_bytes(bytes(path.stat().st_size))
+    same_tensors(found, {n: t.numpy() for n, t in before.items()})
+
+
 def add_all_kinds(out):
     out.add_uint8("a.u8", 200)
     out.add_int8("a.i8", -3)

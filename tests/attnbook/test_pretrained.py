@@ -277,6 +277,7 @@ BROKEN = [
     ("gpt2", {T + "ln_f.bias": ZEROS(24).half()}, "float16 in .*ln_f.bias"),
     ("gpt2", {T + "ln_f.bias": ZEROS(24) / 0}, "norm.bias; got NaN"),
     ("llama", {RMS: ZEROS(24).log()}, "norm.weight; got .* infinity"),
+    ("llama", {RMS: 1 / torch.arange(24)}, "norm.weight; got .* infinity"),
     # Sizes that lie: a module of them would take all memory, or more.
     ("gpt2", {"n_layer": 10**9}, "n_layers 1000000000"),
     ("gpt2", {"vocab_size": 2**31 - 1, "n_embd": 2**30}, "cannot hold"),
