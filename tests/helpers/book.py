@@ -27,7 +27,7 @@ import nbformat
 import pytest
 import torch
 from notebooks import CHAPTERS, notebooks, read
-from pretend import CARD, Pretended
+from pretend import CARD, Pretended, names_a_card
 from warm import loaded_before, running, warm
 
 from attnbook.teach.page import notebook
@@ -239,9 +239,10 @@ def run_whole(path: Path, wrongs: Iterable[Wrong] = ()) -> Ran:
     """A page from its first cell to its last, and again with each mistake.
 
     The page is run once, in an empty folder and on a card, pretended where
-    there is none: no cell finds what it left there the last time. Its copies
-    with a mistake leave the card before they go on, since there a mistake
-    could be noticed for nothing but a tensor that is made on the CPU.
+    there is none, if it can compute on one: no cell finds what it left there
+    the last time. Its copies with a mistake leave the card before they go on,
+    since there a mistake could be noticed for nothing but a tensor that is
+    made on the CPU.
 
     A mistake begins in the cell in which the function is first defined, named
     or called. Where a later cell has the function checked, the mistake is
@@ -283,7 +284,8 @@ def _run_and_branch(path: Path, wrongs: Iterable[Wrong]) -> Ran:
         here.enter_context(as_a_page())
         here.enter_context(in_an_empty_folder())
         here.enter_context(loaded_before())
-        card.enter_context(on_a_card())
+        if names_a_card(page.cells):
+            card.enter_context(on_a_card())
         copy = None
         made = 0.0  # the seconds of this process at that time
         for number, cell in enumerate(page.cells):

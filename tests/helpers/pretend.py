@@ -6,11 +6,13 @@ errors when tensors of two devices meet, or when NumPy reaches for one of them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 from unittest import mock
 
 import torch
+from nbformat import NotebookNode
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
@@ -41,10 +43,38 @@ SAME_ANYWHERE = {
 }
 #: Types of arguments that are no tensor and no device, and hold none.
 SIMPLE = {int, float, bool, str, type(None), torch.dtype, torch.Size, slice}
+SIMPLE |= {type(...), torch.layout}
+
+
+def names_a_card(cells: Iterable[NotebookNode]) -> bool:
+    """Whether a page can compute on a card: a code cell after its set-up
+    names the device, or `randn`, which draws there."""
+    return any(
+        re.search("device|randn|setup", cell.source, re.I)
+        for cell in cells
+        if "setup" not in cell.metadata.get("tags", [])
+    )
 
 
 def on_card(tensor: Tensor) -> bool:
     return getattr(tensor, "_on_card", False)
+
+
+def may_concern(values: Iterable[Any]) -> bool:
+    """Whether values hold a tensor on the card, a device, or anything else
+    but tensors of the CPU and what is no tensor.
+
+    Where they do not, a call is one on a CPU alone. Most calls are, and so
+    nothing else is asked of them."""
+    for value in values:
+        if type(value) in SIMPLE:
+            continue
+        if isinstance(value, Tensor):
+            if getattr(value, "_on_card", False):
+                return True
+        elif type(value) not in (tuple, list) or may_concern(value):
+            return True
+    return False
 
 
 def mark(result: Any, card: bool) -> None:
@@ -104,6 +134,8 @@ class Pretended(TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         if func in SAME_ANYWHERE:
+            return func(*args, **(kwargs or {}))
+        if not (may_concern(args) or kwargs and may_concern(kwargs.values())):
             return func(*args, **(kwargs or {}))
         if func == DEVICE_OF:
             return CARD if on_card(args[0]) else func(*args)
