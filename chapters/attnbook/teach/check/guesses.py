@@ -25,7 +25,7 @@ from attnbook.teach.check.difference import settled_difference
 from attnbook.teach.check.finding import Finding, Kind
 from attnbook.teach.check.guard import Clock
 from attnbook.teach.check.running import Case, Outcome, outcome_of
-from attnbook.teach.check.trial import Attempt
+from attnbook.teach.check.trial import Attempt, Trial
 from attnbook.teach.check.words import is_numbers
 
 #: Changes the arguments of a case; None where that cannot be done.
@@ -43,8 +43,7 @@ def guess(tried: Attempt) -> Finding | None:
         return None  # only a gradient is wrong
     first = tried.first
     order = [first, *(n for n in range(len(got)) if n != first)]
-    cases = [tried.trial.cases[n] for n in order]
-    given = [_given(right, case) for case in cases]
+    given = [_given(right, tried.trial.cases[n]) for n in order]
     if all(_as_many(wanted[n].result, wanted[first].result) for n in order):
         for found, made in _made_of(wanted[first].result):
             if all(_gives(got[n], made, wanted[n]) for n in order):
@@ -52,21 +51,39 @@ def guess(tried: Attempt) -> Finding | None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the reference gets odd arguments
         for found, change in _changes(right, given):
-            pairs = zip(order, cases)
-            if all(_does(right, change(case), got[n]) for n, case in pairs):
+            if all(_does(tried, found, change, n) for n in order):
                 return found
     return _beside(given, [wanted[n] for n in order], [got[n] for n in order])
 
 
-def _does(right: Callable, case: Case | None, outcome: Outcome) -> bool:
-    """Whether an outcome is what the reference makes of a changed case."""
-    if case is None:
+def _does(tried: Attempt, found: Finding, change: Changed, n: int) -> bool:
+    """Whether an outcome is what the reference makes of the changed case.
+
+    Args:
+        found: what is changed. There is one change for each, given the
+            first case, which says of what kinds the arguments are.
+        change: how it is changed.
+        n: the number of the case.
+    """
+    outcome = tried.got[n]
+    key = found, tried.first, n
+    if key not in tried.trial.guessed:
+        tried.trial.guessed[key] = _changed_outcome(tried.trial, change, n)
+    other = tried.trial.guessed[key]
+    if other is None:
         return False
-    with Clock(1.0):  # with odd arguments it may take long
-        other = outcome_of(right, case)
     if outcome.error or other.error:
         return bool(outcome.error and other.error)
     return _same(outcome.result, other.result)
+
+
+def _changed_outcome(trial: Trial, change: Changed, n: int) -> Outcome | None:
+    """What the reference makes of case n, changed; None if it cannot be."""
+    case = change(trial.cases[n])
+    if case is None:
+        return None
+    with Clock(1.0):  # with odd arguments it may take long
+        return outcome_of(trial.task.right, case)
 
 
 def _same(answer: Any, other: Any) -> bool:

@@ -172,6 +172,8 @@ def _increment(tried: Attempt) -> Finding | None:
     for a, b in pairs:
         if not isinstance(a, Tensor) or not isinstance(b, Tensor):
             continue
+        if a.dtype == b.dtype and torch.equal(a, b):
+            continue  # this part of the result is right
         for x in tensors:
             if a.shape == b.shape == x.shape and _varied(x):
                 like = likeness(_minus(a, x), _minus(b, x))

@@ -57,6 +57,9 @@ class Trial:
         wanted: the reference's outcome on each.
         tried: the outcomes of known mistakes on each case that somebody has
             asked for, so that each runs on a case once at most.
+        guessed: what the reference makes of a changed case; None if it cannot
+            be changed. By what was changed, the number of the case that fails
+            first, and the number of this case.
     """
 
     task: Task
@@ -64,6 +67,9 @@ class Trial:
     wanted: list[Outcome]
     tried: dict[tuple[Callable, int], tuple[Outcome, Difference | None]] = (
         field(default_factory=dict, repr=False)
+    )
+    guessed: dict[tuple[Finding, int, int], Outcome | None] = field(
+        default_factory=dict, repr=False
     )
 
     @classmethod
@@ -215,6 +221,13 @@ class Attempt:
 
     def _is_nearly(self, n: int) -> bool:
         """Whether case n, one of those that fail, is off by a rounding."""
+        found = self.differences[n]
+        if self.got[n].error or found is None or found.kind != Differs.VALUE:
+            return False
+        # One look at the gap tells it of most.
+        size = found.expected.double().abs().max().item()
+        if found.gap > 1e-6 * size:
+            return False
         return self.finding_of(n).kind == Kind.NEARLY
 
     def _is_in_a_gradient(self, n: int) -> bool:

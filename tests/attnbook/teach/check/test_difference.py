@@ -24,6 +24,8 @@ BIG = torch.tensor([2**53])
         (X[:1], X, "shape", "(1, 3)"),  # would broadcast
         (X.int(), X, "type", "integers"),
         (X > 1, (X > 1).int(), "type", "booleans"),
+        (SPOILT + torch.inf, X + torch.inf, "nan", "worst at [1, 0]"),
+        (X.int(), X.long() + (X > 4), "value", "worst at [1, 2]"),
         (X > 1, X > 2, "value", "first at [0, 2]: the answer gives True"),
         (SPOILT, X, "nan", "worst at [1, 0]: the answer gives nan"),
         (NAN, NAN, "nan", "nan"),
@@ -73,6 +75,9 @@ def test_no_bound_is_wide_enough_for_integers():
 def test_equal_things_are_equal(answer, expected):
     assert difference(answer, expected, within=1e-12) is None
     assert difference(NAN, NAN, within=0, equal_nan=True) is None
+    odd = SPOILT.where(X != 5, torch.inf)
+    assert difference(odd + 1e-9, odd, within=1e-8, equal_nan=True) is None
+    assert difference(odd, odd, within=1e-8).place == ()
 
 
 class Liar(torch.Tensor):

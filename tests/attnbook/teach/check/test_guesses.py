@@ -7,9 +7,11 @@ import torch.nn.functional as F
 from engine import mix, told
 
 from attnbook.teach.catalogue import all_tasks
+from attnbook.teach.check.guesses import guess
 from attnbook.teach.check.inputs import f64, marks
 from attnbook.teach.check.seeded import randn
 from attnbook.teach.check.task import task
+from attnbook.teach.check.trial import Trial
 
 TASKS = all_tasks()
 X, S = randn(2, 4, 5, seed=1), randn(4, 4, seed=2)
@@ -96,3 +98,22 @@ def test_guesses_do_not_warn(recwarn):
     told(lambda q, k, s: q * k.T, TASKS["distance_weights"])
     told(lambda x: F.relu(x), TASKS["gelu"])
     assert not recwarn.list
+
+
+def test_the_reference_runs_once_on_a_changed_case():
+    calls = []
+
+    @task({"two": (f64(1, 3), 3), "three": (f64(5, 7, 1), 2)}, against="x")
+    def times(x, n):
+        """x, so many times"""
+        calls.append((x.tolist(), n))
+        return x * n
+
+    trial = Trial.on(times)
+    once = len(calls)
+    for wrong in (lambda x, n: x**2 * n + 1, lambda x, n: x**3 - n):
+        tried = trial.attempt_of(wrong, trial.outcomes(wrong))
+        assert guess(tried) is None
+    changed = calls[once:]
+    assert len(changed) > 5
+    assert len({str(call) for call in changed}) == len(changed)

@@ -1,8 +1,13 @@
 """An answer runs in one place, which keeps whatever it does."""
 
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import pytest
 import torch
 
+from attnbook.teach.check.inputs import Watched
 from attnbook.teach.check.running import (
     Case,
     Outcome,
@@ -51,6 +56,105 @@ def test_what_was_changed_in_place_is_named():
     )
     assert outcome.spoilt == {0: ("x", ""), "m": ("m", "mode")}
     assert X[1] == 1 and model.training
+
+
+class Tied(torch.nn.Module):
+    """A model that has one weight at two places, and a list of models."""
+
+    def __init__(self):
+        super().__init__()
+        self.here = torch.nn.Linear(2, 2, bias=False)
+        self.there = torch.nn.Linear(2, 2, bias=False)
+        self.there.weight = self.here.weight
+        self.more = [torch.nn.Dropout(0.5), self.here]
+        self.register_buffer("mask", torch.ones(2))
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A function, and the model that it belongs to."""
+
+    fn: Callable
+    model: torch.nn.Module
+
+
+class ByItself(torch.nn.Module):
+    """A model that says how it is copied."""
+
+    def __deepcopy__(self, memo):
+        new = type(self)()
+        new.copied = True
+        return new
+
+
+class ByPickle(torch.nn.Module):
+    """A model that becomes another where it is copied."""
+
+    def __reduce_ex__(self, protocol):
+        return ByItself().__reduce_ex__(protocol)
+
+
+def test_a_model_is_copied_whole_and_what_it_shares_stays_shared():
+    model = Tied()
+    pair = Pair(model.forward, model)
+    model.weight_of_another = model.here.weight
+
+    def spoils(given, pair, rows):
+        assert pair.model is given and rows["first"][0] is given.here
+        assert pair.fn.__self__ is given
+        assert given.there.weight is given.here.weight
+        assert given.weight_of_another is given.here.weight
+        assert given.more[1] is given.here
+        assert isinstance(given.here._forward_hooks, OrderedDict)
+        with torch.no_grad():
+            given.here.weight.zero_()
+            given.mask.zero_()
+        given.here.register_forward_hook(print)
+        given.more[0].p = 0.1
+        given.more.clear()
+        rows["first"].clear()
+
+    rows = OrderedDict(first=[model.here])
+    outcome = outcome_of(spoils, call(model, pair, rows))
+    assert outcome.error is None
+    assert outcome.spoilt[0] == ("given", "numbers")
+    assert model.here.weight.all() and model.mask.all() and model.more
+    assert model.more[0].p == 0.5 and not model.here._forward_hooks
+    assert rows["first"] == [model.here]
+
+
+def test_a_model_that_says_how_it_is_copied_is_copied_so():
+    found = outcome_of(
+        lambda *given: (
+            [vars(x).get("copied") for x in given]
+            + [type(x).__name__ for x in given]
+        ),
+        call(ByItself(), ByPickle()),
+    )
+    assert found.result == [True, None, "ByItself", "ByItself"]
+
+
+@pytest.mark.parametrize(
+    "change, changed",
+    [
+        (lambda x: x, False),
+        (lambda x: x.fill_(torch.nan), True),
+        (lambda x: x.add_(1), True),
+        (lambda x: x.resize_(0), True),
+        (lambda x: setattr(x, "data", x.float()), False),
+        (lambda x: setattr(x, "data", x.float() + 1), True),
+        (lambda x: setattr(x, "data", x.long()), True),
+        (lambda x: x.requires_grad_(), False),
+    ],
+)
+@pytest.mark.parametrize("kind", [torch.Tensor, Watched])
+def test_a_tensor_is_changed_if_its_numbers_are(kind, change, changed):
+    given = torch.tensor([1.0, 2.0]).double().as_subclass(kind)
+    outcome = outcome_of(lambda x: (change(x), 1)[1], call(given))
+    assert outcome.error is None
+    assert (0 in outcome.spoilt) == changed
+    with_nan = torch.tensor([1.0, torch.nan]).double().as_subclass(kind)
+    assert not outcome_of(lambda x: 1, call(with_nan)).spoilt
 
 
 def test_gradients_are_taken_of_a_right_result_only():
