@@ -97,6 +97,8 @@ def settled_difference(
     answer: Any, expected: Any, *, within: float, equal_nan: bool
 ) -> Difference | None:
     """The same as `difference`, for results that `settled` has made plain."""
+    if type(answer) is type(expected) is Tensor:  # mostly
+        return _of_tensors(answer, expected, within, equal_nan)
     if isinstance(expected, Mapping):
         if not isinstance(answer, Mapping) or set(answer) != set(expected):
             return Difference(Differs.TYPE, answer, expected)

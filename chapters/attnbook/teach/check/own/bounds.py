@@ -124,8 +124,10 @@ def vague(
     """The labels of cases that cannot tell a right program from a wrong one.
 
     Their bound is more than a part of the numbers in their result, and of
-    those in the results of half of the cases.
+    those in the results of half of the cases. Without bounds there are none.
     """
+    if not bounds:
+        return []
     sizes = [
         _largest(_parts(outcome_of(task.right, case))[0]) for case in cases
     ]
