@@ -22,7 +22,7 @@ from attnbook.teach.catalogue.chapter import questions
 from attnbook.teach.catalogue.slips.s11 import _accumulate
 from attnbook.teach.catalogue.symptoms import HEADINGS
 from attnbook.teach.check.inputs import watched
-from attnbook.teach.check.judge import judge
+from attnbook.teach.check.judge import attempted, judge, verdict_on
 from attnbook.teach.check.registry import the_book
 from attnbook.teach.page.mistakes import links, verdict
 
@@ -76,9 +76,19 @@ def test_cases_are_the_same_each_time(task):
 
 @each_mistake
 def test_every_mistake_is_caught_and_recognised_by_its_name(mistake, kept):
-    found = verdict(mistake)
+    tried, _ = attempted(mistake.wrong, mistake.task)
+    # A page shows it as a stranger's code: see `mistakes.verdict`.
+    found = verdict_on(tried, known={})
     assert found.kind in ("wrong", "error"), found.message
-    assert judge(mistake.wrong, mistake.task).mistake == mistake.name
+    assert verdict_on(tried).mistake == mistake.name
+
+
+def test_a_page_judges_a_mistake_as_a_strangers_code():
+    mistake = MISTAKES["forgets_the_scale"]
+    tried, _ = attempted(mistake.wrong, mistake.task)
+    found = verdict_on(tried, known={})
+    assert verdict(mistake).message == found.message
+    assert judge(mistake.wrong, mistake.task).kind == "known mistake"
 
 
 def in_another_spelling(wrong):
