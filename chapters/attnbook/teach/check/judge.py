@@ -105,6 +105,8 @@ def verdict_on(
     if tried.got[-1].broken_off:
         # It took too long, or wanted to end it all, whatever came before.
         return _stopped(tried, len(tried.got) - 1, NOTHING)
+    if tried.got[tried.first].again:
+        return _keeps_something(tried)
     if not isinstance(
         tried.error, RuleBroken
     ):  # else no result can be recognised
@@ -162,6 +164,26 @@ def _stopped(tried: Attempt, n: int, help_: Help) -> Verdict:
         finding=finding,
         help=help_,
     )
+
+
+def _keeps_something(tried: Attempt) -> Verdict:
+    """The verdict on an answer that is right when it is called first, and not
+    when it is called again."""
+    finding = tried.finding
+    case = tried.trial.cases[tried.first]
+    told = replace(finding, case=f"{case.label}, called again")
+    message = telling.again(
+        tried.trial.task.name, told, tried.difference, case.args, case.kwargs
+    )
+    if finding.error:
+        short = telling.short_error(told)
+    else:
+        answer = tried.got[tried.first].result
+        wanted = tried.trial.wanted[tried.first].result
+        short = telling.short(told, tried.difference, answer, wanted)
+    kind = "error" if finding.error else "wrong"
+    error = _to_raise(finding)
+    return Verdict(kind, message, error=error, short=short, finding=finding)
 
 
 def _to_raise(finding: Finding) -> BaseException | None:

@@ -67,6 +67,7 @@ def packed(outcome: Outcome) -> dict[str, Any]:
             [at, name, part] for at, (name, part) in outcome.spoilt.items()
         ],
         "error": None if error is None else _pack_error(error),
+        "again": outcome.again,
     }
 
 
@@ -91,6 +92,7 @@ def unpacked(data: Any) -> Outcome:
             gradients,
             spoilt,
             None if error is None else _unpack_error(error),
+            data["again"] is True,
         )
     except (
         LookupError,

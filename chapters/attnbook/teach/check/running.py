@@ -93,12 +93,14 @@ class Outcome:
             the name, and of a model which part of it: "numbers", "mode",
             "dropout", "hooks", "requires_grad" or "gradients".
         error: what it raised.
+        again: whether it was called with this case before, and was right.
     """
 
     result: Any = None
     gradients: tuple[Tensor, ...] = ()
     spoilt: dict[int | str, tuple[str, str]] = field(default_factory=dict)
     error: BaseException | None = None
+    again: bool = False
 
     @property
     def broken_off(self) -> bool:

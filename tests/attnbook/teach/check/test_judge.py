@@ -98,6 +98,75 @@ def test_an_error_is_reported_with_the_readers_innermost_line(answer):
     assert 'not right yet on "one number"' in verdict.message
 
 
+def grown():
+    """An answer with a buffer that only grows, and is not cut."""
+    seen = []
+
+    def answer(x):
+        """Right as long as each call is at least as long as those before."""
+        seen[:] = max(seen, x.tolist(), key=len)
+        return torch.tensor(seen, dtype=x.dtype) * 2
+
+    return answer
+
+
+def once(stop):
+    """An answer that is right when it is called with each input once."""
+    calls = []
+
+    def answer(things):
+        calls.append(things)
+        return stop() if len(calls) > 2 else len(things)
+
+    return answer
+
+
+def test_an_answer_that_keeps_something_from_call_to_call_is_wrong():
+    plain = replace(double, gradients=False)
+    verdict = judge(grown(), plain)
+    assert verdict.kind == "wrong"
+    assert verdict.message.splitlines() == [
+        'double: not right yet on "one number, called again": of shape (3,), '
+        "not (1,): 2",
+        "  too many at the end.",
+        "  It was right on all cases when it was called with each of them "
+        "once. What",
+        "    does it keep from one call to the next?",
+        "  called with [0.0]",
+        "  expected [0.0]",
+        "  got [0.0, 2.0, 4.0]",
+    ]
+    assert verdict.short == "one number, called again: expected [0.0]; " + (
+        "got [0.0, 2.0, 4.0]"
+    )
+    assert verdict.finding.case == "one number"
+    assert judge(lambda x: x * 2, plain).kind == "right"
+
+
+@pytest.mark.parametrize(
+    "stop, kind", [(lambda: 9, "wrong"), (lambda: {}[1], "error")]
+)
+def test_the_second_call_is_with_the_largest_input_first(stop, kind):
+    verdict = judge(once(stop), how_many)
+    assert verdict.kind == kind
+    assert 'on "a dictionary, called again"' in verdict.message
+    assert "keep from one call to the next" in verdict.message
+
+
+def test_a_second_call_that_changes_an_argument_is_seen():
+    calls = []
+
+    def answer(things):
+        calls.append(things)
+        n = len(things)
+        if len(calls) > 2:
+            things.clear()
+        return n
+
+    message = judge(answer, how_many).message
+    assert "called again" in message and "argument things" in message
+
+
 def test_a_known_mistake_that_breaks_off_keeps_its_error():
     """Else the reader's exception would vanish."""
 

@@ -190,6 +190,8 @@ def tensor(dtype, shape, numbers):
 def test_what_is_no_outcome_is_refused(wrong):
     good = packed(Outcome(torch.ones(2)))
     assert unpacked(good).result.sum() == 2
+    assert not unpacked(good).again
+    assert arrived(Outcome(3, again=True)).again
     with pytest.raises(ValueError, match="this is no outcome"):
         unpacked({**good, **wrong})
 

@@ -8,6 +8,7 @@ is asked.
 
 from attnbook.teach.check.telling.helping import help_lines
 from attnbook.teach.check.telling.messages import (
+    again,
     agreement,
     difference_words,
     known_mistake,
@@ -23,6 +24,7 @@ from attnbook.teach.check.telling.messages import (
 from attnbook.teach.check.telling.results import describe, headline, likeness
 
 __all__ = [
+    "again",
     "agreement",
     "describe",
     "difference_words",

@@ -232,6 +232,35 @@ def wrong(
     return "\n".join(lines)
 
 
+def again(
+    name: str,
+    found: Finding,
+    difference: Difference,
+    args: tuple,
+    kwargs: Mapping[str, Any],
+) -> str:
+    """What a reader is told whose answer was right on a case when it was
+    called with all of them in turn, and is not when it is called again.
+
+    Args:
+        name: the task.
+        found: what is wrong on the case now; its label says that.
+        difference: where the case differs now.
+        args, kwargs: the arguments of the case.
+    """
+    head = f'{name}: not right yet on "{found.case}": {headline(found)}'
+    lines = [
+        head if found.error else fill(f"{head}."),
+        fill(
+            "It was right on all cases when it was called with each of them "
+            "once. What does it keep from one call to the next?",
+            "  ",
+        ),
+        inputs(args, kwargs),
+    ]
+    return "\n".join([*lines, *([] if found.error else numbers(difference))])
+
+
 def short_error(found: Finding) -> str:
     """The core of a verdict on an error, in a line: the case, and what
     stopped the answer there."""
