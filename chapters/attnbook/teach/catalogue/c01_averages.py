@@ -55,7 +55,8 @@ def divides_by_n_again(values, weights):
         "one query, three keys": (f64(4), f64(1, 2, 3), 1.5),
         "as many queries as keys": (f64(0, 2.5, 4), f64(1, 2, 3), 0.8),
         "more queries than keys": (*randns((5,), (2,), seed=1), 0.2),
-        "a query far from every key": (f64(2, 100), f64(1, 2, 3), 1.2),
+        "a query far from every key": (f64(2, 1000), f64(1, 2, 3), 1.2),
+        "two keys in one place": (f64(2, 0.5), f64(1, 1, 3), 1.1),
     },
 )
 def gaussian_weights(queries, keys, bandwidth):

@@ -24,6 +24,7 @@ LEAST = torch.finfo(torch.float64).min
         "five words in four dimensions": (5, 4, 3),
         "more dimensions than words": (3, 20, 7),
         "twelve words": (12, 3, 1234),
+        "five words again, another seed": (5, 4, 9),
     },
 )
 def random_embeddings(n_words, d, seed):
@@ -62,6 +63,7 @@ def multiples_of_one_vector(n_words, d, seed):
         "two rows far apart": (f64([1000.0, 999.0], [0.0, 1.0]),),
         "along the first axis": call(randn(3, 5, 2, seed=1), dim=0),
         "along the middle axis": call(randn(2, 3, 4, seed=11), dim=1),
+        "along the last axis but one": call(randn(2, 3, 4, seed=12), dim=-2),
         "a batch": (randn(2, 3, 4, seed=2),),
         "all scores below −100,000": (f64(-200001.0, -200000.0),),
     },
@@ -129,7 +131,7 @@ def maximum_of_the_whole_tensor(scores, dim=-1):
         "two sentences": (f64(1.0, 2.0, 3.0), ints(0, 0, 1)),
         "any numbers in any order": (
             f64(1.0, 2.0, 3.0, 1.0),
-            ints(7, -2, 7, -2),
+            ints(7, -1, 7, -1),
         ),
         "two sentences far apart": (
             f64(1000.0, 999.0, 0.0, 1.0),
@@ -191,6 +193,11 @@ def one_maximum_for_all_groups(scores, groups):
         "a batch at temperature 0": (randn(2, 3, 5, seed=4), 0.0),
         "float32, nearly 0": (f64(8.0, 0.0, 4.0).float(), 2e-38),
         "float32, very nearly 0": (f64(1.0, 2.0, 2.0).float(), 1e-50),
+        "a score of −∞": (f64(0.0, -INF, 1.0), 0.5),
+        "temperature 0, a tie in the second row": (
+            f64([3.0, 1.0, -INF], [2.0, 0.0, 2.0]),
+            0.0,
+        ),
     },
 )
 def tempered_softmax(scores, temperature):
@@ -325,7 +332,11 @@ def log_sum_exp(scores):
 
 @task(
     against="numpy.einsum and scipy's softmax",
-    cases=_TOKENS | {"a repeated token": (f64([1], [1], [0]),)},
+    cases=_TOKENS
+    | {
+        "a repeated token": (f64([1], [1], [0]),),
+        "two texts of one token": (randn(2, 1, 3, seed=13),),
+    },
 )
 def neighbours_only(x):
     """(context, weights) as simple_attention, but no token has any weight on

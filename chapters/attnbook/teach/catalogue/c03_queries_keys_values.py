@@ -291,6 +291,13 @@ def _with_one_off(x):
     return x + off
 
 
+def _with_the_last_off(x):
+    """x with 3e-6 added to its last number."""
+    off = torch.zeros_like(x)
+    off[-1, -1] = 3e-6
+    return x + off
+
+
 _NUMBERS = f64([0.1, 0.2, 0.3], [0.4, 0.5, 0.6])
 _ITSELF = Labelled("x", lambda x: x)
 _COLUMN = Labelled("the first column", lambda x: x[..., :1])
@@ -313,6 +320,17 @@ _RIGHT = Labelled(
             _ITSELF,
             Labelled("x, one of its numbers + 3e-6", _with_one_off),
             _NUMBERS,
+        ),
+        "one off in the last row": (
+            _ITSELF,
+            Labelled("x, the last of its numbers + 3e-6", _with_the_last_off),
+            _NUMBERS,
+        ),
+        "off by 5e-7, no gap allowed": (
+            _times(1),
+            _times(1, 5e-7),
+            _NUMBERS,
+            0.0,
         ),
         "off by the bound itself": (
             _ITSELF,

@@ -201,6 +201,12 @@ _SMALL = _qkv((2,), 2, 3, 4, 2, seed=17)
             mask=marks("110"),
         ),
         "a scale given": call(*_qkv((), 2, 3, 4, 2, seed=23), scale=0.3),
+        "a scale and a mask": call(
+            *_qkv((), 2, 3, 4, 2, seed=23),
+            mask=randn(2, 3, seed=26),
+            scale=0.3,
+        ),
+        "three queries, one key": _qkv((), 3, 1, 4, 2, seed=29),
         "a scale of 0": call(*_qkv((), 2, 3, 4, 2, seed=23), scale=0.0),
         # The raw score of the first key, 65536, is too large for float16. The
         # scaled ones, 8192 and 4096, are exact, so are the weights 1 and 0.
@@ -320,6 +326,7 @@ def scales_the_mask_too(q, k, v, *, mask=None, scale=None):
         "every key allowed": (marks("111")[0],),
         "three queries, five keys": (randn(3, 5, seed=40) > 0,),
         "a batch": (randn(2, 1, 4, seed=41) > 0,),
+        "a query that may see no key": (marks("101", "000"),),
     },
 )
 def additive_mask(allowed):
@@ -346,6 +353,8 @@ def multiplies_by_infinity(allowed):
         "(2, 10, 64), eight heads": (randn(2, 10, 64, seed=51), 8),
         "two leading axes": (randn(2, 3, 5, 6, seed=52), 3),
         "twelve heads of width two": (randn(2, 3, 24, seed=53), 12),
+        "as many heads as tokens": (randn(2, 3, 6, seed=54), 3),
+        "heads of width one": (randn(2, 3, seed=55), 3),
     },
 )
 def split_heads(x, n_heads):

@@ -48,6 +48,10 @@ _SCORES = {
         randn(3, 3, seed=3),
         marks("000", "101", "110"),
     ),
+    "a mask for each text": (
+        randn(2, 2, 3, seed=4),
+        torch.stack([marks("110", "011"), marks("101", "111")]),
+    ),
 }
 
 
@@ -360,7 +364,7 @@ def shape_check_passes_nan(ours, reference):
         "two texts, a token each": (ints([1, 2]),),
         "two texts in a row": (ints([1, 1, 2, 2, 2]),),
         "two rows, cut elsewhere": (ints([1, 1, 2, 2], [1, 2, 2, 2]),),
-        "numbers in no order": (ints([3, 300, 300, 44, 44, 44]),),
+        "numbers in no order": (ints([3, 300, 300, 44, 44, 44, 4097, 4096]),),
         "texts of 300 and eight tokens": (ints([*[1] * 300, *[2] * 8]),),
         "a text with the number 0": (ints([0, 0, 1]),),
     },

@@ -24,6 +24,8 @@ task = tasks_of(6)
         "two heads, numbered": (f64([[0, 1], [2, 3]], [[4, 5], [6, 7]]),),
         "eight heads of width 8": (randn(2, 8, 10, 8, seed=2),),
         "two leading axes": (randn(2, 3, 2, 5, 4, seed=3),),
+        "as many heads as tokens": (randn(2, 3, 3, 4, seed=4),),
+        "one head": (randn(1, 3, 2, seed=5),),
     },
 )
 def merge_heads(x):
@@ -285,6 +287,7 @@ def projects_to_one_head(d_in, d_model, n_heads):
         "two heads from 3 to 2, numbered": (f64(*range(12)).reshape(2, 3, 2),),
         "four numbers in, four out": (randn(2, 4, 2, seed=60),),
         "eight heads from 64 to 8": (randn(8, 64, 8, seed=62),),
+        "heads as wide as what they read": (randn(2, 3, 3, seed=63),),
     },
 )
 def linear_weight(heads):
@@ -322,7 +325,7 @@ _KEEP = marks("1011")[0]
     cases=lambda: {
         "training, a quarter is dropped": (_X, _KEEP, nn.Dropout(0.25)),
         "evaluation": (_X, _KEEP, nn.Dropout(0.25).eval()),
-        "the weights of a batch of heads": (_MANY, _KEPT, nn.Dropout(0.25)),
+        "the weights of a batch of heads": (_MANY, _KEPT, nn.Dropout(0.4)),
         "nothing is dropped": (_X, _KEEP | True, nn.Dropout(0.0)),
     },
 )
@@ -375,6 +378,7 @@ _TWO = f64([[1], [2], [6]], [[10], [20], [60]])  # (H_kv, S, d)
             f64([[2], [1], [4]]),
             f64([[1], [2], [6]]),
         ),
+        "each has its own": randns(*[(2, 2, 3)] * 2, (2, 2, 2), seed=315),
         # Some programs take heads in blocks of 16.
         "48 share two": randns((48, 2, 2), *[(2, 3, 2)] * 2, seed=309),
     },

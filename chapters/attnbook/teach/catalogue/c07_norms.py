@@ -77,6 +77,9 @@ def _as_layer(kind, x, weight=None, bias=None, *, eps=1e-5):
         "bias, no weight": call(randn(4, 6, seed=11), bias=randn(6, seed=12)),
         "far from zero": (randn(2, 6, seed=2) + 10_000,),
         "another eps": call(randn(3, 4, seed=10), eps=0.1),
+        "another eps, weight and bias": call(
+            *randns((3, 4), (4,), (4,), seed=13), eps=0.1
+        ),
     },
 )
 def layer_norm(x, weight=None, bias=None, *, eps=1e-5):
@@ -190,6 +193,7 @@ _BACKWARD = {
     "a gradient of ones": (f64([1, 2, 4]), f64([1, 1, 1])),
     "a batch": randns((2, 3, 5), (2, 3, 5), seed=20),
     "another eps": call(*randns((4, 6), (4, 6), seed=22), eps=0.1),
+    "a token of zeros": (f64([0, 0, 0]), f64([1, 0, -2])),
 }
 
 
@@ -247,6 +251,9 @@ def forgets_the_path_through_the_variance(x, gradient, *, eps=1e-5):
         "small components": (randn(2, 5, seed=31) * 1e-3,),
         "a batch, with a weight": randns((2, 3, 8), (8,), seed=32),
         "another eps": call(randn(3, 4, seed=34), eps=0.1),
+        "another eps, with a weight": call(
+            *randns((3, 4), (4,), seed=36), eps=0.1
+        ),
     },
 )
 def rms_norm(x, weight=None, *, eps=1e-5):

@@ -22,7 +22,7 @@ task = tasks_of(9)
         "three positions, two pairs": (ints(0, 1, 2), 4),
         "positions around 256": (ints(255, 256, 257, 100_003), 12),
         "a batch, another base": call(
-            ints([[0, 0, 1]], [[3, 4, 5]]), 6, base=500.0
+            ints([[0, 0, 1]], [[3, 4, 5]]), 4, base=500.0
         ),
     },
 )
@@ -62,7 +62,7 @@ def angles_in_half_precision(positions, width, *, base=10_000.0):
         "two positions, two pairs": (ints(1, 2), 4),
         "positions that are not in a row": (ints(7, 3, 6007), 14),
         "a batch, another base": call(
-            ints([0, 0, 1], [3, 4, 5]), 8, base=100.0
+            ints([0, 0, 1], [3, 4, 5]), 4, base=100.0
         ),
     },
 )

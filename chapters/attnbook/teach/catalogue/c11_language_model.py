@@ -26,6 +26,7 @@ task = tasks_of(11)
         "two texts, one shorter": ([[1, 0, 3, 4], [5, 6]], 0),
         "another padding": ([[3, 9], [4, 50, 300, 50, 4], [1, 2, 50]], 50),
         "a text of 300 tokens": ([[*range(300)], [8, 7]], 0),
+        "a text of one token": ([[7], [5, 6, 8]], 0),
     },
 )
 def shifted(texts, pad):
@@ -337,6 +338,12 @@ _TARGETS = ints([1, 2, 0], [1, 0, 3], [2, -100, -100])
             _TOKENS,
             _TARGETS,
         ),
+        "a text without targets, one at a time": call(
+            _bigram(4, 8, 1.0),
+            _TOKENS,
+            torch.cat([_TARGETS[:2], ints([-100, -100, -100])]),
+            batch_size=1,
+        ),
     },
 )
 def mean_loss(model, tokens, targets, *, batch_size=64):
@@ -385,7 +392,7 @@ def averages_the_batches_means(model, tokens, targets, *, batch_size=64):
     cases={
         "one pair of two tokens": ([[0, 1]], 2, 1.0),
         "a text that repeats": ([[0, 1, 0, 1, 1]], 4, 0.5),
-        "two texts": ([[3, 0, 257], [257, 257, 3, 1]], 258, 0.01),
+        "two texts": ([[3, 0, 257], [257, 257, 257, 3, 1]], 258, 0.01),
     },
 )
 def bigram(texts, vocab_size, extra):

@@ -55,6 +55,7 @@ def learn_merges(data, n_merges):
         "two sentences": (_TEXT, learn_merges(_TEXT, 20)),
         "a hundred merges": (_EVERY, learn_merges(_EVERY, 100)),
         "one pair, ten times": (10 * b"ab", [(97, 98)]),
+        "blanks at both ends": (b" ab \n", [(32, 97)]),
     },
 )
 def encode_bytes(data, merges):
@@ -116,6 +117,7 @@ def leaves_the_nats(loss, n_tokens, text):
         "cut twice": ([b"caf\xc3", b"\xa9 \xf0\x9f\x9b", b"\xb6", b"!"],),
         "an end that is cut": ([b"a ", b"boat\xf0\x9f"],),
         "rare characters": (_RARE,),
+        "blanks at both ends, and an empty part": ([b" a", b"", b" b \n"],),
     },
 )
 def text_as_it_comes(parts):
