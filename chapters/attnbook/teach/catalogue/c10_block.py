@@ -129,21 +129,6 @@ def _state(size, n_heads, seed, mask=None):
     return randn(*size, seed=seed) * 3, n_heads, state, mask
 
 
-def _far_below(given):
-    """The same, with queries of 100 and keys of −100: all scores of a head of
-    width three are −17,321, lower than what some programs hide keys by."""
-    x, n_heads, state, mask = given
-    d = x.shape[-1]
-    weight = state["self_attn.in_proj_weight"].clone()
-    bias = state["self_attn.in_proj_bias"].clone()
-    weight[: 2 * d] = 0
-    bias[:d] = 100
-    bias[d : 2 * d] = -100
-    other = {"in_proj_weight": weight, "in_proj_bias": bias}
-    state |= {f"self_attn.{name}": each for name, each in other.items()}
-    return x, n_heads, state, mask
-
-
 # The second text has one token and is padded to three: (B, 1, T, S).
 _PADDED = marks("111", "100")[:, None, None].repeat(1, 1, 3, 1)
 
@@ -159,9 +144,6 @@ _PADDED = marks("111", "100")[:, None, None].repeat(1, 1, 3, 1)
         "two texts, a mask each": _state((2, 3, 6), 3, 44, _PADDED),
         "another mask, all sizes as before": _state(
             (2, 3, 6), 2, 43, marks("110", "011", "101")
-        ),
-        "a causal mask, scores far below 0": _far_below(
-            _state((1, 3, 6), 2, 45, marks("100", "110", "111"))
         ),
     },
 )

@@ -77,6 +77,10 @@ _FIVES = randn(131, 5, seed=18)
         "impossible first tokens, u = 0": (_GAPS, f64(0.0, 0.0)),
         "u just below 1": (_GAPS, f64(_ALMOST, _ALMOST)),
         "a sum that rounding keeps below 1": (_TENTHS, f64(_ALMOST)),
+        "two such sums with other ends": (
+            torch.cat([_TENTHS, _TENTHS.roll(1, -1)]),
+            f64(_ALMOST, _ALMOST),
+        ),
         "seven rows": (
             randn(7, 9, seed=3).softmax(-1),
             f64(0, 0.2, 0.3, 0.5, 0.6, 0.8, 0.99),
@@ -143,6 +147,7 @@ def _warped(logits, name, option):
         "one of three": (f64(2.0, 5.0, 1.0), 1),
         "two of four, two of them equal": (f64(1.0, 3.0, 1.0, 0.0), 2),
         "more than there are": (f64(1.0, 3.0), 5),
+        "more than are left": (f64(2.0, -math.inf, 1.0), 3),
         "two rows, near each other": (randn(2, 30, seed=4) / 1000 - 8, 12),
         "17 rows of 300, half of them stay": (randn(17, 300, seed=5), 150),
     },
@@ -351,7 +356,8 @@ def waits_for_all_to_end_at_once(chosen, stop):
     cases={
         "one shorter": ([[5, 6], [7]],),
         "0 is a token too": ([[0, 3, 0, 2], [0], [300, 0, 1, 0]],),
-        "as long": ([[1, 2], [3, 4]],),
+        "as long": ([[1, 0], [3, 4]],),
+        "one text": ([[5, 6]],),
         "17 sequences, of up to 137 tokens": (
             [[*range(n, 9 * n + 1)] for n in range(1, 18)],
         ),
@@ -413,6 +419,7 @@ def takes_zeros_for_padding(sequences, *, device=None):
         "exactly reached": (f64(0.25, 0.5, 0.25), 0.75),
         "nine tokens, not in order": (randn(9, seed=12).softmax(-1), 0.8),
         "flat": (torch.full((8,), 0.125).double(), 0.9),
+        "a sum that rounding keeps below 1": (_TENTHS[0, :-1], 1.0),
         "300 tokens": (randn(300, seed=13).softmax(-1), 0.95),
     },
 )
@@ -600,6 +607,12 @@ def adds_the_wrong_sign(logits, noise):
             0,
             9,
         ),
+        "a circle with a way out": (
+            [{5: 1, 6: 2}, {7: 2, 8: 3}, {7: 1}, {}],
+            {3},
+            0,
+            9,
+        ),
         "three steps from the end": (
             [{6: 4, 5: 3, 7: 3}, {}, {5: 1}, {5: 2}, {6: 4}],
             {1},
@@ -615,7 +628,7 @@ def adds_the_wrong_sign(logits, noise):
             40,
         ),
         "three tokens, and the end among them": (
-            [{9: 1, 2: 0, 7: 1}, {}],
+            [{12: 1, 2: 0, 7: 1}, {}],
             {0, 1},
             0,
             5,

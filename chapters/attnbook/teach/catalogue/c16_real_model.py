@@ -33,6 +33,7 @@ def _joint(B, T, d, n_heads, *, seed):
         "one head": _joint(1, 3, 4, 1, seed=1),
         "as many heads as components": _joint(3, 1, 5, 5, seed=3),
         "twelve heads": _joint(2, 5, 36, 12, seed=2),
+        "as many heads as tokens": _joint(2, 3, 6, 3, seed=6),
         "17 texts, 17 heads": _joint(17, 1, 136, 17, seed=4),
         "131 tokens": _joint(1, 131, 6, 3, seed=5),
     },

@@ -34,6 +34,7 @@ _SOME = part([0.5, 1.5, 3, -1], [-2, 1, 0.5, 2])
 _OTHER = part([-0.5, 1.2, 1, 1], [3, 2.5, -1, 0])
 _NONE = part([-INF, 0, 0, 0], [-INF, 0, 0, 0])
 _HALF = part([-INF, 0, 0, 0], [1, 2, 3, 4])
+_LAST = [3, 2.5, -1, 0]
 _HIGH = part([2000, 1, 1, 0], [-131072, 2, 0, 1])
 _LOW = part([0.5, 1.5, 3, -1], [-131073, 1, 0.5, 2])
 
@@ -52,6 +53,8 @@ _LOW = part([0.5, 1.5, 3, -1], [-131073, 1, 0.5, 2])
         "peaks in the thousands, and far below 0": (_LOW, _HIGH),
         "a query without keys in one part": (_HALF, _OTHER),
         "no key in either part": (_NONE, _HALF),
+        "a query without keys in both": (_HALF, part([-INF, 0, 0, 0], _LAST)),
+        "equal peaks": (_SOME, part([0.5, 1.2, 1, 1], [-2, 2.5, -1, 0])),
         "131 queries, 130 wide": (
             _drawn_part(131, 130, seed=40),
             _drawn_part(131, 130, seed=50),

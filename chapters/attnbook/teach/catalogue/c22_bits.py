@@ -407,6 +407,10 @@ _TINY = f64(
         "numbers below the smallest power of two": call(_TINY, 4, 3),
         "halves": call(f64(1.0625, 1.1875, -1.3125, 2.125, 2.375), 4, 3),
         "larger than all": call(f64(300, -1e6, 247, 249), 4, 3),
+        "large numbers, two bits of mantissa": call(
+            f64(300, -1000, 57_000, 1e6), 5, 2
+        ),
+        "just above a half": call(f64(1.0625, -1.3125) * (1 + 2**-40), 4, 3),
         "four bits in all": call(randn(2, 5, seed=3), 2, 1),
         "two rows of 131": call(20 * randn(2, 131, seed=5), 4, 3),
     },

@@ -251,6 +251,7 @@ _LAWS = {
     "two answers": (f64(0, 1), f64(0.5, 0.5)),
     "three answers": (f64(1, 0, -1), f64(0.2, 0.3, 0.5)),
     "nine answers": (randn(9, seed=1), randn(9, seed=2).softmax(-1)),
+    "an answer that hardly comes": (f64(0, 800), f64(0.5, 0.5)),
     "far from where it began": (
         4 * randn(6, seed=3) + 1000,
         (4 * randn(6, seed=4)).softmax(-1),

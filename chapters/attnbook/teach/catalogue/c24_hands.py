@@ -455,6 +455,11 @@ _BALANCES = {
     ),
     "padding": _routed(4, 2, 1, "1101", seed=1),
     "two of three, with padding": _routed(6, 3, 2, "101101", seed=3),
+    "not the likeliest": (
+        torch.tensor([[1], [0], [2]]),
+        f64([0.5, 0.3, 0.2], [0.2, 0.3, 0.5], [0.6, 0.3, 0.1]),
+        marks("111")[0],
+    ),
     "two of 300": _routed(5, 300, 2, "11111", seed=2),
     "17 of 20, 131 tokens": _routed(
         131, 20, 17, "1101011" * 18 + "10101", seed=5
