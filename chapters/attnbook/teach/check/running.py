@@ -248,6 +248,8 @@ def _fresh(case: Case) -> tuple[tuple, dict[str, Any]]:
 
 def _copy(x: Any, memo: dict[int, Any]) -> Any:
     """A copy all the way down; what cannot be copied is shared."""
+    if type(x) in _ONE_PIECE:
+        return x
     if isinstance(x, Tensor):
         return x.detach().clone()
     if id(x) in memo:
@@ -346,6 +348,8 @@ def _part_changed(before: Any, after: Any) -> str:
 
 def _changed(before: Any, after: Any) -> bool:
     """Whether an argument is another after a call than it was before."""
+    if type(before) in (int, float, str):  # there may be thousands in a list
+        return before != after and before == before
     if isinstance(before, Tensor):
         if _plainly_equal(after, before):
             return False
