@@ -265,11 +265,16 @@ def search_index(sections: list[Section]) -> dict[str, Any]:
     return {"entries": shown, **index}
 
 
-def write_search(path: Path, documents: list[str]) -> None:
-    """Write the index of the search as a script; press.beside asks for it."""
-    index = search_index(all_sections(documents))
+def search_script(index: dict[str, Any]) -> str:
+    """The index of the search as the script that the search page loads."""
     text = json.dumps(index, ensure_ascii=False, separators=(",", ":"))
-    path.write_text(f"window.sectionsIndex = {text};\n", "utf-8")
+    return f"window.sectionsIndex = {text};\n"
+
+
+def write_search(path: Path, documents: list[str]) -> None:
+    """Write the script of the search's index; press.beside asks for it."""
+    index = search_index(all_sections(documents))
+    path.write_text(search_script(index), "utf-8")
 
 
 def add_scripts(

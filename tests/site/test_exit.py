@@ -23,6 +23,10 @@ pytestmark = pytest.mark.slow  # the book is built once more
 
 #: What differs from build to build, and what is made of the built pages.
 APART = {".buildinfo", *FILES}
+#: What press.beside makes, in a process of its own that is the same whatever
+#: builds the pages. Plain Sphinx finds the usual build's; that these are what
+#: is made now, test_sections, test_town_page and test_package see to.
+BESIDE = ("_static/sections-index.js", "_static/town.js", "tutor.txt")
 
 
 def run(folder, *command):
@@ -56,10 +60,14 @@ def plain(tmp_path_factory):
     config = ["--config", "_config.yml", "--toc", sources / "_toc.yml"]
     run(folder, "-c", jupyter_book, "config", "sphinx", "chapters", *config)
     text = (folder / "conf.py").read_text("utf-8")
-    text, found = re.subn("'jupyter_book', ", "", text)
-    assert found == 1
+    for extension in ("jupyter_book", "press.beside"):
+        text, found = re.subn(f"'{extension}', ", "", text)
+        assert found == 1
     (sources / "conf.py").write_text(text, "utf-8")
     site = folder / "html"
+    (site / "_static").mkdir(parents=True)
+    for name in BESIDE:
+        shutil.copy(built() / name, site / name)
     options = ["-q", "-W", "--keep-going", "-n", "-d", folder / "doctrees"]
     run(folder, "-m", "sphinx", "-b", "html", *options, sources, site)
     for name in FILES:  # made of the usual build since, and offered by it

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from notebooks import CHAPTERS, ROOT, notebooks
+from pages import built
 
 from attnbook import __version__
 from press import package
@@ -66,7 +67,7 @@ def test_each_file_that_the_page_links_is_there(site):
     assert {Path(link).name for link in links} == {
         path.name for path in (site / "run").iterdir()
     }
-    assert 'href="tutor.txt"' in teachers and (site / "tutor.txt").is_file()
+    assert 'href="tutor.txt"' in teachers
     # The commands name the same wheel.
     assert set(re.findall(r"attnbook-[\d.]+-\S+?\.whl", PAGE)) == {
         f"attnbook-{__version__}-py3-none-any.whl"
@@ -77,6 +78,12 @@ def test_the_page_says_how_large_the_package_is(site):
     (wheel,) = (site / "run").glob("*.whl")
     said = re.search(r"helper package \(about (\d+) MB\)", PAGE)
     assert said and int(said[1]) == round(wheel.stat().st_size / 1e6)
+
+
+def test_the_file_for_tutors_is_on_the_site(site):
+    text = (ROOT / "site" / "tutor.txt").read_text("utf-8")
+    for folder in (site, built()):
+        assert (folder / "tutor.txt").read_text("utf-8") == text
 
 
 def test_the_file_for_tutors_names_pages_and_commands_that_there_are():

@@ -4,6 +4,7 @@ import json
 from types import SimpleNamespace
 
 import pytest
+from pages import built
 from ranked import in_node
 from searched import searched
 
@@ -53,6 +54,13 @@ def test_an_entry_of_the_glossary_has_its_other_names():
 def found():
     """All sections, and the index of the search."""
     return searched()
+
+
+def test_the_site_has_this_index(found):
+    """To the byte: another process learned its weights."""
+    _, index = found
+    script = (built() / "_static" / "sections-index.js").read_text("utf-8")
+    assert script == sections.search_script(index)
 
 
 @pytest.mark.parametrize(

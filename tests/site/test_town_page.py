@@ -12,6 +12,7 @@ import pytest
 import torch
 import town_model
 from notebooks import CHAPTERS
+from pages import built
 
 from attnbook.gpt import GPT
 from attnbook.teach.page import live
@@ -234,6 +235,11 @@ def test_a_draw_takes_the_first_word_above_the_chance(node):
         "(chance) => draw([0, 0.25, 0, 0.75, 0], chance));"
     )
     assert found == [1, 1, 3, 3, 3]
+
+
+def test_the_site_has_this_script(data):
+    script = (built() / "_static" / "town.js").read_text("utf-8")
+    assert script == town_page.script(data)
 
 
 def test_it_weighs_at_most_300_kilobytes_as_it_is_sent(data):
