@@ -45,13 +45,17 @@ def check_version(version: str) -> None:
 
 #: Runs the command of Jupyter Book. The function that it calls can let Sphinx
 #: read and write pages in several processes; the command does not offer it.
+#: Nearly all that a build makes is needed to its end, so nobody looks for
+#: garbage meanwhile: that took a quarter of the time.
 JUPYTER_BOOK = """\
+import gc
 import sys
 from functools import partial
 
 from jupyter_book import sphinx
 from jupyter_book.cli.main import main
 
+gc.disable()
 processes = int(sys.argv.pop(1))
 sphinx.build_sphinx = partial(sphinx.build_sphinx, jobs=processes)
 main()
