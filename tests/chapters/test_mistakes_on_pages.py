@@ -64,6 +64,22 @@ def test_a_model_that_is_there_is_given_once_and_then_loaded():
     assert forked(load_twice, MINILM) == ([False, True], False, True)
 
 
+def was_emptied():
+    """Whether the first weights of a model are noughts, as they are after
+    this."""
+    with loaded_before(), torch.no_grad():
+        weights = next(pretrained.load(MINILM).parameters())
+        found = not weights.any()
+        weights.zero_()
+    return found
+
+
+@needs_minilm
+def test_what_a_process_changes_in_a_model_is_its_own():
+    both = [forked(was_emptied, MINILM) for _ in range(2)]
+    assert both == [False, False]
+
+
 @needs_minilm
 @pytest.mark.parametrize(
     "wrong, again",

@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import contextlib
 import cProfile
+import ctypes
 import functools
 import importlib
 import inspect
+import tempfile
 from collections.abc import Callable, Iterator
 from types import CodeType
 from unittest import mock
 
+import torch
 from kernels import LIBRARIES
+from torch import nn
 
 from attnbook import pretrained, published
 
@@ -47,12 +51,36 @@ def _loaded(kind: str, name: str):
     """A published model or its tokenizer, and all code that ran for it."""
     with running() as ran:
         found = LOADS[kind](name)
+    if isinstance(found, nn.Module):
+        map_to_a_file(found)
     return found, frozenset(ran)
+
+
+def map_to_a_file(model: nn.Module) -> None:
+    """Lay the numbers of a model into a file that is mapped into memory and
+    has no name any more.
+
+    Memory of a file that a process has not changed need not be listed for a
+    fork of it. What a process changes is its own, as in other memory."""
+    parameters = list(model.parameters())
+    with tempfile.NamedTemporaryFile() as file:
+        for parameter in parameters:
+            file.write(parameter.detach().numpy().tobytes())
+        file.flush()
+        [dtype] = {parameter.dtype for parameter in parameters}
+        sizes = [parameter.numel() for parameter in parameters]
+        numbers = torch.from_file(
+            file.name, shared=False, size=sum(sizes), dtype=dtype
+        )
+    for parameter, part in zip(parameters, numbers.split(sizes), strict=True):
+        parameter.data = part.view_as(parameter)
+    with contextlib.suppress(AttributeError):  # only Linux's library has it
+        ctypes.CDLL(None).malloc_trim(0)  # give back where they were
 
 
 def warm(source: str) -> None:
     """Have the libraries in memory, and the published models that a source
-    names. (With SmolLM2 each fork takes longer: its memory is listed anew.)"""
+    names."""
     for library in LIBRARIES:
         importlib.import_module(library)
     for name in published.PUBLISHED:
