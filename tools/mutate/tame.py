@@ -2,10 +2,10 @@
 
 A check that is right otherwise lets a wrong answer pass where no case varies
 what the answer gets wrong: one mask for all texts, token ids below 256, one
-factor, sizes that are equal, short vectors, a special number that never occurs
-as an ordinary one. Here each such answer is made by changing the arguments
-before the right answer gets them; what it gives instead is right on tame
-cases, and on those alone.
+factor, sizes that are equal or small, short vectors, a special number that
+never occurs as an ordinary one. Here each such answer is made by changing the
+arguments before the right answer gets them; what it gives instead is right on
+tame cases, and on those alone.
 
 `tame.toml` has the table: for each task what its cases vary, which is found
 out by running the reference, and a reason for each respect in which they are
@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from mutate.beyond import sizes_of
 from mutate.mutations import Mutant
 
 TABLE = Path(__file__).with_name("tame.toml")
@@ -88,7 +89,21 @@ def ways(task: Any) -> list[Tame]:
     for a, b in TWO_TEXTS:
         if a in values and b in values:
             found.append(Tame(f"{a}, {b}: two lengths", _alike(a, b)))
-    return found
+    return found + _of_sizes(values)
+
+
+def _of_sizes(values: Mapping[str, list[Any]]) -> list[Tame]:
+    """Wrong answers that are right up to the usual block of one size."""
+    blocks = {
+        size.place: (name, size.block)
+        for name, those in values.items()
+        for value in those
+        for size in sizes_of(name, value)
+    }
+    return [
+        Tame(f"{place} beyond {block}", _within(name, place))
+        for place, (name, block) in blocks.items()
+    ]
 
 
 def given(task: Any, case: Any) -> Given:
@@ -150,6 +165,17 @@ def _alike(a: str, b: str) -> Callable:
     def changed(case: Given, first: Given) -> Given | None:
         alike = case[a].shape[-2:-1] == case[b].shape[-2:-1]
         return case if alike else None
+
+    return changed
+
+
+def _within(name: str, place: str) -> Callable:
+    """A change that gives nothing where a size is beyond the usual block."""
+
+    def changed(case: Given, first: Given) -> Given | None:
+        sizes = sizes_of(name, case[name]) if name in case else ()
+        beyond = any(size.beyond for size in sizes if size.place == place)
+        return None if beyond else case
 
     return changed
 

@@ -93,6 +93,12 @@ TAME = [
         "q, k: two lengths",
         (torch.ones(2, 3), torch.ones(4, 3)),
     ),
+    (
+        lambda keys: keys.cumsum(0),
+        {"a": (torch.ones(128, 3),)},
+        "keys: axis -2 beyond 128",
+        (torch.ones(131, 3),),
+    ),
 ]
 
 

@@ -33,6 +33,7 @@ def _normalised(log_kernel):
             randn(7, seed=1),
             randn(7, seed=2).softmax(0),
         ),
+        "300 values": (randn(300, seed=3), randn(300, seed=4).softmax(0)),
     },
 )
 def weighted_average(values, weights):
@@ -57,6 +58,8 @@ def divides_by_n_again(values, weights):
         "more queries than keys": (*randns((5,), (2,), seed=1), 0.2),
         "a query far from every key": (f64(2, 1000), f64(1, 2, 3), 1.2),
         "two keys in one place": (f64(2, 0.5), f64(1, 1, 3), 1.1),
+        "a query far from every key": (f64(2, 100), f64(1, 2, 3), 1.2),
+        "131 queries, 137 keys": (*randns((131,), (137,), seed=3), 0.3),
     },
 )
 def gaussian_weights(queries, keys, bandwidth):
@@ -136,6 +139,10 @@ def underflows_to_nan(queries, keys, bandwidth):
             f64([1, 0], [0, 2], [3, 4]),
             1.5,
         ),
+        "131 queries, 137 keys, 130 wide": (
+            *randns((131, 130), (137, 130), seed=7),
+            5.0,
+        ),
     },
 )
 def distance_weights(queries, keys, bandwidth):
@@ -169,6 +176,10 @@ def forgets_the_norm_of_keys(queries, keys, bandwidth):
         "every key in reach": (f64(2), DAYS[0], f64(90, 0, 120), 1.0),
         "no key in reach": (f64(2.5, 9), *DAYS, 1.0),
         "six queries, eight keys": (*randns((6,), (8,), (8,), seed=1), 0.4),
+        "131 queries, 137 keys": (
+            *randns((131,), (137,), (137,), seed=4),
+            0.1,
+        ),
     },
 )
 def box_regression(queries, keys, values, bandwidth):
@@ -199,6 +210,7 @@ def nan_where_no_key_is_near(queries, keys, values, bandwidth):
         "two equal keys": (f64(1, 1, 3), f64(90, 120, 100), 1.5),
         "a key far from the others": (f64(1, 2, 1e5), f64(90, 120, 100), 1.0),
         "nine keys in no order": (*randns((9,), (9,), seed=1), 0.3),
+        "131 keys": (*randns((131,), (131,), seed=3), 0.2),
     },
 )
 def leave_one_out(keys, values, bandwidth):
@@ -261,6 +273,11 @@ def zeroes_its_weight_too_late(keys, values, bandwidth):
             24,
             0.9,
         ),
+        "131 queries, 137 keys, days of a year": (
+            *(100 * x for x in randns((131,), (137,), seed=1)),
+            365,
+            0.4,
+        ),
     },
 )
 def circular_weights(queries, keys, period, bandwidth):
@@ -313,6 +330,10 @@ def turns_by_one_radian(queries, keys, period, bandwidth):
         "the running example": (f64(4), *DAYS, 1.5),
         "far from every key": (f64(4e3, 2e4), f64(0, 8e3, 9e3), DAYS[1], 1e2),
         "six queries, four keys": (*randns((6,), (4,), (4,), seed=1), 0.7),
+        "131 queries, 137 keys": (
+            *randns((131,), (137,), (137,), seed=4),
+            0.3,
+        ),
     },
     rules=(NoAutograd,),
 )

@@ -25,6 +25,7 @@ LEAST = torch.finfo(torch.float64).min
         "more dimensions than words": (3, 20, 7),
         "twelve words": (12, 3, 1234),
         "five words again, another seed": (5, 4, 9),
+        "131 words, 130 wide": (131, 130, 5),
     },
 )
 def random_embeddings(n_words, d, seed):
@@ -66,6 +67,8 @@ def multiples_of_one_vector(n_words, d, seed):
         "along the last axis but one": call(randn(2, 3, 4, seed=12), dim=-2),
         "a batch": (randn(2, 3, 4, seed=2),),
         "all scores below −100,000": (f64(-200001.0, -200000.0),),
+        "300 scores": (randn(300, seed=3),),
+        "17 texts of 131 rows": (randn(17, 131, 3, seed=4),),
     },
 )
 def softmax(scores, dim=-1):
@@ -147,6 +150,10 @@ def maximum_of_the_whole_tensor(scores, dim=-1):
             randn(9, seed=10),
             ints(0, 0, 0, 0, 1, 2, 2, 2, 2),
         ),
+        "300 words of 37 sentences": (
+            3 * randn(300, seed=11),
+            torch.arange(300) * 7 % 37,
+        ),
     },
 )
 def softmax_by_group(scores, groups):
@@ -198,6 +205,8 @@ def one_maximum_for_all_groups(scores, groups):
             f64([3.0, 1.0, -INF], [2.0, 0.0, 2.0]),
             0.0,
         ),
+        "300 scores": (randn(300, seed=5), 0.7),
+        "17 texts of 131 rows": (randn(17, 131, 3, seed=6), 0.7),
     },
 )
 def tempered_softmax(scores, temperature):
@@ -247,6 +256,8 @@ _TOKENS = {
     "more dimensions than tokens": (randn(3, 7, seed=6),),
     "long vectors, scores past 1e10": (1e6 * randn(3, 2, seed=7),),
     "a batch": (randn(2, 4, 3, seed=8),),
+    "17 texts": (randn(17, 3, 2, seed=9),),
+    "131 tokens, 130 wide": (randn(131, 130, seed=10) / 5,),
 }
 
 
@@ -323,6 +334,8 @@ def reshape_for_transpose(x):
         "a score of −∞": (f64(0.0, -INF),),
         "a batch of one row each": (randn(2, 1, 4, seed=9),),
         "all scores below −100,000": (f64(-200001.0, -200000.0),),
+        "300 scores": (randn(300, seed=10),),
+        "17 texts of 131 rows": (randn(17, 131, 3, seed=11),),
     },
 )
 def log_sum_exp(scores):

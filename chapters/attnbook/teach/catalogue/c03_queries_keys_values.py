@@ -39,6 +39,10 @@ attention_weights = torch.softmax(
         "five queries, four keys": randns((5, 3), (4, 3), seed=3),
         "a batch of sequences": randns((2, 5, 3), (2, 4, 3), seed=5),
         "two leading axes": randns((2, 3, 4, 5), (2, 3, 6, 5), seed=7),
+        "131 queries, 137 keys": randns((131, 3), (137, 3), seed=9),
+        "17 texts of 17 heads, 130 wide": randns(
+            (17, 17, 1, 130), (17, 17, 2, 130), seed=11
+        ),
     },
     rules=(NoProduct,),
 )
@@ -84,6 +88,10 @@ _UNEQUAL = _head(20, 4, d_k=3, d_v=5, seed=30)
         "all sizes alike, scores past the overflow of exp": (
             f64([40, 0, 0], [40, 1, 0], [0, 0, 0]),
             *(size * torch.eye(3).double() for size in (1, 1, 0.01)),
+        ),
+        "17 texts": _head(17, 2, 4, d_k=3, d_v=5, seed=50),
+        "131 tokens, all wider than 128": tuple(
+            a / 4 for a in _head(131, 130, d_k=131, d_v=132, seed=60)
         ),
     },
     within=1e-6,  # d_k may become a float32 on its way to the root
@@ -181,6 +189,8 @@ def softmax_down_the_columns(x, w_query, w_key, w_value):
         "two to five": randns((4, 2), (5, 2), seed=52),
         "a batch": randns((2, 4, 3), (5, 3), seed=54),
         "one vector": randns((3,), (2, 3), seed=56),
+        "131 vectors": randns((131, 3), (2, 3), seed=58),
+        "17 texts, 130 to 131": randns((17, 2, 130), (131, 130), seed=60),
     },
 )
 def linear(x, weight):
@@ -209,6 +219,7 @@ _MATRIX_CASES = {
     "square": (f64([1, 2], [3, 4]), f64([5, 6], [7, 8]), f64([9, 0], [1, 2])),
     "the six tokens of journey": MATRICES,
     "d_model=4, d_k=3, d_v=5": randns((4, 3), (4, 3), (4, 5), seed=60),
+    "all wider than 128": randns((130, 131), (130, 131), (130, 133), seed=63),
 }
 
 
@@ -259,6 +270,10 @@ def qkv_weight(w_query, w_key, w_value):
         "d_v = 1": randns((3, 2), (3, 1), (1, 2), seed=73),
         "d_model=4, d_v=5": randns((20, 4), (20, 5), (5, 4), seed=76),
         "a batch": randns((2, 6, 4), (2, 6, 3), (3, 4), seed=79),
+        "131 tokens": randns((131, 4), (131, 3), (3, 4), seed=82),
+        "17 texts, 131 to 130": randns(
+            (17, 2, 130), (17, 2, 131), (131, 130), seed=85
+        ),
     },
 )
 def add_to_tokens(x, context, w_out):
@@ -351,6 +366,18 @@ _RIGHT = Labelled(
         "off by 5e-6, allowed": (_times(1), _times(1, 5e-6), _NUMBERS, 1e-5),
         "a shape that broadcasts": (_times(1), _COLUMN, f64([2, 2, 2])),
         "NaN on both sides": (_times(torch.nan), _times(torch.nan), _NUMBERS),
+        "the last of 131 rows of 130 is off": (
+            _ITSELF,
+            Labelled(
+                "x, its last number + 1",
+                lambda x: (
+                    x
+                    + torch.eye(130).to(x)[-1]
+                    * (torch.arange(131) > 129)[:, None]
+                ),
+            ),
+            *randns((131, 130), seed=90),
+        ),
     },
 )
 def same_outputs(a, b, x, within=1e-6):

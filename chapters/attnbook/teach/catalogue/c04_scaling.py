@@ -5,7 +5,7 @@ from functools import partial
 
 import torch
 import torch.nn.functional as F
-from torch.autograd.functional import jacobian
+from torch.func import jacrev, vmap
 
 from attnbook.attention import Attention, softmax
 from attnbook.teach.catalogue import symptoms
@@ -35,6 +35,7 @@ task = tasks_of(4)
         "two components, uniform on [0, 1)": (2, 1 / 2, 1 / 12),
         "four components, mean -1, variance 0.5": (4, -1.0, 0.5),
         "64 components, mean 0.5, variance 2": (64, 0.5, 2.0),
+        "300 components": (300, 0.5, 0.25),
     },
 )
 def score_variance(d_k, mean=0.0, variance=1.0):
@@ -64,6 +65,9 @@ _WEIGHTS = {
     "all weight on one of three keys": (f64(0, 1, 0),),
     "a weight far from the others": ((4 * randn(5, seed=1)).softmax(-1),),
     "three queries, five keys": (_ROWS,),
+    "131 keys": ((2 * randn(131, seed=5)).softmax(-1),),
+    "131 queries, five keys": (randn(131, 5, seed=6).softmax(-1),),
+    "17 texts of 17 heads": (randn(17, 17, 2, 3, seed=7).softmax(-1),),
 }
 _THOUSAND = randn(1000, seed=4).softmax(-1)
 
@@ -99,8 +103,8 @@ def takes_the_log_of_zero(weights):
 def softmax_jacobian(weights):
     """the matrix of ∂aᵢ/∂sⱼ for weights a = softmax(s): (..., S, S)"""
     rows = weights.reshape(-1, weights.shape[-1])
-    found = [jacobian(torch.nn.Softmax(-1), row.log()) for row in rows]
-    return torch.stack(found).reshape(*weights.shape, weights.shape[-1])
+    of_each = vmap(jacrev(torch.nn.Softmax(-1)))
+    return of_each(rows.log()).reshape(*weights.shape, weights.shape[-1])
 
 
 @task(
@@ -111,6 +115,10 @@ def softmax_jacobian(weights):
         "three queries, five keys": (_ROWS, randn(3, 5, seed=13)),
         "a batch": (_BATCH, randn(2, 1, 3, 4, seed=14)),
         "a thousand keys": watched(_THOUSAND, randn(1000, seed=15)),
+        "17 texts of 17 heads, 131 queries": (
+            randn(17, 17, 131, 3, seed=16).softmax(-1),
+            randn(17, 17, 131, 3, seed=17),
+        ),
     },
 )
 def softmax_backward(weights, gradient):
@@ -210,6 +218,14 @@ _SMALL = _qkv((2,), 2, 3, 4, 2, seed=17)
         # The raw score of the first key, 65536, is too large for float16. The
         # scaled ones, 8192 and 4096, are exact, so are the weights 1 and 0.
         "float16, too large before the scale": _TOO_LARGE,
+        "17 texts of 17 heads, a mask each": call(
+            *_qkv((17, 17), 2, 3, 4, 2, seed=40),
+            mask=randn(17, 17, 2, 3, seed=43) > -0.5,
+        ),
+        "131 queries, 137 keys, 130 wide": call(
+            *_qkv((), 131, 137, 130, 131, seed=44),
+            mask=randn(131, 137, seed=47) > 0,
+        ),
     },
 )
 def scaled_dot_product_attention(q, k, v, *, mask=None, scale=None):
@@ -326,6 +342,7 @@ def scales_the_mask_too(q, k, v, *, mask=None, scale=None):
         "three queries, five keys": (randn(3, 5, seed=40) > 0,),
         "a batch": (randn(2, 1, 4, seed=41) > 0,),
         "a query that may see no key": (marks("101", "000"),),
+        "17 texts of 17 heads, 131 keys": (randn(17, 17, 131, seed=42) > 0,),
     },
 )
 def additive_mask(allowed):
@@ -354,6 +371,8 @@ def multiplies_by_infinity(allowed):
         "twelve heads of width two": (randn(2, 3, 24, seed=53), 12),
         "as many heads as tokens": (randn(2, 3, 6, seed=54), 3),
         "heads of width one": (randn(2, 3, seed=55), 3),
+        "131 tokens, 17 heads of width eight": (randn(131, 136, seed=54), 17),
+        "17 texts of 17 parts, 17 heads": (randn(17, 17, 2, 34, seed=55), 17),
     },
 )
 def split_heads(x, n_heads):
@@ -390,6 +409,8 @@ def cuts_across_tokens(x, n_heads):
         "the first two scores −∞": (f64(-math.inf, -math.inf, 1, 2),),
         "a batch": (randn(2, 3, 5, seed=61),),
         "all scores below −100,000": (f64(-200001, -200000),),
+        "300 scores": (3 * randn(300, seed=62),),
+        "17 texts of 131 rows": (randn(17, 131, 3, seed=63),),
     },
 )
 def online_softmax(scores):
@@ -447,6 +468,10 @@ _FAR_BELOW = f64([60]), f64([-50], [-50.02]), f64([1], [2])
         "all scores near -3000": (*_FAR_BELOW, 1),
         "all scores below −100,000": (*_FAR_DOWN, 1),
         "50 queries, 500 keys, 10 a block": (*_LONG, 10),
+        "131 queries": (*_qkv((), 131, 7, 4, 2, seed=85), 3),
+        "17 texts of 17 heads": (*_qkv((17, 17), 1, 3, 2, 2, seed=88), 2),
+        "130 wide": (*_qkv((), 2, 5, 130, 131, seed=91), 2),
+        "300 keys, 130 a block": (*_qkv((), 2, 300, 3, 2, seed=94), 130),
     },
     rules=(partial(AtMost, 12_000),),  # of 25,000 scores
 )

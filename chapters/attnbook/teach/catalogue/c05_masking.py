@@ -26,6 +26,12 @@ task = tasks_of(5)
             f64([-30000], [-20000], [0]),
             f64([1], [2], [4]),
         ),
+        "17 texts of 17 heads": randns(
+            (17, 17, 2, 3), (17, 17, 2, 3), (17, 17, 2, 4), seed=10
+        ),
+        "131 tokens, all wider than 128": randns(
+            (131, 130), (131, 130), (131, 132), seed=13
+        ),
     },
 )
 def causal_attention(q, k, v):
@@ -51,6 +57,13 @@ _SCORES = {
     "a mask for each text": (
         randn(2, 2, 3, seed=4),
         torch.stack([marks("110", "011"), marks("101", "111")]),
+    "131 queries, three keys": (
+        randn(131, 3, seed=4),
+        randn(131, 3, seed=5) > 0,
+    ),
+    "17 texts, 131 keys": (
+        randn(17, 2, 131, seed=6),
+        randn(2, 131, seed=7) > 0,
     ),
 }
 
@@ -161,6 +174,7 @@ def nan_in_masked_rows(scores, mask):
         "one query, the last of four": (1, 4),
         "two queries, the last of five": (2, 5),
         "twelve queries, the last of 300": (12, 300),
+        "131 queries, the last of 300": (131, 300),
     },
 )
 def causal_mask(n_queries, n_keys):
@@ -234,6 +248,9 @@ def inverted_causal_mask(n_queries, n_keys):
         "two queries, the last of six": call(2, 6, window=3),
         "a window wider than the text": call(12, 12, window=20),
         "the last of 300, a window of 260": call(1, 300, window=260),
+        "131 queries, the last of 300, a window of 140": call(
+            131, 300, window=140
+        ),
     },
 )
 def window_mask(n_queries, n_keys, *, window):
@@ -266,6 +283,7 @@ _REAL = {
     "padded inside, and a row of padding": (marks("0101", "1011", "0000"),),
     # In bfloat16 the numbers from 257 on are not all different.
     "300 tokens, padded on the left": (marks("000" + "1" * 297),),
+    "17 texts": (marks(*["110", "011", "101"] * 5, "111", "000"),),
 }
 
 
@@ -318,6 +336,12 @@ def padding_on_the_queries(real):
     return causal & real[:, :, None]  # (T, S) & (B, T, 1)
 
 
+def _last_off(x):
+    """The same numbers, but for the very last, which is larger by 1."""
+    last = torch.arange(x.numel()) == x.numel() - 1
+    return x + last.reshape(x.shape)
+
+
 _FOUR = f64([1, 2], [3, 4])
 _GAP = f64([1, 2], [torch.nan, 4])
 
@@ -337,6 +361,14 @@ _GAP = f64([1, 2], [torch.nan, 4])
         "ones, in another shape": (f64([[1, 1]]), f64([[1], [1]])),
         "larger by 1e-9, the bound itself": (f64([1e-9]), f64([0])),
         "no numbers at all": (f64([1])[:0], f64([1])[:0]),
+        "the last of 131 rows of 130 is off": (
+            _last_off(randn(131, 130, seed=8)),
+            randn(131, 130, seed=8),
+        ),
+        "the last of 17 tables is off": (
+            _last_off(randn(17, 2, 3, seed=9)),
+            randn(17, 2, 3, seed=9),
+        ),
     },
 )
 def looks_right(ours, reference):
@@ -367,6 +399,7 @@ def shape_check_passes_nan(ours, reference):
         "numbers in no order": (ints([3, 300, 300, 44, 44, 44, 4097, 4096]),),
         "texts of 300 and eight tokens": (ints([*[1] * 300, *[2] * 8]),),
         "a text with the number 0": (ints([0, 0, 1]),),
+        "17 rows": (torch.arange(17 * 5).reshape(17, 5) // 3,),
     },
 )
 def document_mask(documents):

@@ -26,6 +26,8 @@ task = tasks_of(6)
         "two leading axes": (randn(2, 3, 2, 5, 4, seed=3),),
         "as many heads as tokens": (randn(2, 3, 3, 4, seed=4),),
         "one head": (randn(1, 3, 2, seed=5),),
+        "131 tokens, 130 wide": (randn(3, 131, 130, seed=4),),
+        "17 heads behind 17 times 17": (randn(17, 17, 17, 2, 1, seed=5),),
     },
 )
 def merge_heads(x):
@@ -145,6 +147,16 @@ def _as_layer(kind, x, w_query, w_key, w_value, w_out, n_heads, mask=None):
             2,
             _OTHER,
         ),
+        "17 texts, 17 heads, a mask each": (
+            *_itself((17,), 2, 34, 34, seed=280)[1:],
+            17,
+            randn(17, 1, 2, 2, seed=289) > -9 * torch.eye(2),
+        ),
+        "131 tokens, 136 wide": (
+            *(a / 4 for a in _itself((1,), 131, 136, 136, seed=290)[1:]),
+            17,
+            torch.ones(131, 131).tril() > 0,
+        ),
     },
 )
 def MultiHeadAttention(x, w_query, w_key, w_value, w_out, n_heads, mask=None):
@@ -164,6 +176,11 @@ def MultiHeadAttention(x, w_query, w_key, w_value, w_out, n_heads, mask=None):
         "as many heads as tokens": (*_itself((2,), 3, 4, 12, seed=40), 3),
         "cross-attention, T ≠ S": (*_sizes((2,), 4, 7, 5, 3, 8, seed=50), 4),
         "twelve heads": (*_itself((), 3, 4, 24, seed=70), 12),
+        "17 texts, 17 heads": (*_sizes((17,), 2, 3, 5, 3, 34, seed=80), 17),
+        "131 tokens, 137 of memory, all wider than 128": (
+            *(a / 4 for a in _sizes((), 131, 137, 130, 132, 136, seed=90)),
+            17,
+        ),
     },
 )
 def multi_head_attention(x, memory, w_query, w_key, w_value, w_out, n_heads):
@@ -245,6 +262,7 @@ def scales_by_d_model(x, memory, w_query, w_key, w_value, w_out, n_heads):
         "512 and eight heads": (512, 512, 8),
         "768 and twelve heads": (768, 768, 12),
         "d_in ≠ d_model": (3, 4, 2),
+        "510 and seventeen heads": (510, 510, 17),
     },
 )
 def weight_shapes(d_in, d_model, n_heads):
@@ -288,6 +306,7 @@ def projects_to_one_head(d_in, d_model, n_heads):
         "four numbers in, four out": (randn(2, 4, 2, seed=60),),
         "eight heads from 64 to 8": (randn(8, 64, 8, seed=62),),
         "heads as wide as what they read": (randn(2, 3, 3, seed=63),),
+        "17 heads from 130 to 131": (randn(17, 130, 131, seed=64),),
     },
 )
 def linear_weight(heads):
@@ -327,6 +346,16 @@ _KEEP = marks("1011")[0]
         "evaluation": (_X, _KEEP, nn.Dropout(0.25).eval()),
         "the weights of a batch of heads": (_MANY, _KEPT, nn.Dropout(0.4)),
         "nothing is dropped": (_X, _KEEP | True, nn.Dropout(0.0)),
+        "131 numbers": (
+            randn(131, seed=72),
+            randn(131, seed=73) > -1,
+            nn.Dropout(0.2),
+        ),
+        "17 texts of 17 heads, 131 queries": (
+            randn(17, 17, 131, 2, seed=74),
+            randn(17, 17, 131, 2, seed=75) > -1,
+            nn.Dropout(0.2),
+        ),
     },
 )
 def drop(x, keep, layer):
@@ -381,6 +410,12 @@ _TWO = f64([[1], [2], [6]], [[10], [20], [60]])  # (H_kv, S, d)
         "each has its own": randns(*[(2, 2, 3)] * 2, (2, 2, 2), seed=315),
         # Some programs take heads in blocks of 16.
         "48 share two": randns((48, 2, 2), *[(2, 3, 2)] * 2, seed=309),
+        "17 texts, 34 share seventeen": randns(
+            (17, 34, 1, 3), *[(17, 17, 2, 3)] * 2, seed=312
+        ),
+        "131 queries, 137 keys, 130 wide": randns(
+            (2, 131, 130), (1, 137, 130), (1, 137, 131), seed=315
+        ),
     },
 )
 def grouped_attention(q, k, v):
@@ -444,6 +479,19 @@ def _shared(B, T, d, n_heads, n_kv_heads, d_k, mask=None, *, seed):
             2, 3, 8, 4, 2, 2, _OTHER, seed=650
         ),
         "24 heads share twelve": _shared(1, 5, 48, 24, 12, 2, seed=670),
+        "17 texts, 34 heads share 17, a mask each": _shared(
+            17,
+            2,
+            6,
+            34,
+            17,
+            1,
+            randn(17, 1, 2, 2, seed=689) > -9 * torch.eye(2),
+            seed=680,
+        ),
+        "131 tokens, all wider than 128": _shared(
+            1, 131, 130, 34, 17, 9, torch.ones(131, 131).tril() > 0, seed=690
+        ),
     },
 )
 def GroupedQueryAttention(

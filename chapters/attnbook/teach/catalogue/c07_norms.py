@@ -26,6 +26,8 @@ task = tasks_of(7)
         "a constant token": (f64([0.5, 0.5, 0.5]),),
         "a batch": (randn(2, 3, 5, seed=1),),
         "far from zero": (randn(2, 6, seed=2) + 100_000,),
+        "300 wide": (randn(300, seed=3),),
+        "17 texts of 131 tokens": (randn(17, 131, 3, seed=4),),
     },
 )
 def variance(x):
@@ -80,6 +82,8 @@ def _as_layer(kind, x, weight=None, bias=None, *, eps=1e-5):
         "another eps, weight and bias": call(
             *randns((3, 4), (4,), (4,), seed=13), eps=0.1
         ),
+        "300 wide, weight and bias": randns((2, 300), (300,), (300,), seed=13),
+        "17 texts of 131 tokens": (randn(17, 131, 3, seed=16),),
     },
 )
 def layer_norm(x, weight=None, bias=None, *, eps=1e-5):
@@ -194,6 +198,8 @@ _BACKWARD = {
     "a batch": randns((2, 3, 5), (2, 3, 5), seed=20),
     "another eps": call(*randns((4, 6), (4, 6), seed=22), eps=0.1),
     "a token of zeros": (f64([0, 0, 0]), f64([1, 0, -2])),
+    "300 wide": randns((2, 300), (2, 300), seed=26),
+    "17 texts of 131 tokens": randns((17, 131, 3), (17, 131, 3), seed=28),
 }
 
 
@@ -254,6 +260,8 @@ def forgets_the_path_through_the_variance(x, gradient, *, eps=1e-5):
         "another eps, with a weight": call(
             *randns((3, 4), (4,), seed=36), eps=0.1
         ),
+        "300 wide, with a weight": randns((2, 300), (300,), seed=35),
+        "17 texts of 131 tokens": (randn(17, 131, 3, seed=37),),
     },
 )
 def rms_norm(x, weight=None, *, eps=1e-5):
@@ -372,6 +380,9 @@ def rounds_until_it_looks_right(norm):
         "two to two": (f64(2, 3), f64(1, -1), f64([1, 2], [3, 4]), f64(1, 0)),
         "five components to three": randns((5,), (5,), (3, 5), (3,), seed=50),
         "two components to seven": randns((2,), (2,), (7, 2), (7,), seed=54),
+        "131 components to 130": randns(
+            (131,), (131,), (130, 131), (130,), seed=58
+        ),
     },
 )
 def fold_affine(weight, bias, W, b):

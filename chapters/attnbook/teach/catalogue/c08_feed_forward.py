@@ -26,6 +26,8 @@ task = tasks_of(8)
         "from −6 to 6": (torch.linspace(-6, 6, 25, dtype=torch.float64),),
         "from −40 to 40": (randn(9, seed=800).sort().values * 20,),
         "a batch": (randn(2, 3, 5, seed=801),),
+        "300 numbers": (3 * randn(300, seed=802),),
+        "17 texts of 131 tokens": (randn(17, 131, 3, seed=803),),
     },
 )
 def gelu(x):
@@ -81,6 +83,8 @@ def _by_torch(x, w_up, b_up, w_down, b_down):
         "one token, 2 → 3 units": _layer((1,), 2, 3, seed=815),
         "six tokens, 3 → 12 units": _layer((6,), 3, 12, seed=820),
         "a batch, 5 → 7 units": _layer((2, 4), 5, 7, seed=825),
+        "two tokens, 130 → 300 units": _layer((2,), 130, 300, seed=830),
+        "17 texts of 131 tokens": _layer((17, 131), 3, 5, seed=910),
     },
 )
 def feed_forward(x, w_up, b_up, w_down, b_down):
@@ -161,6 +165,8 @@ def _gated(leading, d_model, d_ff, *, seed):
             f64([-20, 1]),
             f64([1], [1]),
         ),
+        "two tokens, 130 → 300 units": _gated((2,), 130, 300, seed=846),
+        "17 texts of 131 tokens": _gated((17, 131), 3, 5, seed=920),
     },
 )
 def swiglu(x, w_gate, w_up, w_down):
@@ -200,6 +206,14 @@ def bends_the_product(x, w_gate, w_up, w_down):
     return inner @ w_down  # (..., d_model)
 
 
+def _for_the_last(leading, d_model, d_ff, *, seed):
+    """Tokens that are zeros, all but the last, and units without a bias."""
+    x, w_up, b_up, *_ = _layer(leading, d_model, d_ff, seed=seed)
+    last = torch.zeros(*leading, 1, dtype=torch.bool)
+    last.view(-1)[-1] = True
+    return x * last, w_up, b_up * 0
+
+
 @task(
     against="a loop over units and tokens",
     cases={
@@ -210,6 +224,12 @@ def bends_the_product(x, w_gate, w_up, w_down):
         "a batch of batches": _layer((2, 1, 2), 3, 12, seed=880)[:3],
         "twenty tokens, some units alive for few": (
             *_layer((2, 10), 3, 12, seed=894)[:3],
+        ),
+        "131 units, alive for the last of 131 tokens at most": _for_the_last(
+            (131,), 130, 131, seed=930
+        ),
+        "alive for the last of 17 times 17 texts at most": _for_the_last(
+            (17, 17, 1), 3, 12, seed=940
         ),
     },
 )
@@ -312,6 +332,8 @@ def keeps_four_times_the_width(d_model, multiple):
         "gate −3, up 1, gradient 2": (f64(-3), f64(1), f64(2)),
         "gates of ±1000": (f64(1000, -1000), f64(1, 1), f64(1, 1)),
         "a batch": randns((2, 3, 5), (2, 3, 5), (2, 3, 5), seed=850),
+        "300 numbers": randns(*[(300,)] * 3, seed=853),
+        "17 texts of 131 tokens": randns(*[(17, 131, 3)] * 3, seed=856),
     },
     rules=(NoAutograd,),
 )
@@ -333,6 +355,7 @@ def gate_backward(gate, up, gradient):
             *watched(*_layer((1250,), 4, 2000, seed=875)),
             8,
         ),
+        "300 units, by 131": (*_layer((17, 2), 130, 300, seed=950), 131),
     },
     rules=(partial(AtMost, 100_000),),  # of 2,500,000 units
 )

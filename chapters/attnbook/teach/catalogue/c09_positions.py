@@ -24,6 +24,11 @@ task = tasks_of(9)
         "a batch, another base": call(
             ints([[0, 0, 1]], [[3, 4, 5]]), 4, base=500.0
         ),
+        "131 positions, 65 pairs": (torch.arange(131), 130),
+        "17 texts of 17 heads": (
+            torch.arange(17 * 17 * 2).reshape(17, 17, 2),
+            4,
+        ),
     },
 )
 def rotary_angles(positions, width, *, base=10_000.0):
@@ -64,6 +69,8 @@ def angles_in_half_precision(positions, width, *, base=10_000.0):
         "a batch, another base": call(
             ints([0, 0, 1], [3, 4, 5]), 4, base=100.0
         ),
+        "131 positions, 65 pairs": (torch.arange(131), 130),
+        "17 texts": (torch.arange(17 * 3).reshape(17, 3), 4),
     },
 )
 def sinusoidal(positions, width, *, base=10_000.0):
@@ -127,6 +134,14 @@ _FAR = (randn(2, 8, seed=6), ints(9, 4097))  # float16 would have 4096
         "several heads": (randn(3, 5, 8, seed=1), ints(*range(5))),
         "other positions a sequence": _PLACES,
         "far out, another base": call(*_FAR, base=500.0),
+        "131 positions, 65 pairs": (
+            randn(131, 130, seed=7),
+            torch.arange(131),
+        ),
+        "17 texts of 17 heads": (
+            randn(17, 17, 2, 4, seed=8),
+            torch.arange(34).reshape(17, 1, 2),
+        ),
     },
 )
 def rotate(x, positions, base=10_000.0):
@@ -195,6 +210,14 @@ def lays_the_angles_out_for_the_other(x, positions, base=10_000.0):
             *randns(*[(1, 1, 3, 2)] * 3, seed=25),
             ints(3, 4096, 4097),
         ),
+        "17 texts of 17 heads": (
+            *randns(*[(17, 17, 2, 4)] * 3, seed=28),
+            torch.arange(34).reshape(17, 2),
+        ),
+        "131 tokens, 65 pairs": (
+            *randns(*[(1, 1, 131, 130)] * 3, seed=31),
+            torch.arange(131),
+        ),
     },
 )
 def rotary_attention(q, k, v, positions):
@@ -241,6 +264,7 @@ _WEIGHTS = {
     "two heads of width four": (randn(8, 3, seed=30), 2),
     "three heads of width six": (randn(18, 5, seed=31), 3),
     "twelve heads of width four": (randn(48, 3, seed=32), 12),
+    "17 heads of width eight, 130 wide": (randn(136, 130, seed=33), 17),
 }
 
 
@@ -285,6 +309,16 @@ def reorders_across_heads(weight, n_heads):
             2,
         ),
         "twelve of sixteen": (randn(2, 16, seed=46), ints(3, 4), 12),
+        "130 of 136, 131 positions": (
+            randn(131, 136, seed=47),
+            torch.arange(131),
+            130,
+        ),
+        "17 texts of 17 heads": (
+            randn(17, 17, 2, 6, seed=48),
+            torch.arange(34).reshape(17, 1, 2),
+            4,
+        ),
     },
 )
 def rotate_some(x, positions, width):
@@ -297,7 +331,7 @@ def rotate_some(x, positions, width):
 @task(
     against="powers of two, one by one",
     home="positions.alibi_slopes",
-    cases={f"{n} heads": (n,) for n in (1, 2, 8, 3, 6, 7, 12, 16)},
+    cases={f"{n} heads": (n,) for n in (1, 2, 8, 3, 6, 7, 12, 16, 40)},
 )
 def alibi_slopes(n_heads):
     """2^(−8h / H) for h = 1 … H where H is a power of two; else those of the
@@ -337,6 +371,12 @@ def counts_the_heads_from_zero(n_heads):
             8,
             ints([1, 2], [300, 5003]),
             ints([0, 1, 2], [2, 3, 301]),
+        ),
+        "131 queries, 137 keys": (2, torch.arange(6, 137), torch.arange(137)),
+        "17 texts": (
+            8,
+            torch.arange(34).reshape(17, 2),
+            torch.arange(51).reshape(17, 3),
         ),
     },
 )
@@ -384,6 +424,10 @@ def rewards_the_distance(n_heads, queries, keys):
         "300 tokens, some of them padding": (
             marks("1" * 300, "0" * 43 + "1" * 257),
             2,
+        ),
+        "17 texts, 131 new tokens": (
+            marks(*["011", "111", "001"] * 5, "111", "000"),
+            131,
         ),
     },
 )
@@ -434,6 +478,13 @@ def goes_on_from_the_padding(real, n_new):
         "two and a half times": (ints([5, 7], [2, 6]), 10, 6, 15),
         "one pair, far out": (ints(4097), 2, 4096, 8192),
         "six pairs": (ints(9), 12, 8, 16),
+        "17 texts of 131 positions": (
+            torch.arange(17 * 131).reshape(17, 131),
+            2,
+            1000,
+            3000,
+        ),
+        "65 pairs": (ints(5, 131), 130, 8, 20),
     },
 )
 def interpolated_angles(positions, width, trained, wanted):

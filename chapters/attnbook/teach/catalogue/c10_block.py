@@ -22,6 +22,10 @@ task = tasks_of(10)
         "a head of width two": randns((3, 3), (3, 2), (2, 3), seed=1),
         "as wide as the stream": randns((4, 5), (4, 5), (5, 5), seed=4),
         "two sequences": randns((2, 3, 512), (2, 3, 128), (128, 512), seed=7),
+        "131 tokens": randns((131, 4), (131, 3), (3, 4), seed=10),
+        "17 texts, 131 to 130": randns(
+            (17, 2, 130), (17, 2, 131), (131, 130), seed=13
+        ),
     },
 )
 def add_head(x, context, w_out):
@@ -99,6 +103,10 @@ def _blocks(norm_first):
         "one token of width four": _block((1, 4), 1, 1, norm_first=norm_first),
         "three tokens, two heads": _block((3, 6), 2, 2, norm_first=norm_first),
         "two sequences": _block((2, 5, 8), 4, 3, norm_first=norm_first),
+        "17 texts": _block((17, 2, 4), 1, 7, norm_first=norm_first),
+        "131 tokens, 130 wide": _block(
+            (131, 130), 2, 8, norm_first=norm_first
+        ),
     }
 
 
@@ -144,6 +152,15 @@ _PADDED = marks("111", "100")[:, None, None].repeat(1, 1, 3, 1)
         "two texts, a mask each": _state((2, 3, 6), 3, 44, _PADDED),
         "another mask, all sizes as before": _state(
             (2, 3, 6), 2, 43, marks("110", "011", "101")
+        ),
+        "17 texts, 17 heads, a mask each": _state(
+            (17, 2, 34),
+            17,
+            45,
+            randn(17, 1, 2, 2, seed=49) > -9 * torch.eye(2),
+        ),
+        "131 tokens, 134 wide": _state(
+            (1, 131, 134), 2, 46, torch.ones(131, 131).tril() > 0
         ),
     },
 )
@@ -371,6 +388,9 @@ def _stack(size, n_blocks, seed):
         "one block": _stack((1, 4), 1, 11),
         "three blocks": _stack((3, 6), 3, 12),
         "two sequences": _stack((2, 5, 8), 2, 13),
+        "17 blocks": _stack((2, 4), 17, 14),
+        "17 texts": _stack((17, 2, 4), 1, 15),
+        "131 tokens, 130 wide": _stack((131, 130), 1, 16),
     },
 )
 def pre_norm_stack(x, blocks, final_norm):
@@ -409,6 +429,16 @@ def forgets_the_final_norm(x, blocks, final_norm):
             *randns((2, 3, 5), (2, 3, 5), seed=21),
             randn(2, 3, 5, seed=23) > -1,
             0.1,
+        ),
+        "131 numbers": (
+            *randns((131,), (131,), seed=24),
+            randn(131, seed=26) > -1,
+            0.2,
+        ),
+        "17 texts of 131 tokens": (
+            *randns((17, 131, 3), (17, 131, 3), seed=27),
+            randn(17, 131, 3, seed=29) > -1,
+            0.2,
         ),
     },
 )
@@ -461,6 +491,7 @@ def gpt2_block(d, *, seed, at=""):
     cases={
         "width eighteen": (gpt2_block(18, seed=31),),
         "width twenty": (gpt2_block(20, seed=32),),
+        "width 130": (gpt2_block(130, seed=33),),
     },
 )
 def from_gpt2(state):
@@ -559,6 +590,8 @@ def _decoder(length, memory, d, n_heads, seed, leading=(), silent=()):
         "one token, one of memory": _decoder(1, 1, 4, 1, 51),
         "three tokens, five of memory": _decoder(3, 5, 6, 2, 53),
         "two sequences": _decoder(4, 3, 8, 4, 55, leading=(2,)),
+        "17 texts": _decoder(2, 3, 4, 1, 67, leading=(17,)),
+        "131 tokens, 137 of memory, 130 wide": _decoder(131, 137, 130, 2, 69),
     },
 )
 def decoder_block(x, memory, attention, cross_attention, feed_forward, norms):
@@ -575,6 +608,10 @@ def decoder_block(x, memory, attention, cross_attention, feed_forward, norms):
         "two layers of width one": (f64(1), f64([[0.5]], [[-0.5]])),
         "width two": randns((2,), (1, 2, 2), seed=61),
         "five layers": randns((3,), (5, 3, 3), seed=63),
+        "17 layers, 131 wide": (
+            randn(131, seed=67),
+            randn(17, 131, 131, seed=68) / 30,
+        ),
     },
     rules=(NoAutograd,),
 )

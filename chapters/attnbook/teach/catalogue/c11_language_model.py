@@ -27,6 +27,10 @@ task = tasks_of(11)
         "another padding": ([[3, 9], [4, 50, 300, 50, 4], [1, 2, 50]], 50),
         "a text of 300 tokens": ([[*range(300)], [8, 7]], 0),
         "a text of one token": ([[7], [5, 6, 8]], 0),
+        "17 texts, padded with 300": (
+            [[*range(n, 2 * n + 2)] for n in range(17)],
+            300,
+        ),
     },
 )
 def shifted(texts, pad):
@@ -86,6 +90,12 @@ def asks_for_the_padding(texts, pad):
     return tokens, pad_sequence([row[1:] for row in rows], True, pad)
 
 
+def _some_targets(B, T):
+    """Targets from 0 to 4, (B, T), of which every sixth is left out."""
+    targets = torch.arange(B * T).reshape(B, T) % 6
+    return targets.where(targets < 5, -100)
+
+
 @task(
     against="torch's F.cross_entropy",
     gradients=True,
@@ -98,6 +108,10 @@ def asks_for_the_padding(texts, pad):
         "large logits, targets here and there": (
             300 * randn(3, 3, 260, seed=2),
             ints([-100, -100, 1], [0, 258, 2], [-100, 0, -100]),
+        ),
+        "17 texts of 131 targets": (
+            randn(17, 131, 5, seed=3),
+            _some_targets(17, 131),
         ),
     },
 )
@@ -157,6 +171,7 @@ def averages_the_texts_means(logits, targets):
         "one short, one long": (
             [*(-randn(1200, seed=2).abs()).split([1, 1199])],
         ),
+        "twenty texts of 131 words": ([*-randn(20, 131, seed=3).abs()],),
     },
 )
 def perplexity(texts):
@@ -190,7 +205,7 @@ class Parts(list):
     """The blocks of a torch encoder; `encoder` is all of it."""
 
 
-def _model(vocab_size, d_model, n_layers, seed):
+def _model(vocab_size, d_model, n_layers, seed, context=8):
     """Drawn parts of a language model: two embeddings, blocks and a norm.
 
     The blocks are those of torch's encoder, which is kept beside them, since
@@ -205,8 +220,8 @@ def _model(vocab_size, d_model, n_layers, seed):
     encoder = drawn(encoder, seed=seed).requires_grad_(False)
     blocks = Parts(encoder.layers)
     blocks.encoder = encoder
-    tokens, positions = randns((vocab_size, d_model), (8, d_model), seed=seed)
-    return tokens, positions, blocks, encoder.norm
+    sizes = (vocab_size, d_model), (context, d_model)
+    return *randns(*sizes, seed=seed), blocks, encoder.norm
 
 
 @task(
@@ -218,6 +233,14 @@ def _model(vocab_size, d_model, n_layers, seed):
         "two texts": (
             ints([3, 0, 1], [262, 6, 2]),
             *_model(263, 4, 3, seed=3),
+        ),
+        "17 texts, 17 blocks": (
+            torch.arange(34).reshape(17, 2) % 5,
+            *_model(5, 4, 17, seed=4),
+        ),
+        "131 tokens, 130 wide": (
+            torch.arange(131)[None] * 7 % 300,
+            *_model(300, 130, 1, seed=5, context=140),
         ),
     },
 )
@@ -343,6 +366,16 @@ _TARGETS = ints([1, 2, 0], [1, 0, 3], [2, -100, -100])
             _TOKENS,
             torch.cat([_TARGETS[:2], ints([-100, -100, -100])]),
             batch_size=1,
+        "150 texts, 131 at a time": call(
+            _bigram(5, 8, 1.0),
+            torch.arange(450).reshape(150, 3) % 5,
+            _some_targets(150, 3),
+            batch_size=131,
+        ),
+        "two texts of 131 tokens": (
+            _bigram(5, 9, 1.0),
+            torch.arange(262).reshape(2, 131) % 5,
+            _some_targets(2, 131),
         ),
     },
 )
@@ -393,6 +426,12 @@ def averages_the_batches_means(model, tokens, targets, *, batch_size=64):
         "one pair of two tokens": ([[0, 1]], 2, 1.0),
         "a text that repeats": ([[0, 1, 0, 1, 1]], 4, 0.5),
         "two texts": ([[3, 0, 257], [257, 257, 257, 3, 1]], 258, 0.01),
+        "two texts": ([[3, 0, 257], [257, 257, 3, 1]], 258, 0.01),
+        "twenty texts of 131 tokens": (
+            [[t * n % 23 for t in range(131)] for n in range(20)],
+            23,
+            1.0,
+        ),
     },
 )
 def bigram(texts, vocab_size, extra):
@@ -448,6 +487,12 @@ def counts_across_the_texts(texts, vocab_size, extra):
         "a gradient of 1e-9": (*f64([1], [1e-9], [0], [0]), 1, 0.1, 0.0),
         # The means of the second weight are not 0 yet.
         "a gradient of 0": (*f64([1, 1], [0, 0], [0, 1], [0, 4]), 3, 0.1, 0.5),
+        "131 by 137 weights": (
+            *randn(4, 131, 137, seed=3).abs(),
+            5,
+            0.01,
+            0.1,
+        ),
     },
 )
 def adamw(w, gradient, mean, square, step, rate, decay):
@@ -565,6 +610,15 @@ def _as_optimizer(kind, groups, gradients, factors=None, **settings):
         ),
         # 1 − 0.999¹⁰⁰⁰ is 0.63: the correction is still large then.
         "1,010 steps": call([{"params": [f64([1])]}], 1010 * [[f64([0.5])]]),
+        "17 groups, each with a rate of its own": call(
+            [_group((2,), seed=400 + n, lr=0.01 * (n + 1)) for n in range(17)],
+            _of_steps(3, *[(2,)] * 17, seed=450),
+        ),
+        "17 parameters, the last of 131 by 137": call(
+            [_group(*[(1, 2)] * 16, (131, 137), seed=500)],
+            _of_steps(2, *[(1, 2)] * 16, (131, 137), seed=550),
+            lr=0.1,
+        ),
     },
 )
 def AdamW(
@@ -828,6 +882,19 @@ def _used(vocab_size, seed):
         "a steep loss": (_sure(4), _STEEP, 2, 0.5),
         "a model with old gradients": (_used(4, 5), _EIGHT, 4, 0.5),
         "one step of sixteen": (_bigram(4, 6), 2 * _EIGHT, 16, 0.5),
+        "one step of 33": (_bigram(4, 7), 11 * _ROWS, 33, 0.5),
+        "two batches of 17 texts of 131 tokens": (
+            _bigram(5, 8),
+            2
+            * [
+                (
+                    torch.arange(17 * 131).reshape(17, 131) % 5,
+                    _some_targets(17, 131),
+                )
+            ],
+            2,
+            0.5,
+        ),
     },
 )
 def accumulate(model, batches, n, rate):

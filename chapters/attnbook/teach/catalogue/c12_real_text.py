@@ -13,6 +13,8 @@ task = tasks_of(12)
 
 _BYTES = [chr(byte) for byte in range(256)]  # in order: their ids are 0–255
 _TEXT = b"The boat left the river bank at dawn. The boat came back."
+_LONG = b" ".join([_TEXT, _TEXT[::-1], 2 * _TEXT[::2], 2 * _TEXT[1::2], _TEXT])
+_MIXED = 25 * "naïve café 🛶 \n".encode()
 _EVERY = bytes(range(256))  # 255 pairs, and each of them once
 _CUT = "é🛶".encode() + b"\xf0\x9f\x00\xff"  # and a boat without its end
 # A byte order mark, an accent of its own, and a � that stands in the text.
@@ -30,6 +32,7 @@ _RARE = [part.encode() for part in ("\ufeff", "e\u0301", "\ufffd", "!")]
         "a hundred merges": (_EVERY, 100),
         # The pair bc is the second merge, though it has lost an occurrence.
         "a count that falls": (b"abc1ab2ab3ab4ab5ab6bc7bc8bc9bcxdeydez", 3),
+        "290 bytes, 140 merges": (_LONG, 140),
     },
 )
 def learn_merges(data, n_merges):
@@ -56,6 +59,7 @@ def learn_merges(data, n_merges):
         "a hundred merges": (_EVERY, learn_merges(_EVERY, 100)),
         "one pair, ten times": (10 * b"ab", [(97, 98)]),
         "blanks at both ends": (b" ab \n", [(32, 97)]),
+        "290 bytes, 140 merges": (_LONG, learn_merges(_LONG, 140)),
     },
 )
 def encode_bytes(data, merges):
@@ -90,6 +94,7 @@ def merges_from_left_to_right(data, merges):
         "letters of two bytes": (1.2, 7, "naïve café"),
         "a boat and the end of a line": (0.9, 2, " 🛶\n"),
         "thirteen tokens": (2.5, 13, "a boat near the bank of the river"),
+        "150 tokens": (1.7, 150, 31 * "café boat "),
     },
 )
 def bits_per_byte(loss, n_tokens, text):
@@ -118,6 +123,9 @@ def leaves_the_nats(loss, n_tokens, text):
         "an end that is cut": ([b"a ", b"boat\xf0\x9f"],),
         "rare characters": (_RARE,),
         "blanks at both ends, and an empty part": ([b" a", b"", b" b \n"],),
+        "a long part, then many of three bytes": (
+            [_MIXED[:301], *(_MIXED[n : n + 3] for n in range(301, 500, 3))],
+        ),
     },
 )
 def text_as_it_comes(parts):

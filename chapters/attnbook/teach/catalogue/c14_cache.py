@@ -378,6 +378,9 @@ _SEVEN = (7_241_732_096, 32, 32, 8, 128, 8192)
         "seven billion, shared heads, 80 GB": _fit(80 * 10**9, *_SEVEN),
         "too small for one": _fit(155 * 10**8, *_SEVEN),
         "too small for the parameters": _fit(10**10, *_SEVEN),
+        "forty layers, 17 heads of 130": _fit(
+            10**9, 10**6, 40, 34, 17, 130, 300
+        ),
     },
 )
 def rows_that_fit(

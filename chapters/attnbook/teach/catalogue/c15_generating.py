@@ -68,6 +68,17 @@ _TENTHS = f64([0.1] * 10 + [0.0])  # their running sum ends at _ALMOST
 _FIVES = randn(131, 5, seed=18)
 
 
+def _peaked(B, V):
+    """Logits (B, V) with five tokens that count, e times as likely each as the
+    next, somewhere in each row: in no format of numbers it is close which of
+    them are out."""
+    logits = torch.full((B, V), -5.0, dtype=torch.float64)
+    for n in range(5):
+        places = (37 * torch.arange(B) + 53 * n) % V
+        logits[torch.arange(B), places] = 10.0 - n
+    return logits
+
+
 @task(
     against="a running sum, token by token",
     home="generate.draw",
@@ -183,7 +194,8 @@ def keeps_one_more(logits, k):
         "everything": (randn(2, 4, seed=6), 0.999999),
         "p near 1: two are out": (f64(0.0, -8.0, -9.0), 0.999),
         "p = 1: nothing is out": (f64(0.0, -40.0, -45.0), 1.0),
-        "17 rows of 300": (randn(17, 300, seed=7), 0.95),
+        "17 rows of 300": (_peaked(17, 300), 0.8),
+        "p = 1: none of 300 is out": (randn(300, seed=7), 1.0),
     },
 )
 def keep_top_p(logits, p):
@@ -251,7 +263,7 @@ def gathers_where_it_should_scatter(logits, p):
             0.2,
         ),
         "p = 1: the likeliest two stay": (f64(2.0, 1.0, 2.0), 1.0),
-        "17 rows of 300": (2 * randn(17, 300, seed=8), 0.05),
+        "17 rows of 300": (_peaked(17, 300), 0.2),
     },
 )
 def keep_min_p(logits, p):
@@ -421,6 +433,7 @@ def takes_zeros_for_padding(sequences, *, device=None):
         "flat": (torch.full((8,), 0.125).double(), 0.9),
         "a sum that rounding keeps below 1": (_TENTHS[0, :-1], 1.0),
         "300 tokens": (randn(300, seed=13).softmax(-1), 0.95),
+        "300 tokens": (_peaked(9, 300)[8].softmax(-1), 0.9),
     },
 )
 def nucleus_size(probabilities, p):
@@ -640,7 +653,7 @@ def adds_the_wrong_sign(logits, noise):
                     for s in range(300)
                 )
             ],
-            {299},
+            {*range(282, 300)},
             140,
             400,
         ),

@@ -65,6 +65,7 @@ _TEXTS_WITH_TIES = (
     "bytes that are no text",
     "two sentences",
     "a hundred merges",
+    "290 bytes, 140 merges",
 )
 _NOBODY = "a text of the number 0 is padding for some programs"
 _CONSTANT = "a constant token is all rounding, and eps decides"
