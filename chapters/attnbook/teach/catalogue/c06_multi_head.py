@@ -482,7 +482,7 @@ def _shared(B, T, d, n_heads, n_kv_heads, d_k, mask=None, *, seed):
         "17 texts, 34 heads share 17, a mask each": _shared(
             17,
             2,
-            6,
+            34,
             34,
             17,
             1,
@@ -490,7 +490,7 @@ def _shared(B, T, d, n_heads, n_kv_heads, d_k, mask=None, *, seed):
             seed=680,
         ),
         "131 tokens, all wider than 128": _shared(
-            1, 131, 130, 34, 17, 9, torch.ones(131, 131).tril() > 0, seed=690
+            1, 131, 306, 34, 17, 9, torch.ones(131, 131).tril() > 0, seed=690
         ),
     },
 )

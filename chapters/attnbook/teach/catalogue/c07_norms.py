@@ -261,7 +261,10 @@ def forgets_the_path_through_the_variance(x, gradient, *, eps=1e-5):
             *randns((3, 4), (4,), seed=36), eps=0.1
         ),
         "300 wide, with a weight": randns((2, 300), (300,), seed=35),
-        "17 texts of 131 tokens": (randn(17, 131, 3, seed=37),),
+        "17 texts of 131 tokens": (
+            randn(17, 131, 3, seed=37).sign()
+            * 2.0 ** (torch.arange(131) % 5)[:, None],
+        ),
     },
 )
 def rms_norm(x, weight=None, *, eps=1e-5):

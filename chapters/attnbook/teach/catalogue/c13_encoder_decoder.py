@@ -68,9 +68,9 @@ def _alternating(*size):
             f64([-1, 0], [0, 2]),
             _REAL[2:4],
         ),
-        "17 texts, a word reads two": (
-            *randns((17, 1, 4), (17, 2, 4), seed=11),
-            _alternating(17, 2),
+        "17 texts, a word reads three": (
+            *randns((17, 1, 4), (17, 3, 4), seed=11),
+            _alternating(17, 3),
         ),
         "131 words read 137, 130 wide": (
             *randns((131, 130), (137, 130), seed=13),

@@ -199,10 +199,11 @@ def law_of_a_call(p, q):
         further = {}
         for kept, share in shares.items():
             for token, (own, guessed) in enumerate(zip(model, draft)):
-                if share * (own - guessed) > 0:
+                if own > guessed:
                     law[*kept, token] = share * (own - guessed)
-                if share * min(own, guessed) > 0:
-                    further[*kept, token] = share * min(own, guessed)
+                both = min(own, guessed)
+                if both > 0:
+                    further[*kept, token] = share * both
         shares = further
     return law
 
