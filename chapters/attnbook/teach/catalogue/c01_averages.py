@@ -58,7 +58,6 @@ def divides_by_n_again(values, weights):
         "more queries than keys": (*randns((5,), (2,), seed=1), 0.2),
         "a query far from every key": (f64(2, 1000), f64(1, 2, 3), 1.2),
         "two keys in one place": (f64(2, 0.5), f64(1, 1, 3), 1.1),
-        "a query far from every key": (f64(2, 100), f64(1, 2, 3), 1.2),
         "131 queries, 137 keys": (*randns((131,), (137,), seed=3), 0.3),
     },
 )

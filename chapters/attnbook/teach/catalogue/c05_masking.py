@@ -57,13 +57,14 @@ _SCORES = {
     "a mask for each text": (
         randn(2, 2, 3, seed=4),
         torch.stack([marks("110", "011"), marks("101", "111")]),
+    ),
     "131 queries, three keys": (
         randn(131, 3, seed=4),
         randn(131, 3, seed=5) > f64(0, 0, -9),
     ),
     "17 texts, 131 keys": (
         randn(17, 2, 131, seed=6),
-        randn(2, 131, seed=7) > 0,
+        randn(17, 2, 131, seed=7) > 0,
     ),
 }
 

@@ -366,6 +366,7 @@ _TARGETS = ints([1, 2, 0], [1, 0, 3], [2, -100, -100])
             _TOKENS,
             torch.cat([_TARGETS[:2], ints([-100, -100, -100])]),
             batch_size=1,
+        ),
         "150 texts, 131 at a time": call(
             _bigram(5, 8, 1.0),
             torch.arange(450).reshape(150, 3) % 5,
@@ -426,7 +427,6 @@ def averages_the_batches_means(model, tokens, targets, *, batch_size=64):
         "one pair of two tokens": ([[0, 1]], 2, 1.0),
         "a text that repeats": ([[0, 1, 0, 1, 1]], 4, 0.5),
         "two texts": ([[3, 0, 257], [257, 257, 257, 3, 1]], 258, 0.01),
-        "two texts": ([[3, 0, 257], [257, 257, 3, 1]], 258, 0.01),
         "twenty texts of 131 tokens": (
             [[t * n % 23 for t in range(131)] for n in range(20)],
             23,
