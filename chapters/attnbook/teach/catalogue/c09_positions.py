@@ -482,9 +482,9 @@ def goes_on_from_the_padding(real, n_new):
             torch.arange(17 * 131).reshape(17, 131),
             2,
             1000,
-            3000,
+            2000,
         ),
-        "65 pairs": (ints(5, 131), 130, 8, 20),
+        "65 pairs": (ints(5, 131), 130, 8, 16),
     },
 )
 def interpolated_angles(positions, width, trained, wanted):
