@@ -21,6 +21,8 @@ def test_a_check_made_weak_lets_mutants_pass(numbers):
     every = mutants_of_task(toy, solution)
     answers = answers_of(lambda m: passes(m, toy), every, batch=20)
     alive = {m.name for m, passed in answers if passed is True}
+    # A toy with a case of six numbers is small, and is told so.
+    alive = {name for name in alive if " beyond " not in name}
     assert ("half the digits" in alive) == (numbers == [0])
     assert numbers == [0] or not alive
     assert "x * 2.5 → 2.5 in return x * 2.5" not in alive
