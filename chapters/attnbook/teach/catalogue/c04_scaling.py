@@ -410,6 +410,9 @@ def cuts_across_tokens(x, n_heads):
         "a batch": (randn(2, 3, 5, seed=61),),
         "all scores below −100,000": (f64(-200001, -200000),),
         "300 scores": (3 * randn(300, seed=62),),
+        "300 scores, each 20 below the last": (
+            -20 * torch.arange(300, dtype=torch.float64),
+        ),
         "17 texts of 131 rows": (randn(17, 131, 3, seed=63),),
     },
 )

@@ -12,6 +12,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+#: In which other call an answer is wrong that was right on all cases.
+CALLED_AGAIN = "called again"
+LAID_OTHERWISE = "laid otherwise in memory"
+
 
 class Kind(StrEnum):
     """The kinds of findings. Behind each: what a finding of it has."""

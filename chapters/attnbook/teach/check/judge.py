@@ -106,7 +106,7 @@ def verdict_on(
         # It took too long, or wanted to end it all, whatever came before.
         return _stopped(tried, len(tried.got) - 1, NOTHING)
     if tried.got[tried.first].again:
-        return _keeps_something(tried)
+        return _wrong_again(tried)
     if not isinstance(
         tried.error, RuleBroken
     ):  # else no result can be recognised
@@ -166,14 +166,20 @@ def _stopped(tried: Attempt, n: int, help_: Help) -> Verdict:
     )
 
 
-def _keeps_something(tried: Attempt) -> Verdict:
+def _wrong_again(tried: Attempt) -> Verdict:
     """The verdict on an answer that is right when it is called first, and not
-    when it is called again."""
+    when it is called again, or with tensors that lie otherwise in memory."""
     finding = tried.finding
     case = tried.trial.cases[tried.first]
-    told = replace(finding, case=f"{case.label}, called again")
+    way = tried.got[tried.first].again
+    told = replace(finding, case=f"{case.label}, {way}")
     message = telling.again(
-        tried.trial.task.name, told, tried.difference, case.args, case.kwargs
+        tried.trial.task.name,
+        told,
+        tried.difference,
+        case.args,
+        case.kwargs,
+        way,
     )
     if finding.error:
         short = telling.short_error(told)

@@ -20,7 +20,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnbook.teach.check.finding import Finding, Kind
+from attnbook.teach.check.finding import (
+    CALLED_AGAIN,
+    LAID_OTHERWISE,
+    Finding,
+    Kind,
+)
 from attnbook.teach.check.guard import OutOfTime
 from attnbook.teach.check.rules import RuleBroken
 from attnbook.teach.check.running import Outcome
@@ -87,12 +92,15 @@ def unpacked(data: Any) -> Outcome:
         if not all(isinstance(at, (int, str)) for at in spoilt):
             raise ValueError("an argument that is in no place")
         error = data["error"]
+        again = data["again"]
+        if again not in ("", CALLED_AGAIN, LAID_OTHERWISE):
+            raise ValueError("another call than there is")
         return Outcome(
             settled(_unpack(data["result"])),
             gradients,
             spoilt,
             None if error is None else _unpack_error(error),
-            data["again"] is True,
+            again,
         )
     except (
         LookupError,

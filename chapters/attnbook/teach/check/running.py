@@ -93,14 +93,15 @@ class Outcome:
             the name, and of a model which part of it: "numbers", "mode",
             "dropout", "hooks", "requires_grad" or "gradients".
         error: what it raised.
-        again: whether it was called with this case before, and was right.
+        again: how this call differs from one with the same numbers that was
+            right: "called again", or "laid otherwise in memory"; or nothing.
     """
 
     result: Any = None
     gradients: tuple[Tensor, ...] = ()
     spoilt: dict[int | str, tuple[str, str]] = field(default_factory=dict)
     error: BaseException | None = None
-    again: bool = False
+    again: str = ""
 
     @property
     def broken_off(self) -> bool:

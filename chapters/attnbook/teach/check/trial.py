@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
+from attnbook.teach.check.again import wrong_again
 from attnbook.teach.check.difference import Difference, Differs
 from attnbook.teach.check.examine import (
     examined,
@@ -115,9 +116,9 @@ class Trial:
         """What a function does on each case, until it is broken off.
 
         One that is right on all of them is called again with each, the
-        largest first. What it does then stands in place of what it did
-        before if it is wrong: it has kept something from another call, such
-        as a buffer that only grows, or a mask that was written into.
+        largest first, and then with tensors that lie otherwise in memory
+        (`again`). What it does then, if it is wrong, stands in place of what
+        it did before.
         """
         got: list[Outcome] = []
         for n, case in enumerate(self.cases):
@@ -133,15 +134,21 @@ class Trial:
             got.append(outcome)
             if outcome.broken_off:
                 return got
-        if not any(self.differs(one, n) for n, one in enumerate(got)):
-            for n in reversed(range(len(got))):
-                outcome = outcome_of(
-                    fn, self.cases[n], rules=rules, timed=timed
-                )
-                same = replace(outcome, gradients=got[n].gradients)
-                if self.differs(same, n):
-                    got[n] = replace(outcome, again=True)
-                    break
+        if any(self.differs(one, n) for n, one in enumerate(got)):
+            return got
+
+        def is_wrong(outcome: Outcome, n: int) -> bool:
+            same = replace(outcome, gradients=got[n].gradients)
+            return self.differs(same, n) is not None
+
+        wrong = wrong_again(
+            lambda case: outcome_of(fn, case, rules=rules, timed=timed),
+            self.cases,
+            self.task.right,
+            is_wrong,
+        )
+        if wrong is not None:
+            got[wrong[0]] = wrong[1]
         return got
 
     def differs(self, outcome: Outcome, n: int) -> Difference | None:

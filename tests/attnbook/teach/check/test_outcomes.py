@@ -184,6 +184,8 @@ def tensor(dtype, shape, numbers):
         {"error": ["builtins", 3, True, "x"]},
         {"error": ["builtins", "ValueError", True, 3]},
         {"error": "x"},
+        {"again": "once more"},
+        {"again": True},
     ],
     ids=str,
 )
@@ -191,7 +193,7 @@ def test_what_is_no_outcome_is_refused(wrong):
     good = packed(Outcome(torch.ones(2)))
     assert unpacked(good).result.sum() == 2
     assert not unpacked(good).again
-    assert arrived(Outcome(3, again=True)).again
+    assert arrived(Outcome(3, again="called again")).again == "called again"
     with pytest.raises(ValueError, match="this is no outcome"):
         unpacked({**good, **wrong})
 

@@ -10,7 +10,13 @@ from typing import Any
 from torch import Tensor
 
 from attnbook.teach.check.difference import Difference, Differs
-from attnbook.teach.check.finding import Finding, Help, Kind
+from attnbook.teach.check.finding import (
+    CALLED_AGAIN,
+    LAID_OTHERWISE,
+    Finding,
+    Help,
+    Kind,
+)
 from attnbook.teach.check.telling.helping import help_lines
 from attnbook.teach.check.telling.results import (
     gradient_words,
@@ -232,30 +238,44 @@ def wrong(
     return "\n".join(lines)
 
 
+#: In which other call an answer may be wrong that was right on all cases, and
+#: what it is asked then.
+AGAIN = {
+    CALLED_AGAIN: (
+        "It was right on all cases when it was called with each of them once. "
+        "What does it keep from one call to the next?"
+    ),
+    LAID_OTHERWISE: (
+        "It was right on the same numbers while all tensors lay in memory "
+        "row after row. Here some of them lie as after a transpose. Does it "
+        "read a tensor by its place in memory, or with the strides of "
+        "another one?"
+    ),
+}
+
+
 def again(
     name: str,
     found: Finding,
     difference: Difference,
     args: tuple,
     kwargs: Mapping[str, Any],
+    way: str,
 ) -> str:
     """What a reader is told whose answer was right on a case when it was
-    called with all of them in turn, and is not when it is called again.
+    called with all of them in turn, and is not in another call.
 
     Args:
         name: the task.
         found: what is wrong on the case now; its label says that.
         difference: where the case differs now.
         args, kwargs: the arguments of the case.
+        way: what is different in this call, one of `AGAIN`.
     """
     head = f'{name}: not right yet on "{found.case}": {headline(found)}'
     lines = [
         head if found.error else fill(f"{head}."),
-        fill(
-            "It was right on all cases when it was called with each of them "
-            "once. What does it keep from one call to the next?",
-            "  ",
-        ),
+        fill(AGAIN[way], "  "),
         inputs(args, kwargs),
     ]
     return "\n".join([*lines, *([] if found.error else numbers(difference))])
