@@ -35,8 +35,8 @@ def wrong_again(
     """Where an answer that was right on all cases is wrong in another call.
 
     The largest case comes first. With tensors that lie otherwise, the answer
-    may refuse by an error, but not take forever. Nor is it wrong where the reference itself would
-    be, whose sums are in another order then.
+    may refuse by an error, but not take forever. Nor is it wrong where the
+    reference itself would be, whose sums are in another order then.
 
     Args:
         call: calls the answer with a case.
