@@ -66,7 +66,9 @@ def multiples_of_one_vector(n_words, d, seed):
         "along the middle axis": call(randn(2, 3, 4, seed=11), dim=1),
         "along the last axis but one": call(randn(2, 3, 4, seed=12), dim=-2),
         "a batch": (randn(2, 3, 4, seed=2),),
-        "all scores below −100,000": (f64(-200001.0, -200000.0),),
+        "all scores below −100,000": (
+            f64([-200001.0, -200000.0], [-(2.0**32), -(2.0**31)]),
+        ),
         "300 scores": (randn(300, seed=3),),
         "17 texts of 131 rows": (randn(17, 131, 3, seed=4),),
     },
@@ -333,7 +335,9 @@ def reshape_for_transpose(x):
         "two rows far apart": (f64([1000.0, 999.0], [0.0, 1.0]),),
         "a score of −∞": (f64(0.0, -INF),),
         "a batch of one row each": (randn(2, 1, 4, seed=9),),
-        "all scores below −100,000": (f64(-200001.0, -200000.0),),
+        "all scores below −100,000": (
+            f64([-200001.0, -200000.0], [-(2.0**32), -(2.0**31)]),
+        ),
         "300 scores": (randn(300, seed=10),),
         "17 texts of 131 rows": (randn(17, 131, 3, seed=11),),
     },

@@ -160,9 +160,9 @@ _PADDED = marks("1111", "1100")[:, None, None].repeat(1, 1, 4, 1).tril()
 _LOST = randn(2, 3, seed=30).masked_fill(~_SOME, -torch.inf)
 _MIXED = torch.stack([_LOST[0], randn(3, seed=31)])
 
-# One query with the scores −131,072 and −196,608: a peak that starts at any
-# number above these hides both keys.
-_FAR_DOWN = f64([131072]), f64([-1], [-1.5]), f64([1], [2])
+# One query whose highest score is −2³¹: a peak that starts at any number above
+# it hides all keys, and so does such a number in place of a missing key.
+_FAR_DOWN = f64([2**16]), -(2**15) * f64([1], [1.5], [2]), f64([1], [2], [4])
 
 
 def _qkv(leading, n_queries, n_keys, d_k, d_v, *, seed, by=1):
@@ -203,8 +203,8 @@ _SMALL = _qkv((2,), 2, 3, 4, 2, seed=17)
             *_qkv((2, 3), 4, 4, 2, 5, seed=26), mask=randn(2, 3, 4, 4, seed=32)
         ),
         "all scores below −100,000": call(
-            f64([131072]),
-            f64([-1], [-1.5], [-1.25]),
+            f64([2**16]),
+            -(2**15) * f64([1], [1.5], [1.25]),
             f64([1], [2], [9]),
             mask=marks("110"),
         ),
@@ -408,10 +408,12 @@ def cuts_across_tokens(x, n_heads):
         "all scores near -3000": (f64(-3001, -3000),),
         "the first two scores −∞": (f64(-math.inf, -math.inf, 1, 2),),
         "a batch": (randn(2, 3, 5, seed=61),),
-        "all scores below −100,000": (f64(-200001, -200000),),
+        "all scores below −100,000": (
+            f64([-200001, -200000], [-(2**32), -(2**31)]),
+        ),
         "300 scores": (3 * randn(300, seed=62),),
-        "300 scores, each 20 below the last": (
-            -20 * torch.arange(300, dtype=torch.float64),
+        "300 scores, each pair 40 below the last": (
+            -40.0 * (torch.arange(300) // 2).double(),
         ),
         "17 texts of 131 rows": (randn(17, 131, 3, seed=63),),
     },
@@ -469,7 +471,7 @@ _FAR_BELOW = f64([60]), f64([-50], [-50.02]), f64([1], [2])
         "one block for all": (*_qkv((2,), 3, 4, 4, 2, seed=76), 9),
         "large scores": (*_qkv((4, 4), 2, 7, 4, 5, seed=79, by=1000), 3),
         "all scores near -3000": (*_FAR_BELOW, 1),
-        "all scores below −100,000": (*_FAR_DOWN, 1),
+        "all scores below −100,000": (*_FAR_DOWN, 2),
         "50 queries, 500 keys, 10 a block": (*_LONG, 10),
         "131 queries": (*_qkv((), 131, 7, 4, 2, seed=85), 3),
         "17 texts of 17 heads": (*_qkv((17, 17), 1, 3, 2, 2, seed=88), 2),

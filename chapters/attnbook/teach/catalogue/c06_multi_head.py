@@ -92,10 +92,11 @@ _OTHER = marks("110", "011", "101")
 # The second text has two tokens and is padded to four, and later tokens are
 # hidden: (B, 1, T, S).
 _PADDED = marks("1111", "1100")[:, None, None].repeat(1, 1, 4, 1).tril()
-# Tokens (1, 3, 4) and matrices with which all scores lie below −5000, and that
-# of the first token with itself below −10,000: a key is minus a query.
+# Tokens (1, 3, 4) and matrices with which all scores lie below −5 · 10⁹, and
+# that of the first token with itself below −10¹⁰: a key is minus a query. Heads
+# of width one leave nothing to be rounded on the way back.
 _UNIT = torch.eye(4, dtype=torch.float64)
-_FAR_BELOW = f64([[100] * 4, [120] * 4, [60] * 4]), _UNIT, -_UNIT
+_FAR_BELOW = f64([[1e5] * 4, [1.2e5] * 4, [6e4] * 4]), _UNIT, -_UNIT
 _ROW = f64([1, 2, 3, 4])
 _OUT = f64(*torch.eye(4).tolist()[:3], [1, 0, 0, 1])
 _NUMBERED = f64([1], [1]), f64([1], [3]), 0 * _ROW, 0 * _ROW, _ROW, _OUT, 2
@@ -134,7 +135,7 @@ def _as_layer(kind, x, w_query, w_key, w_value, w_out, n_heads, mask=None):
             *_FAR_BELOW,
             _UNIT,
             _UNIT,
-            2,
+            4,
             _CAUSAL,
         ),
         "two texts, a mask each": (
@@ -470,8 +471,8 @@ def _shared(B, T, d, n_heads, n_kv_heads, d_k, mask=None, *, seed):
             -_UNIT[:, :2],
             _UNIT[:, :2],
             _UNIT,
+            4,
             2,
-            1,
             _CAUSAL,
         ),
         "two texts, a mask each": _shared(2, 4, 8, 4, 2, 2, _PADDED, seed=660),

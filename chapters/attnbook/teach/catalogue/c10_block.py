@@ -137,6 +137,18 @@ def _state(size, n_heads, seed, mask=None):
     return randn(*size, seed=seed) * 3, n_heads, state, mask
 
 
+def _far_down(x, n_heads, state, mask):
+    """The same, where each token's score with itself is below −10⁹: a key is
+    minus the query."""
+    name = "self_attn.in_proj_weight"
+    query, _, value = state[name].chunk(3)
+    state[name] = torch.cat([3e5 * query, -3e5 * query, value])
+    name = "self_attn.in_proj_bias"
+    query, _, value = state[name].chunk(3)
+    state[name] = torch.cat([3e5 * query, -3e5 * query, value])
+    return x, n_heads, state, mask
+
+
 # The second text has one token and is padded to three: (B, 1, T, S).
 _PADDED = marks("111", "100")[:, None, None].repeat(1, 1, 3, 1)
 
@@ -149,6 +161,9 @@ _PADDED = marks("111", "100")[:, None, None].repeat(1, 1, 3, 1)
         "one token of width four": _state((1, 1, 4), 1, 41),
         "twelve heads": _state((2, 5, 24), 12, 42),
         "a causal mask": _state((2, 3, 6), 2, 43, marks("100", "110", "111")),
+        "a causal mask, scores far below 0": _far_down(
+            *_state((1, 2, 4), 4, 47, marks("10", "11"))
+        ),
         "two texts, a mask each": _state((2, 3, 6), 3, 44, _PADDED),
         "another mask, all sizes as before": _state(
             (2, 3, 6), 2, 43, marks("110", "011", "101")

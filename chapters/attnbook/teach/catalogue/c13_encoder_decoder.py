@@ -65,7 +65,7 @@ def _alternating(*size):
         ),
         "a real score far below the padding's": (
             1e5 * _ROW,
-            f64([-1, 0], [0, 2]),
+            f64([-1e5, 0], [0, 2]),
             _REAL[2:4],
         ),
         "17 texts, a word reads three": (

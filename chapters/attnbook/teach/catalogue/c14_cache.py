@@ -25,6 +25,15 @@ _X, _KEYS, _VALUES = randns((3, 3), (5, 2), (5, 4), seed=4)
         "a token after five": (_X[1:2], _KEYS, _VALUES, *_MATRICES),
         "three tokens after two": (_X, _KEYS[:2], _VALUES[:2], *_MATRICES),
         "an empty cache": (_X, _KEYS[:0], _VALUES[:0], *_MATRICES),
+        # A key is minus a query: the scores lie below −10⁹.
+        "two tokens after one, scores far below 0": (
+            f64([2**16], [2**17]),
+            f64([-(2**18)]),
+            f64([3]),
+            f64([1]),
+            f64([-1]),
+            f64([2**-16]),
+        ),
         "a token after 300": (
             *randns((1, 3), (300, 2), (300, 4), seed=31),
             *_MATRICES,
@@ -245,7 +254,7 @@ _LONG = randns((2, 2, 1, 3), (2, 2, 302, 3), (2, 2, 302, 5), seed=21)
         "rows of 300 and one": (*_LONG, ints(300, 1)),
         "a score far below an empty slot's": (
             f64([[[1e5, 0]]]),
-            f64([[[-1, 0], [0, 0]]]),
+            f64([[[-1e5, 0], [0, 0]]]),
             f64([[[1], [2]]]),
             ints(1),
         ),

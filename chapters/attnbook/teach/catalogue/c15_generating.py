@@ -506,6 +506,12 @@ def takes_the_last_column(logits, lengths):
         "one token of two": (f64([1.0, 0.0]), ints(0), 1.0, 2),
         "hotter": (f64([2.0, 0.0, 1.0]), ints(0), 2.0, 3),
         "k cuts": (f64([2.0, 0.0, 1.0]), ints(2), 1.0, 2),
+        "k cuts, all logits below −10⁹": (
+            f64([-2e9, -4e9, -3e9]),
+            ints(0),
+            1.0,
+            2,
+        ),
         "four tokens": (randn(4, 6, seed=16), ints(2, 0, 5, 3), 0.7, 6),
         "a token that was cut": (f64([2.0, 0.0, 1.0]), ints(1), 0.5, 2),
         "two rows": (f64([2, 0, 1], [9, 5, 7]), ints(2, 0), 1.5, 2),

@@ -51,7 +51,10 @@ _LOW = part([0.5, 1.5, 3, -1], [-131073, 1, 0.5, 2])
         "nothing on the right": (_SOME, _NONE),
         "nothing on the left": (_NONE, _SOME),
         "peaks in the thousands, and far below 0": (_LOW, _HIGH),
-        "a query without keys in one part": (_HALF, _OTHER),
+        "a query without keys in one part": (
+            _HALF,
+            part([-2e9, 1.2, 1, 1], [3, 2.5, -1, 0]),
+        ),
         "no key in either part": (_NONE, _HALF),
         "a query without keys in both": (_HALF, part([-INF, 0, 0, 0], _LAST)),
         "equal peaks": (_SOME, part([0.5, 1.2, 1, 1], [-2, 2.5, -1, 0])),
@@ -163,7 +166,12 @@ _TILES = {
         *_qkv((), 3, 2, 2, 2, seed=8), causal=True, rows=2, columns=2
     ),
     "all scores below −100,000": call(
-        f64([131072]), f64([-1], [-1.5]), f64([1], [2]), rows=1, columns=1
+        f64([2**16], [2**16]),
+        -(2**15) * f64([1], [1.5]),
+        f64([1], [2]),
+        causal=True,
+        rows=2,
+        columns=2,
     ),
     # More than one tile of any size that a program may have built in.
     "300 tokens, causal": call(
@@ -392,7 +400,7 @@ _EMPTY = (torch.zeros(2, 2, dtype=torch.float64), f64([-INF], [-INF]))
         "scores in the thousands": (
             (
                 f64([1, 2], [3, 4], [6, 7], [4, 2]),
-                f64([2000], [-131072], [-2000], [0]),
+                f64([2000], [-131072], [-2000], [-2e9]),
             ),
             (
                 f64([5, 0], [0, 1], [8, 9], [0, 0]),
@@ -569,6 +577,13 @@ def _batch(B, H, T, P, S, *, seed, d_k=3, d_v=2, by=1):
         "three texts, two heads": _batch(3, 2, 1, 4, 2, seed=50),
         "three tokens after two": _batch(2, 2, 3, 4, 5, seed=55),
         "scores in the thousands": _batch(3, 1, 2, 3, 3, seed=58, by=3000),
+        "two tokens, all scores below −10⁹": (
+            f64([2**16], [2**16])[None, None],
+            -(2**15) * f64([1.5])[None],
+            f64([1])[None],
+            -(2**15) * f64([1.25], [1])[None, None],
+            f64([2], [4])[None, None],
+        ),
         "a long prefix, one own key": _batch(
             10, 2, 1, 100, 1, seed=60, d_k=128, d_v=128
         ),
@@ -661,7 +676,7 @@ _LONG = watched(randn(40, 3, seed=82), randn(300, 3, seed=83))
             400 * randn(3, 2, seed=74), randn(7, 2, seed=75), ints(1, 6, 3), 3,
         ),
         "logits far below zero": (
-            f64([-131072], [900]), f64([1], [1.5], [2]), ints(1, 2), 2,
+            f64([-(2**16)], [900]), 2**15 * f64([1], [1.5], [2]), ints(1, 2), 2,
         ),
         "40 places, 300 words": (*_LONG, torch.arange(40) * 7, 50),
         "131 places, 130 wide, blocks of 130": (

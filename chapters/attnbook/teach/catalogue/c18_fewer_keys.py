@@ -31,6 +31,13 @@ def _latent(T, S, H, d, d_c, d_k, d_v, seed, by=1):
         "three tokens after two": _latent(3, 5, 2, 3, 4, 4, 4, 11),
         "a first token": _latent(1, 1, 3, 4, 1, 2, 3, 16),
         "large scores": _latent(4, 4, 2, 3, 4, 5, 2, 21, by=30_000),
+        "two tokens, all scores below −10⁹": (
+            f64([2**8], [2**8]),
+            f64([2**8], [3 * 2**7]),
+            f64([[2**8]]),
+            f64([[-(2**7)]]),
+            f64([[2**-7]]),
+        ),
         "17 heads": _latent(3, 5, 17, 3, 4, 4, 4, 26),
         "131 tokens after six, all wider than 128": _latent(
             131, 137, 1, 130, 131, 132, 133, 31
@@ -181,6 +188,14 @@ def _roll(n_seen, T):
         "as many as there are slots": _roll(4, 3),
         "a prompt longer than the window": _roll(0, 7),
         "a long chunk later on": _roll(23, 5),
+        "scores far below an empty slot's": (
+            f64([2**31], [2**31]),
+            f64([-1], [-1.5]),
+            f64([1], [2]),
+            f64([0], [0], [0]),
+            f64([0], [0], [0]),
+            0,
+        ),
         "140 tokens into a ring of 131, 130 wide": (
             *randns(*[(140, 130)] * 3, *[(131, 130)] * 2, seed=61),
             1000,
@@ -543,6 +558,12 @@ def _sunk(H, T, S, sink, seed):
         "large scores, a larger sink": (
             *(x * by for x, by in zip(_sunk(1, 2, 3, [0], 126), (900, 1, 1))),
             f64(1080),
+        ),
+        "all scores below −10⁹, the sink too": (
+            f64([[2**16]]),
+            -(2**15) * f64([[1], [1.5]]),
+            f64([[1], [2]]),
+            f64(-(2**32)),
         ),
         "17 heads, 17 sinks": _sunk(17, 2, 3, [n / 4 for n in range(17)], 129),
         "131 queries, 137 keys, 130 wide": (

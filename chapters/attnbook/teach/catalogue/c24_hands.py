@@ -271,6 +271,12 @@ _RINGS = {
     "three ranks": _text(7, sizes=(3, 1, 3), seed=40),
     "four ranks, eleven tokens": _text(11, sizes=(1, 5, 2, 3), seed=70),
     "three ranks, large scores": _text(5, sizes=(1, 2, 2), seed=51, by=2e5),
+    "two ranks, all scores below −10⁹": call(
+        f64([2**16], [2**16], [2**16]),
+        -(2**15) * f64([1], [1.5], [2]),
+        f64([1], [2], [4]),
+        sizes=(2, 1),
+    ),
     "17 ranks": _text(43, sizes=(*(2, 3) * 8, 3), seed=80),
     "131 tokens on two ranks, 130 wide": _text(
         131, sizes=(130, 1), seed=90, d_k=130, d_v=131
