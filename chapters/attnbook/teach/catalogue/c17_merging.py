@@ -676,7 +676,8 @@ _LONG = watched(randn(40, 3, seed=82), randn(300, 3, seed=83))
             400 * randn(3, 2, seed=74), randn(7, 2, seed=75), ints(1, 6, 3), 3,
         ),
         "logits far below zero": (
-            f64([-(2**16)], [900]), 2**15 * f64([1], [1.5], [2]), ints(1, 2), 2,
+            f64([-(2**16)], [900]), f64([2**15], [49152], [2**16]),
+            ints(1, 2), 2,
         ),
         "40 places, 300 words": (*_LONG, torch.arange(40) * 7, 50),
         "131 places, 130 wide, blocks of 130": (
