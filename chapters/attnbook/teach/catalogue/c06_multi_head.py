@@ -92,9 +92,9 @@ _OTHER = marks("110", "011", "101")
 # The second text has two tokens and is padded to four, and later tokens are
 # hidden: (B, 1, T, S).
 _PADDED = marks("1111", "1100")[:, None, None].repeat(1, 1, 4, 1).tril()
-# Tokens (1, 3, 4) and matrices with which all scores of a head of width one lie
-# below −3 · 10⁹: a key is minus a query. With values of width one nothing is
-# rounded on the way back.
+# Tokens (1, 3, 4) and matrices with which all scores of a head of width one
+# lie below −3 · 10⁹: a key is minus a query. With values of width one nothing
+# is rounded on the way back.
 _UNIT = torch.eye(4, dtype=torch.float64)
 _FAR_BELOW = f64([[1e5] * 4, [1.2e5] * 4, [6e4] * 4]), _UNIT, -_UNIT
 _ROW = f64([1, 2, 3, 4])
