@@ -416,6 +416,7 @@ def cuts_across_tokens(x, n_heads):
             -40.0 * (torch.arange(300) // 2).double(),
         ),
         "17 texts of 131 rows": (randn(17, 131, 3, seed=63),),
+        "16 rows of 128 scores": (randn(16, 128, seed=64),),
     },
 )
 def online_softmax(scores):
@@ -477,6 +478,10 @@ _FAR_BELOW = f64([60]), f64([-50], [-50.02]), f64([1], [2])
         "17 texts of 17 heads": (*_qkv((17, 17), 1, 3, 2, 2, seed=88), 2),
         "130 wide": (*_qkv((), 2, 5, 130, 131, seed=91), 2),
         "300 keys, 130 a block": (*_qkv((), 2, 300, 3, 2, seed=94), 130),
+        "16 queries, 128 keys, 64 a block": (
+            *_qkv((), 16, 128, 3, 2, seed=97),
+            64,
+        ),
     },
     rules=(partial(AtMost, 12_000),),  # of 25,000 scores
 )

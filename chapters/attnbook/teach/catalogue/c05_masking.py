@@ -33,6 +33,9 @@ task = tasks_of(5)
         "131 tokens, all wider than 128": randns(
             (131, 130), (131, 130), (131, 132), seed=13
         ),
+        "128 tokens, 64 wide": randns(
+            (128, 64), (128, 64), (128, 64), seed=16
+        ),
     },
 )
 def causal_attention(q, k, v):
@@ -66,6 +69,10 @@ _SCORES = {
     "17 texts, 131 keys": (
         randn(17, 2, 131, seed=6),
         randn(17, 2, 131, seed=7) > 0,
+    ),
+    "16 queries, 128 keys": (
+        randn(16, 128, seed=8),
+        randn(16, 128, seed=9) > 0,
     ),
 }
 
@@ -177,6 +184,7 @@ def nan_in_masked_rows(scores, mask):
         "two queries, the last of five": (2, 5),
         "twelve queries, the last of 300": (12, 300),
         "131 queries, the last of 300": (131, 300),
+        "64 queries, the last of 128": (64, 128),
     },
 )
 def causal_mask(n_queries, n_keys):
@@ -253,6 +261,9 @@ def inverted_causal_mask(n_queries, n_keys):
         "131 queries, the last of 300, a window of 140": call(
             131, 300, window=140
         ),
+        "64 queries, the last of 128, a window of 32": call(
+            64, 128, window=32
+        ),
     },
 )
 def window_mask(n_queries, n_keys, *, window):
@@ -286,6 +297,9 @@ _REAL = {
     # In bfloat16 the numbers from 257 on are not all different.
     "300 tokens, padded on the left": (marks("000" + "1" * 297),),
     "17 texts": (marks(*["110", "011", "101"] * 5, "111", "000"),),
+    "rows of 16, 32, 64 and 128, of 15 and 17, padded on the left": (
+        marks(*("0" * (128 - n) + "1" * n for n in (16, 32, 64, 128, 15, 17))),
+    ),
 }
 
 
@@ -402,6 +416,11 @@ def shape_check_passes_nan(ours, reference):
         "texts of 300 and eight tokens": (ints([*[1] * 300, *[2] * 8]),),
         "a text with the number 0": (ints([0, 0, 1]),),
         "17 rows": (torch.arange(17 * 5).reshape(17, 5) // 3,),
+        "texts of 128, 64, 32, 16, 15 and 17 tokens": (
+            torch.arange(6).repeat_interleave(ints(128, 64, 32, 16, 15, 17))[
+                None
+            ],
+        ),
     },
 )
 def document_mask(documents):

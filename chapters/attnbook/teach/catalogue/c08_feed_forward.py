@@ -356,6 +356,7 @@ def gate_backward(gate, up, gradient):
             8,
         ),
         "300 units, by 131": (*_layer((17, 2), 130, 300, seed=950), 131),
+        "128 units, by 64": (*_layer((16,), 3, 128, seed=960), 64),
     },
     rules=(partial(AtMost, 100_000),),  # of 2,500,000 units
 )

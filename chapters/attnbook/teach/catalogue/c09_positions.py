@@ -29,6 +29,7 @@ task = tasks_of(9)
             torch.arange(17 * 17 * 2).reshape(17, 17, 2),
             4,
         ),
+        "128 positions from 128 on, 64 pairs": (torch.arange(128, 256), 128),
     },
 )
 def rotary_angles(positions, width, *, base=10_000.0):
@@ -71,6 +72,7 @@ def angles_in_half_precision(positions, width, *, base=10_000.0):
         ),
         "131 positions, 65 pairs": (torch.arange(131), 130),
         "17 texts": (torch.arange(17 * 3).reshape(17, 3), 4),
+        "128 positions from 128 on, 64 pairs": (torch.arange(128, 256), 128),
     },
 )
 def sinusoidal(positions, width, *, base=10_000.0):
@@ -378,6 +380,11 @@ def counts_the_heads_from_zero(n_heads):
             torch.arange(34).reshape(17, 2),
             torch.arange(51).reshape(17, 3),
         ),
+        "64 queries, 128 keys, sixteen heads": (
+            16,
+            torch.arange(64, 128),
+            torch.arange(128),
+        ),
     },
 )
 def alibi_bias(n_heads, queries, keys):
@@ -428,6 +435,12 @@ def rewards_the_distance(n_heads, queries, keys):
         "17 texts, 131 new tokens": (
             marks(*["011", "111", "001"] * 5, "111", "000"),
             131,
+        ),
+        "rows of 16, 32, 64 and 128, of 15 and 17": (
+            marks(
+                *("0" * (128 - n) + "1" * n for n in (16, 32, 64, 128, 15, 17))
+            ),
+            16,
         ),
     },
 )
@@ -485,6 +498,7 @@ def goes_on_from_the_padding(real, n_new):
             2000,
         ),
         "65 pairs": (ints(5, 131), 130, 8, 16),
+        "128 positions, 64 pairs": (torch.arange(128, 256), 128, 128, 256),
     },
 )
 def interpolated_angles(positions, width, trained, wanted):

@@ -378,6 +378,11 @@ _TARGETS = ints([1, 2, 0], [1, 0, 3], [2, -100, -100])
             torch.arange(262).reshape(2, 131) % 5,
             _some_targets(2, 131),
         ),
+        "128 texts, 64 at a time": (
+            _bigram(5, 9, 1.0),
+            torch.arange(384).reshape(128, 3) % 5,
+            _some_targets(128, 3),
+        ),
     },
 )
 def mean_loss(model, tokens, targets, *, batch_size=64):

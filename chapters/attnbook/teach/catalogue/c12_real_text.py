@@ -126,6 +126,15 @@ def leaves_the_nats(loss, n_tokens, text):
         "a long part, then many of three bytes": (
             [_MIXED[:301], *(_MIXED[n : n + 3] for n in range(301, 500, 3))],
         ),
+        "parts of 16, 32, 64 and 128 bytes": (
+            [
+                _MIXED[4:20],
+                _MIXED[20:52],
+                _MIXED[52:116],
+                _MIXED[116:244],
+                _MIXED[244:276],
+            ],
+        ),
     },
 )
 def text_as_it_comes(parts):

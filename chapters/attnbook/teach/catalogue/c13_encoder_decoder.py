@@ -381,6 +381,7 @@ def asks_for_every_word(tokens, chosen, kind, random_words, mask_token):
         "a prefix of three, five tokens": (3, 5),
         "a prefix of twelve, fourteen tokens": (12, 14),
         "a prefix of 260, 300 tokens": (260, 300),
+        "a prefix of 64, 128 tokens": (64, 128),
     },
 )
 def prefix_mask(n_prefix, n):
@@ -451,6 +452,7 @@ _SUM = _model("the sum of all so far, modulo 5,", lambda seen: seen.sum(-1))
             299,
             130,
         ),
+        "64 tokens behind 64": (_LONG_RING, torch.arange(64)[None], 299, 64),
     },
 )
 def greedy_until(next_logits, start, stop, longest):

@@ -47,6 +47,10 @@ _X, _KEYS, _VALUES = randns((3, 3), (5, 2), (5, 4), seed=4)
             (130, 132),
             seed=41,
         ),
+        "128 tokens after 128": (
+            *randns((128, 3), (128, 2), (128, 4), seed=51),
+            *_MATRICES,
+        ),
     },
 )
 def decode_step(x, keys, values, w_query, w_key, w_value):
@@ -132,6 +136,7 @@ def scales_the_cache_in_place(x, keys, values, w_query, w_key, w_value):
         "three new tokens, four cached": (4, 3),
         "twelve new tokens, 300 cached": (300, 12),
         "300 new tokens, three cached": (3, 300),
+        "64 new tokens, 128 cached": (128, 64),
     },
 )
 def chunk_mask(n_cached, n_new):
@@ -199,6 +204,10 @@ _POSITIONS = {
         torch.arange(17),
         torch.arange(17 * 131).reshape(17, 131) % 7 != 3,
     ),
+    "16, 32, 64 and 128 tokens after 128, 64, 32 and 16": (
+        ints(128, 64, 32, 16, 0, 1),
+        torch.arange(144) < ints([16], [32], [64], [128], [16], [15]),
+    ),
 }
 
 
@@ -263,6 +272,10 @@ _LONG = randns((2, 2, 1, 3), (2, 2, 302, 3), (2, 2, 302, 5), seed=21)
                 (17, 17, 1, 130), (17, 17, 5, 130), (17, 17, 5, 131), seed=51
             ),
             torch.arange(17) % 5 + 1,
+        ),
+        "rows of 16, 32, 64 and 128, of 15 and 17": (
+            *randns((6, 1, 1, 3), (6, 1, 150, 3), (6, 1, 150, 2), seed=71),
+            ints(16, 32, 64, 128, 15, 17),
         ),
     },
 )
@@ -330,6 +343,11 @@ _SECOND = ints(257, 2)
             (torch.arange(140) * 2, _SECOND),
             2,
         ),
+        "requests of 16, 32, 64 and 128 tokens": (
+            _writer("sinusoidal", context=150),
+            [torch.arange(n) * 2 for n in (16, 32, 64, 128)],
+            2,
+        ),
     },
 )
 def answers(model, requests, n):
@@ -389,6 +407,9 @@ _SEVEN = (7_241_732_096, 32, 32, 8, 128, 8192)
         "too small for the parameters": _fit(10**10, *_SEVEN),
         "forty layers, 17 heads of 130": _fit(
             10**9, 10**6, 40, 34, 17, 130, 300
+        ),
+        "64 rows of 128 tokens, filled": _fit(
+            538_870_912, 10**6, 16, 16, 16, 64, 128
         ),
     },
 )
@@ -492,6 +513,11 @@ _STORE, _NEW = randns((4, 2), (7, 2), seed=31)
             1000,
             *randns((300, 130), seed=34),
         ),
+        "128 keys into a full window of 256": (
+            *randns((256, 3), seed=35),
+            256,
+            *randns((128, 3), seed=36),
+        ),
     },
 )
 def roll_in(store, n_seen, new):
@@ -543,6 +569,7 @@ def stops_at_the_last_slot(store, n_seen, new):
         "two tokens after one": (1, 2, 10, 1),
         "GPT-2's numbers": (100, 50, 247_064_064, 36_864),
         "200 tokens after 300": (300, 200, 247_064_064, 36_864),
+        "64 tokens after 128": (128, 64, 247_064_064, 36_864),
     },
 )
 def writing_flops(prompt, n, per_token, per_pair):

@@ -373,6 +373,9 @@ def waits_for_all_to_end_at_once(chosen, stop):
         "17 sequences, of up to 137 tokens": (
             [[*range(n, 9 * n + 1)] for n in range(1, 18)],
         ),
+        "rows of 16, 32, 64 and 128, of 15 and 17": (
+            [[*range(1, n + 1)] for n in (16, 32, 64, 128, 15, 17)],
+        ),
     },
 )
 def pad_left(sequences, *, device=None):
@@ -476,6 +479,10 @@ def counts_up_to_p(probabilities, p):
         "17 rows, 131 words": (
             randn(17, 3, 131, seed=17),
             torch.arange(17) % 3 + 1,
+        ),
+        "rows of 16, 32, 64 and 128, of 15 and 17": (
+            randn(6, 144, 2, seed=18),
+            ints(16, 32, 64, 128, 15, 17),
         ),
     },
 )

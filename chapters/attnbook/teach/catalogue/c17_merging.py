@@ -62,6 +62,10 @@ _LOW = part([0.5, 1.5, 3, -1], [-131073, 1, 0.5, 2])
             _drawn_part(131, 130, seed=40),
             _drawn_part(131, 130, seed=50),
         ),
+        "128 queries, 64 wide": (
+            _drawn_part(128, 64, seed=60),
+            _drawn_part(128, 64, seed=70),
+        ),
     },
 )
 def merge(a, b):
@@ -182,6 +186,9 @@ _TILES = {
     ),
     "300 tokens, tiles of 130 by 131": call(
         *_qkv((), 300, 300, 2, 2, seed=15), causal=True, rows=130, columns=131
+    ),
+    "128 queries, 256 keys, tiles of 64 by 128": call(
+        *_qkv((), 128, 256, 2, 2, seed=18), causal=True, rows=64, columns=128
     ),
 }
 
@@ -412,6 +419,10 @@ _EMPTY = (torch.zeros(2, 2, dtype=torch.float64), f64([-INF], [-INF]))
             randns((131, 130), (131, 1), seed=40),
             randns((131, 130), (131, 1), seed=42),
         ),
+        "128 queries, 64 wide": (
+            randns((128, 64), (128, 1), seed=44),
+            randns((128, 64), (128, 1), seed=46),
+        ),
     },
 )
 def merge_finished(a, b):
@@ -485,6 +496,7 @@ def makes_nan_of_two_nothings(a, b):
         "more queries than keys": (3, 2, 1, 1),
         "131 queries, tiles of ten by eleven": (131, 140, 10, 11),
         "large tiles": (300, 400, 131, 140),
+        "128 queries, 256 keys, tiles of 64 by 128": (128, 256, 64, 128),
     },
 )
 def tiles_to_visit(T, S, rows, columns):
@@ -591,6 +603,7 @@ def _batch(B, H, T, P, S, *, seed, d_k=3, d_v=2, by=1):
         "three tokens after 131 and 134, 130 wide": _batch(
             1, 1, 3, 131, 137, seed=80, d_k=130, d_v=131
         ),
+        "sixteen tokens after 128 and 48": _batch(1, 1, 16, 128, 64, seed=90),
     },
 )
 def with_prefix(q, prefix_k, prefix_v, k, v):
@@ -684,6 +697,11 @@ _LONG = watched(randn(40, 3, seed=82), randn(300, 3, seed=83))
             *randns((131, 130), (300, 130), seed=84),
             torch.arange(131) * 2 + 37,
             130,
+        ),
+        "16 places, 128 words, blocks of 64": (
+            *randns((16, 2), (128, 2), seed=86),
+            torch.arange(16) * 8 + 7,
+            64,
         ),
     },
 )  # fmt: skip

@@ -42,6 +42,7 @@ def _latent(T, S, H, d, d_c, d_k, d_v, seed, by=1):
         "131 tokens after six, all wider than 128": _latent(
             131, 137, 1, 130, 131, 132, 133, 31
         ),
+        "64 tokens after 64": _latent(64, 128, 1, 3, 4, 2, 3, 36),
     },
 )
 def latent_attention(x, latents, w_query, w_key, w_value):
@@ -107,6 +108,7 @@ def _pairs(T, S, window, sinks):
         "more sinks than keys": _pairs(2, 3, 1, 4),
         "a single query, long after eleven sinks": _pairs(1, 300, 260, 11),
         "131 queries, 131 sinks": _pairs(131, 300, 20, 131),
+        "64 queries of 128, a window of 32, 16 sinks": _pairs(64, 128, 32, 16),
     },
 )
 def sink_mask(n_queries, n_keys, *, window, sinks=0):
@@ -199,6 +201,10 @@ def _roll(n_seen, T):
         "140 tokens into a ring of 131, 130 wide": (
             *randns(*[(140, 130)] * 3, *[(131, 130)] * 2, seed=61),
             1000,
+        ),
+        "64 tokens into a full ring of 128": (
+            *randns(*[(64, 3)] * 3, *[(128, 3)] * 2, seed=71),
+            128,
         ),
     },
 )
@@ -294,6 +300,9 @@ def _layers(n_tokens, *sizes):
         ),
         "two of forty layers, 17 heads of 130": _layers(
             50, 40, 17, 12, 17, 130, 2
+        ),
+        "128 tokens, windows of 64 in twelve of sixteen layers": _layers(
+            128, 16, 4, 64, 16, 64, 2
         ),
     },
 )
@@ -468,6 +477,7 @@ def _decoupled(H, T, S, d_k, d_r, d_c, d_v, seed):
             (1, 131, 133),
             seed=121,
         ),
+        "16 queries, 128 keys": _decoupled(1, 16, 128, 3, 2, 4, 2, 131),
     },
 )
 def decoupled_step(q, turned, kept, w_key, w_value):
@@ -568,6 +578,10 @@ def _sunk(H, T, S, sink, seed):
         "17 heads, 17 sinks": _sunk(17, 2, 3, [n / 4 for n in range(17)], 129),
         "131 queries, 137 keys, 130 wide": (
             *randns((1, 131, 130), (1, 137, 130), (1, 137, 131), seed=132),
+            f64(0.5),
+        ),
+        "16 queries, 128 keys, 64 wide": (
+            *randns((1, 16, 64), (1, 128, 64), (1, 128, 64), seed=142),
             f64(0.5),
         ),
     },

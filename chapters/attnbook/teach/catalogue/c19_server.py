@@ -18,6 +18,12 @@ task = tasks_of(19)
         "over the end of a page": ([5, 300, 3, 8], 12, 11, 20),
         "pages of one token": ([4, 2, 7], 1, 0, 3),
         "twenty pages of 131": ([*range(20, 0, -1)], 131, 300, 1900),
+        "128 tokens from position 128 on, pages of 16": (
+            [*range(20, 0, -1)],
+            16,
+            128,
+            128,
+        ),
     },
 )
 def slots(table, size, start, n):
@@ -67,6 +73,7 @@ def counts_slots_from_the_chunk(table, size, start, n):
         "pages of one token": ([3, 5], 1),
         "nothing kept yet": ([0, 7], 8),
         "forty requests, pages of 131": ([7 * n for n in range(40)], 131),
+        "16, 32, 64, 128, 15 and 17 tokens": ([16, 32, 64, 128, 15, 17], 16),
     },
 )
 def held(lengths, size):
@@ -154,6 +161,12 @@ _ABC = [7, 1, 4, 9, 2, 2, 8, 5, 3]
             [*range(3000)],
             131,
         ),
+        "128 tokens in common, then others": (
+            [[*range(140)], [*range(64), *range(500, 600)]],
+            [*range(128), *range(700, 720)],
+            16,
+        ),
+        "the whole prompt of 128 tokens": ([[*range(160)]], [*range(128)], 16),
     },
 )
 def tokens_found(kept, prompt, size):
@@ -246,6 +259,11 @@ def takes_a_page_that_is_not_full(kept, prompt, size):
             [n % 7 for n in range(40)],
             1000,
         ),
+        "shares of 16, 32, 64 and 16, the budget of 128 used up": (
+            [16, 48, 128, 80, 17],
+            [0, 16, 64, 64, 16],
+            128,
+        ),
     },
 )
 def shares(lengths, kept, budget):
@@ -315,6 +333,11 @@ def never_cuts_a_prompt(lengths, kept, budget):
             torch.arange(300) % 3 + 1,
             [*range(300, 320)],
             [*range(262, 0, -2)],
+        ),
+        "128 pages of 256": (
+            torch.arange(256) % 2 + 1,
+            [*range(128, 144)],
+            [*range(128)],
         ),
     },
 )

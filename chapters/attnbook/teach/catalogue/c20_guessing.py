@@ -387,6 +387,7 @@ def weighs_the_ratio_by_the_target(p, q):
         ),
         "300 words before": ([7, 8, *range(20, 320), 7], 1),
         "131 words, twice": ([*range(131), 500, *range(131)], 131),
+        "128 words, twice in a row": ([*range(128), *range(128)], 128),
     },
 )
 def look_up(text, n):
@@ -557,6 +558,7 @@ _TREE = ints(-1, 0, 0, 1, 1, 2)
         "a line of six, two more trees": (ints(-1, 0, 1, 2, 3, 4, -1, -1),),
         "a bush of 260": (ints(-1, *[0] * 238, *range(238, 259)),),
         "a line of 131": (torch.arange(131) - 1,),
+        "a bush of 128": (ints(-1, *[0] * 127),),
     },
 )
 def tree_mask(parents):

@@ -66,6 +66,7 @@ _STEPS = {
     ),
     "131 tokens": read(131, 2, 2, seed=40),
     "a state of 130 by 131": read(2, 130, 131, seed=50, state=True),
+    "128 tokens after others": read(128, 2, 2, seed=70, state=True),
 }
 
 
@@ -160,6 +161,9 @@ _CHUNKS = {
     "300 tokens, 130 at a time": call(*read(300, 2, 2, seed=80), size=130),
     "a state of 130 by 131": call(
         *read(3, 130, 131, seed=90, state=True), size=2
+    ),
+    "128 tokens, 64 at a time": call(
+        *read(128, 2, 2, seed=95, state=True), size=64
     ),
 }
 
@@ -262,6 +266,9 @@ def forgets_to_fade_the_state_before(q, k, v, beta, log_alpha, state, *, size):
         "two of forty layers, 17 heads of 130": call(
             131, n_layers=40, every=17, n_heads=17, d=130, taps=4, size=2
         ),
+        "128 tokens, sixteen layers": call(
+            128, n_layers=16, every=4, n_heads=16, d=64, taps=4, size=2
+        ),
     },
 )
 def hybrid_bytes(n_tokens, *, n_layers, every, n_heads, d, taps, size):
@@ -352,6 +359,9 @@ def _packed(T, starts, *, seed, d_k=3, d_v=2, fading=1):
             131, range(0, 131, 7), seed=40
         ),
         "a state of 130 by 131": _packed(3, [0, 2], seed=50, d_k=130, d_v=131),
+        "texts of 128, 64, 32, 16, 15 and 17 tokens": _packed(
+            272, [0, 128, 192, 224, 240, 255], seed=60
+        ),
     },
 )
 def packed_states(q, k, v, beta, log_alpha, fresh):
@@ -448,6 +458,10 @@ def _padded(*rows, seed, d_k=3, d_v=2):
             d_v=131,
         ),
         "131 tokens": _padded("1101011" * 18 + "10101", seed=270),
+        "rows of 16, 32, 64 and 128, of 15 and 17": _padded(
+            *("1" * n + "0" * (144 - n) for n in (16, 32, 64, 128, 15, 17)),
+            seed=280,
+        ),
     },
 )
 def state_of_padded(k, v, beta, log_alpha, real):

@@ -48,6 +48,7 @@ _GROUPS = {
     "two rows, groups of twelve": call(randn(2, 24, seed=1), 4, 12),
     "256 numbers, groups of 64": call(randn(1, 256, seed=30), 4, 64),
     "131 rows, groups of 131": call(randn(131, 262, seed=40), 4, 131),
+    "16 rows of 128, groups of 64": call(randn(16, 128, seed=50), 4, 64),
 }
 
 
@@ -140,6 +141,9 @@ def rounded_by_range(numbers, bits):
         ),
         "256 numbers, groups of 64": call(randn(1, 256, seed=40), 4, 64),
         "131 rows, groups of 131": call(randn(131, 262, seed=50) + 1, 4, 131),
+        "16 rows of 128, groups of 64": call(
+            randn(16, 128, seed=60) + 1, 4, 64
+        ),
     },
 )
 def round_range(x, bits, group):
@@ -273,6 +277,7 @@ _PAIR = f64([1, 0.8], [0.8, 1])
         # Some programs change them in blocks of 64.
         "seventy weights": _row(70, 4, seed=90),
         "137 weights": _row(137, 4, seed=97),
+        "128 weights": _row(128, 4, seed=98),
     },
 )
 def make_up(row, moments, scale, bits):
@@ -511,6 +516,7 @@ _SIZES = {
         (35_136, 32, 1, 0),
     ],
     "twenty matrices": [(1024 * n, 3 + n % 6, 32, 16) for n in range(1, 21)],
+    "sixteen matrices": [(1024 * n, 3 + n % 6, 32, 16) for n in range(1, 17)],
 }
 
 
@@ -612,6 +618,7 @@ def _blocks(n, *, seed):
         "two blocks": call(_blocks(2, seed=1)),
         "five blocks": call(_blocks(5, seed=2)),
         "131 blocks": call(_blocks(131, seed=3)),
+        "128 blocks": call(_blocks(128, seed=4)),
     },
 )
 def open_blocks(blocks):
@@ -719,6 +726,9 @@ def _arriving(n, cuts, *, seed, d=3):
         "131 one by one": call(*_arriving(131, [1] * 131, seed=70), 2, 3),
         "groups of 131, 130 wide": call(
             *_arriving(300, [100, 140, 60], seed=80, d=130), 2, 131
+        ),
+        "64, 48 and 16 keys, groups of 32": call(
+            *_arriving(128, [64, 48, 16], seed=90), 2, 32
         ),
     },
 )

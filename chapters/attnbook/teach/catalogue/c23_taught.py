@@ -26,6 +26,10 @@ NO = -100
             torch.arange(131),
             torch.arange(7, 307),
         ),
+        "a prompt of 64, an answer of 64": (
+            torch.arange(64),
+            torch.arange(7, 71),
+        ),
     },
 )
 def answer_targets(prompt, answer):

@@ -281,6 +281,9 @@ _RINGS = {
     "131 tokens on two ranks, 130 wide": _text(
         131, sizes=(130, 1), seed=90, d_k=130, d_v=131
     ),
+    "ranks of 128, 64, 32, 16, 15 and 17 tokens": _text(
+        272, sizes=(128, 64, 32, 16, 15, 17), seed=97
+    ),
 }
 
 
