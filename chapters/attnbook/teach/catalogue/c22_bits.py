@@ -516,7 +516,7 @@ _SIZES = {
         (35_136, 32, 1, 0),
     ],
     "twenty matrices": [(1024 * n, 3 + n % 6, 32, 16) for n in range(1, 21)],
-    "sixteen matrices": [(1024 * n, 3 + n % 6, 32, 16) for n in range(1, 17)],
+    "128 matrices": [(1024 * n, 3 + n % 6, 32, 16) for n in range(1, 129)],
 }
 
 
