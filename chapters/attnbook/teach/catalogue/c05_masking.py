@@ -291,7 +291,7 @@ def window_one_too_wide(n_queries, n_keys, *, window):
 _REAL = {
     "one token": (marks("1"),),
     "two tokens, padded on the left": (marks("011"),),
-    "padded on the right": (marks("1100", "1111"),),
+    "padded on the right, and inside": (marks("1100", "1111", "1011"),),
     "padded on the left": (marks("0011", "1111", "0001"),),
     "padded inside, and a row of padding": (marks("0101", "1011", "0000"),),
     # In bfloat16 the numbers from 257 on are not all different.

@@ -380,8 +380,8 @@ def counts_the_heads_from_zero(n_heads):
             torch.arange(34).reshape(17, 2),
             torch.arange(51).reshape(17, 3),
         ),
-        "64 queries, 128 keys, sixteen heads": (
-            16,
+        "64 queries, 128 keys, eight heads": (
+            8,
             torch.arange(64, 128),
             torch.arange(128),
         ),
