@@ -62,7 +62,7 @@ def test_what_is_inside_of_a_list_has_sizes_too():
         (
             "tokens_found",
             "twenty texts, twenty pages of 131",
-            "kept: entries beyond 16",
+            "size beyond 128",
         ),
         ("ring", "17 ranks", "sizes: entries beyond 16"),
     ],
