@@ -335,7 +335,7 @@ def _filled(model, state, where):
     memory: the model must live on when the file is gone.
     """
     for name, tensor in state.items():
-        # NaN would be the least and the greatest, so two numbers tell of all.
+        # If there is a NaN, both are NaN; so these two numbers tell of all.
         extremes = torch.stack(tensor.aminmax())
         if not extremes.isfinite().all():
             raise ValueError(

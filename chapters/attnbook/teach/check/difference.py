@@ -97,7 +97,7 @@ def settled_difference(
     answer: Any, expected: Any, *, within: float, equal_nan: bool
 ) -> Difference | None:
     """The same as `difference`, for results that `settled` has made plain."""
-    if type(answer) is type(expected) is Tensor:  # mostly
+    if type(answer) is type(expected) is Tensor:  # as nearly all are
         return _of_tensors(answer, expected, within, equal_nan)
     if isinstance(expected, Mapping):
         if not isinstance(answer, Mapping) or set(answer) != set(expected):
@@ -185,7 +185,7 @@ def _of_places(
 ) -> Difference | None:
     """The worst place of two tensors of one shape and type of numbers."""
     if answer.dtype == expected.dtype and torch.equal(answer, expected):
-        return None  # nearly always, and fast
+        return None  # most answers are equal to the digit
     exact = number_kind(answer) != "float"
     a, b = answer.to(torch.float64), expected.to(torch.float64)
     gap = (a - b).abs()

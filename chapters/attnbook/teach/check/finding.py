@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 #: In which other call an answer is wrong that was right on all cases.
 CALLED_AGAIN = "called again"
-LAID_OTHERWISE = "laid otherwise in memory"
+NOT_CONTIGUOUS = "not contiguous in memory"
 
 
 class Kind(StrEnum):

@@ -168,7 +168,7 @@ def _stopped(tried: Attempt, n: int, help_: Help) -> Verdict:
 
 def _wrong_again(tried: Attempt) -> Verdict:
     """The verdict on an answer that is right when it is called first, and not
-    when it is called again, or with tensors that lie otherwise in memory."""
+    when it is called again, or with tensors that are not contiguous."""
     finding = tried.finding
     case = tried.trial.cases[tried.first]
     way = tried.got[tried.first].again

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from attnbook.teach.check.finding import (
     CALLED_AGAIN,
-    LAID_OTHERWISE,
+    NOT_CONTIGUOUS,
     Finding,
     Kind,
 )
@@ -93,7 +93,7 @@ def unpacked(data: Any) -> Outcome:
             raise ValueError("an argument that is in no place")
         error = data["error"]
         again = data["again"]
-        if again not in ("", CALLED_AGAIN, LAID_OTHERWISE):
+        if again not in ("", CALLED_AGAIN, NOT_CONTIGUOUS):
             raise ValueError("another call than there is")
         return Outcome(
             settled(_unpack(data["result"])),

@@ -94,7 +94,7 @@ class Outcome:
             "dropout", "hooks", "requires_grad" or "gradients".
         error: what it raised.
         again: how this call differs from one with the same numbers that was
-            right: "called again", or "laid otherwise in memory"; or nothing.
+            right: "called again", or "not contiguous in memory"; or nothing.
     """
 
     result: Any = None

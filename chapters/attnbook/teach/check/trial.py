@@ -116,9 +116,9 @@ class Trial:
         """What a function does on each case, until it is broken off.
 
         One that is right on all of them is called again with each, the
-        largest first, and then with tensors that lie otherwise in memory
-        (`again`). What it does then, if it is wrong, stands in place of what
-        it did before.
+        largest first, and then with tensors that are not contiguous (see the
+        room `again`). What it does then, if it is wrong, stands in place of
+        what it did before.
         """
         got: list[Outcome] = []
         for n, case in enumerate(self.cases):

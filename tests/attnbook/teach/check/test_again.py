@@ -25,8 +25,8 @@ def product(x, y):
     return x * y
 
 
-def lies_otherwise(x):
-    """Whether a matrix lies column after column."""
+def by_columns(x):
+    """Whether a matrix lies in memory column after column."""
     return x.stride()[0] == 1 and x.stride()[1] > 1
 
 
@@ -50,10 +50,10 @@ def test_reading_a_tensor_by_its_place_in_memory_is_wrong(answer, label):
     verdict = judge(answer, product)
     assert verdict.kind == "wrong"
     message = " ".join(verdict.message.split())
-    assert f'not right yet on "{label}, laid otherwise in memory"' in message
+    assert f'not right yet on "{label}, not contiguous in memory"' in message
     assert "It was right on the same numbers" in message
-    assert "with the strides of another one?" in message
-    assert "laid otherwise in memory: expected" in verdict.short
+    assert "with the strides of another?" in message
+    assert "not contiguous in memory: expected" in verdict.short
 
 
 @pytest.mark.parametrize("answer", [by_view, product.right])
@@ -72,7 +72,7 @@ def test_where_the_reference_differs_too_nobody_is_wrong():
 
 def test_what_takes_forever_there_is_broken_off():
     def stops(x, y):
-        if lies_otherwise(x) or lies_otherwise(y):
+        if by_columns(x) or by_columns(y):
             raise KeyboardInterrupt
         return x * y
 
@@ -90,7 +90,7 @@ def test_the_numbers_stay_and_any_two_arguments_lie_differently_once():
         laid = [*new.args, *new.kwargs.values()]
         old = [*case.args, *case.kwargs.values()]
         assert all(torch.equal(a, b) for a, b in zip(laid, old))
-        other = [lies_otherwise(x) for x in laid]
+        other = [by_columns(x) for x in laid]
         differ |= {
             (i, j) for i in range(7) for j in range(i) if other[i] != other[j]
         }

@@ -12,7 +12,7 @@ from torch import Tensor
 from attnbook.teach.check.difference import Difference, Differs
 from attnbook.teach.check.finding import (
     CALLED_AGAIN,
-    LAID_OTHERWISE,
+    NOT_CONTIGUOUS,
     Finding,
     Help,
     Kind,
@@ -245,11 +245,10 @@ AGAIN = {
         "It was right on all cases when it was called with each of them once. "
         "What does it keep from one call to the next?"
     ),
-    LAID_OTHERWISE: (
-        "It was right on the same numbers while all tensors lay in memory "
-        "row after row. Here some of them lie as after a transpose. Does it "
-        "read a tensor by its place in memory, or with the strides of "
-        "another one?"
+    NOT_CONTIGUOUS: (
+        "It was right on the same numbers while all tensors were "
+        "contiguous. Here some are not, as after a transpose. Does it read "
+        "a tensor by its place in memory, or with the strides of another?"
     ),
 }
 
